@@ -40,7 +40,7 @@ check:  #+ lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh check
 
-test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks, a look at JupyterLab; ten minutes
+test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks; ten minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh gate
 

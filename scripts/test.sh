@@ -37,14 +37,10 @@ case $tier in
         joined lint
         ;;
     gate)
-        beside lint lint
-        beside chromium scripts/test-browser.sh install
         tests "not slow and (core or not spark)"
-        joined lint
-        joined chromium
-        beside browser scripts/test-browser.sh tests/browser/test_trust.py
+        beside lint lint
         scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain
-        joined browser
+        joined lint
         ;;
     all)
         beside lint lint

@@ -15,14 +15,14 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "icekit"
-# : From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are
+#: From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are
 # the modules beside the rooms.
 ROOMS = (
     "(base) answer options engine catalog facts sandbox resolve diagnose prove compact maintain "
     "run history tune show api notebook lab lessons report schedule cli"
 ).split()
 SPARK = {"pyspark", "py4j"}
-# : What facts, findings, history and the card may have together, in tokens without comments and
+#: What facts, findings, history and the card may have together, in tokens without comments and
 # docstrings.
 LOOK_TOKENS = 74_500
 

@@ -3,10 +3,13 @@ statuses.
 """
 
 import datetime as dt
+import json
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from icekit import compare, diagnose
@@ -22,18 +25,17 @@ from icekit.status import Status
 from icekit.tune.answer import Answer, Confidence
 from tests.factories import table_facts
 
-PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "json.md").read_text()
 FACTS = table_facts()
-DOCUMENTS: dict[str, dict[str, Any]] = {
+DOCUMENTS: dict[str, Any] = {
     "Report": document.document(FACTS, diagnose(FACTS), Thresholds()),
-    "Plan": as_data(
-        outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ()))
-    ),
+    "Plan": outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ())),
     "Answer": Answer(
         question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because=""
     ).document(),
     "Comparison": compare(FACTS, FACTS).document(),
-    "Proposals": as_data(Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).document()),
+    "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).document(),
     "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
 }
 
@@ -46,11 +48,22 @@ def named(title: str) -> set[str]:
 
 @pytest.mark.parametrize("title", DOCUMENTS)
 def test_every_field_of_a_document_is_on_the_page(title: str) -> None:
-    made = DOCUMENTS[title]
+    made = as_data(DOCUMENTS[title])
 
     assert named(title) == made.keys() - {"schema_version"}
     row = next(line for line in PAGE.splitlines() if line.startswith(f"| {title.lower()} |"))
     assert row.endswith(f"| {made['schema_version']} |")
+
+
+@pytest.mark.parametrize("title", DOCUMENTS)
+def test_the_published_schema_of_a_document_is_current_and_describes_it(title: str) -> None:
+    kind = title.lower()
+    written = runpy.run_path(str(ROOT / "scripts" / "json-schemas.py"))
+    schema = (ROOT / "docs" / "schemas" / f"{kind}.json").read_text()
+
+    assert written["schema"](kind) == schema, "run scripts/json-schemas.py"
+    assert type(DOCUMENTS[title]) is written["KINDS"][kind]
+    jsonschema.validate(as_data(DOCUMENTS[title]), json.loads(schema))
 
 
 def test_every_status_is_on_the_page_with_its_exit_status() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 
 class Checkout:
-    """A copy of what set-up reads, with a stub of .venv that writes down how pip is called."""
+    """A copy of what set-up reads, with a stub of .venv that writes down what is installed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -25,6 +25,7 @@ class Checkout:
             folder / ".venv/bin/python",
             f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac',
         )
+        _script(folder / ".venv/bin/uv", f'echo "$@" >>"{folder}/installs"')
 
     def set_up(
         self, *extra: str, java_home: Path, path_java: Path | None = None
@@ -67,7 +68,7 @@ def jdk(tmp_path: Path) -> Path:
 
 
 def _script(path: Path, line: str) -> None:
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
 
@@ -99,13 +100,14 @@ def test_what_tests_need_includes_what_reports_need(checkout: Checkout, jdk: Pat
     assert checkout.installs == [".[dev]"]
 
 
-def test_what_cannot_be_installed_at_once_is_said_and_tried_again(
-    checkout: Checkout, jdk: Path
-) -> None:
-    python = checkout.folder / ".venv/bin/python"
-    python.write_text(python.read_text() + 'case "$*" in *--no-deps*) exit 1 ;; esac\n')
-    said = checkout.set_up("dev", java_home=jdk).stderr
-    assert "pip tries again, one after the other" in said
+@pytest.mark.parametrize("stub", ["exit 1", None], ids=["fails", "is missing"])
+def test_pip_installs_what_uv_cannot(checkout: Checkout, jdk: Path, stub: str | None) -> None:
+    uv = checkout.folder / ".venv/bin/uv"
+    uv.write_text(f"#!/bin/sh\n{stub}\n") if stub else uv.unlink()
+    assert (
+        "pip, which knows more settings, tries again"
+        in checkout.set_up("dev", java_home=jdk).stderr
+    )
     assert checkout.installs == [".[dev]"]
 
 

@@ -23,7 +23,7 @@ from icekit.lab.workbench import is_complete
 from icekit.sql import identifier
 
 ROOT = Path(__file__).parents[1]
-# : Not the person's own lake. The notebooks' tests use it too, so that a table is built once for
+#: Not the person's own lake. The notebooks' tests use it too, so that a table is built once for
 # both.
 LAB = ROOT / "build" / "lake"
 #: What decides how the lab's tables look.

@@ -193,7 +193,7 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     return dropped
 
 
-#: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default :
+#: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
 # ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
 #: ``spec``: every file of older specs, into the current one. ``table``: every file of the table,
 # in one commit.

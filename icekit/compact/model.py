@@ -19,9 +19,9 @@ from icekit.facts.snapshots import SnapshotStatistics
 from icekit.units import count, size, span
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file
-# (:mod:`icekit.resolve.dangling`). No action's : statement has it: Iceberg's own action does not
-# ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file. :
-# Only a finding prints it, for a partition spec whose column was dropped: there all data files are
+# (:mod:`icekit.resolve.dangling`). No action's statement has it: Iceberg's own action does not ask
+# a scan, and drops deletes that readers before 1.12 apply by the path of their data file. Only a
+# finding prints it, for a partition spec whose column was dropped: there all data files are
 # rewritten, so no delete applies any more.
 DANGLING = "remove-dangling-deletes"
 #: With these limits no data file has the wrong size, and a file is taken only if all its rows are
@@ -47,11 +47,10 @@ class Prediction:
     without past runs of about this size; ``shuffle_bytes`` is 0 for a rewrite that does not sort.
     ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed,
     and delete files that are no longer opened for each data file.
-    ``unit`` is what
-    ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
-    ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the maximum number of position delete files (deletion vectors in format
-    version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes
+    ``unit`` is what ``files_in`` and ``files_out`` count: ``file``, or ``delete file``,
+    ``manifest``, ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete
+    file``, and ``files_out`` is then the maximum number of position delete files (deletion vectors
+    in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes
     apply, and nobody knows before a rewrite how many rows they delete; because position deletes may
     be of data files that are gone; or because rows go into an unknown number of partitions.
     ``is_sampled``: ``bytes_out`` is what a sample of the keys of equality deletes leaves, and no

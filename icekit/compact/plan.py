@@ -237,7 +237,7 @@ def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
     """
     found = selected.found
     if found and not selected.chosen:
-        _, files, opens = _sums(found)
+        _, files, opens = sums(found)
         reasons = "; ".join(s.text for s in selected.skipped)
         is_recent = any(s.is_recent for s in selected.skipped)
         flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
@@ -373,39 +373,14 @@ def _on_prediction(actions: Sequence[Action]) -> Iterable[str]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all
-    candidates.
-    """
-
-    candidates: int
-    bytes_in: int
-    files_in: int
-    file_opens_saved: int
-    of_candidates: int
-    of_bytes_in: int
-    of_files_in: int
-    of_file_opens_saved: int
-
-    @property
-    def share_won(self) -> float | None:
-        """File opens saved as a share of what all candidates would save; None if there is nothing
-        to save.
-        """
-        return (
-            self.file_opens_saved / self.of_file_opens_saved if self.of_file_opens_saved else None
-        )
-
-
-def coverage(found: Sequence[Candidate], plan: Plan) -> Coverage:
-    """Count the candidates whose partitions are all in the plan's actions."""
+def covered(found: Sequence[Candidate], plan: Plan) -> list[Candidate]:
+    """The candidates whose partitions are all in the plan's actions."""
     chosen = {p for action in plan.actions for p in action.partitions}
-    taken = [c for c in found if chosen.issuperset(c.partitions)]
-    return Coverage(len(taken), *_sums(taken), len(found), *_sums(found))
+    return [c for c in found if chosen.issuperset(c.partitions)]
 
 
-def _sums(some: Sequence[Candidate]) -> tuple[int, int, int]:
+def sums(some: Sequence[Candidate]) -> tuple[int, int, int]:
+    """The bytes and files that candidates read, and the file opens that they save."""
     return (
         sum(c.bytes_in for c in some),
         sum(c.files_in for c in some),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter
 
 from icekit.diagnose.findings import Findings, Severity, Thresholds
 from icekit.errors import ParameterError
+from icekit.facts.files import Kind, Totals
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import worst_partitions
 from icekit.saving import versions, write_json, write_text
@@ -40,30 +42,70 @@ class ReportedHealth:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class FindingDocument:
+    """A finding as JSON; ``severity`` in lower case."""
+
+    name: str
+    severity: str
+    table: str
+    where: Sequence[str]
+    where_count: int
+    evidence: str
+    threshold: str
+    source: str
+    effect: str
+    remedy: str
+    sql: Sequence[str]
+    command: str | None
+    files_at_stake: int
+    bytes_at_stake: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """The report of one table as JSON."""
+
+    schema_version: int = SCHEMA_VERSION
+    catalog: str
+    table: str
+    status: str
+    collected_at: str
+    collector: str
+    seconds: float
+    versions: Mapping[str, str]
+    thresholds: Thresholds
+    totals: Mapping[Kind, Totals]
+    findings: Sequence[FindingDocument]
+    facts: TableFacts
+    facts_left_out: Mapping[str, int]
+
+
 def status_of(findings: Findings) -> str:
     """``healthy``, or the most serious severity in lower case."""
     return findings.worst.name.lower() if findings.worst else "healthy"
 
 
-def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> dict[str, Any]:
-    """The report of one table as plain data; :func:`write` masks secrets."""
+def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
+    """The report of one table; :func:`write` masks secrets."""
     kept, left_out = _bounded(facts)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "catalog": facts.catalog,
-        "table": facts.name,
-        "status": status_of(findings),
-        "collected_at": dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
-        "collector": facts.collector,
-        "seconds": round(facts.seconds, 3),
-        "versions": versions()
-        | ({"iceberg": facts.iceberg_version} if facts.iceberg_version else {}),
-        "thresholds": asdict(thresholds),
-        "totals": {str(kind): asdict(facts.total(kind)) for kind in facts._by_kind},
-        "findings": [asdict(f) | {"severity": f.severity.name.lower()} for f in findings],
-        "facts": _FACTS.dump_python(kept, mode="json"),
-        "facts_left_out": left_out,
-    }
+    iceberg = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
+    return ReportDocument(
+        catalog=facts.catalog,
+        table=facts.name,
+        status=status_of(findings),
+        collected_at=dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
+        collector=facts.collector,
+        seconds=round(facts.seconds, 3),
+        versions=versions() | iceberg,
+        thresholds=thresholds,
+        totals={kind: facts.total(kind) for kind in Kind},
+        findings=[
+            FindingDocument(**asdict(f) | {"severity": f.severity.name.lower()}) for f in findings
+        ],
+        facts=kept,
+        facts_left_out=left_out,
+    )
 
 
 def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:

@@ -20,11 +20,11 @@ from icekit.units import count, percent, size
 __all__ = ["HeapForecast", "Verdict", "forecast_heap", "verdict"]
 
 #: Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads
-# all delete records that apply into : lists, and then into a hash set
-# (``BaseDeleteLoader.loadEqualityDeletes``), while it may still hold the set of the file before :
+# all delete records that apply into lists, and then into a hash set
+# (``BaseDeleteLoader.loadEqualityDeletes``), while it may still hold the set of the file before
 # (``BaseReader.next``). Counted object by object in a 64-bit JVM with heaps below 32 GiB, that is
-# 383 bytes for a key of one long, : 399 of a UUID, 479 of a timestamp, 501 of a text of 36 letters,
-# 549 of a long and such a text: with this overhead, the : forecast is 1.0 to 1.35 times as much.
+# 383 bytes for a key of one long, 399 of a UUID, 479 of a timestamp, 501 of a text of 36 letters,
+# 549 of a long and such a text: with this overhead, the forecast is 1.0 to 1.35 times as much.
 # Larger heaps have longer references, and take up to a quarter more than forecast.
 RECORD_BYTES = 500
 #: What Spark, Iceberg and a table's plan hold apart from any task.

@@ -35,8 +35,8 @@ from icekit.sql import Identifier, display_name
 from icekit.units import first_names
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
-# ``refused``: Iceberg refused to commit, which a : fresh plan helps only if another commit was in
-# the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed. :
+# ``refused``: Iceberg refused to commit, which a fresh plan helps only if another commit was in
+# the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed.
 # ``other``: trying again does not help.
 FailureKind = Literal["conflict", "refused", "capacity", "other"]
 

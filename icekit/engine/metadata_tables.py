@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: SQL for the content of an entry (0 data, 1 position deletes, 2 equality deletes) that no engine
-# pushes into a scan: : Iceberg 1.11 leaves out all delete manifests under a filter such as
+# pushes into a scan: Iceberg 1.11 leaves out all delete manifests under a filter such as
 # ``data_file.content <> 1``.
 CONTENT = "data_file.content + 0"
 

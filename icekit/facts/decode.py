@@ -22,7 +22,7 @@ from typing import Any
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
 #: The fields to read: each with None for the complete value, with fields of a nested record, or
-# with keys of a map, whose values are then a : tuple in their order, with None for a key that is
+# with keys of a map, whose values are then a tuple in their order, with None for a key that is
 # missing.
 Fields = Mapping[str, "Fields | tuple[int, ...] | None"]
 

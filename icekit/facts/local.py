@@ -86,7 +86,7 @@ class _Counting:
     scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
     numbers: dict[Partition, int] = field(default_factory=dict)
     narrow: list[NarrowManifest] = field(default_factory=list)
-    # : The columns of equality delete keys that are compared, and the numbers of the partitions to
+    #: The columns of equality delete keys that are compared, and the numbers of the partitions to
     # which the deletes may apply; None for all.
     keyed: dict[int, KeyColumn] = field(default_factory=dict)
     keyed_partitions: set[int] | None = field(default_factory=set)

@@ -157,10 +157,8 @@ def _key_spans(
         nulls, values = (f"data_file.{name}_counts[{i}]" for name in ("null_value", "value"))
         maybe = "false" if required else f"coalesce({nulls}, 1) > 0"
         only = "false" if required else f"coalesce({nulls} > 0 AND {nulls} = {values}, false)"
-        low, high = (
-            f"if({only}, NULL, {_ordered(kind, f'data_file.{end}_bounds[{i}]')})"
-            for end in ("lower", "upper")
-        )
+        bounds = (_ordered(kind, f"data_file.{end}_bounds[{i}]") for end in ("lower", "upper"))
+        low, high = (f"if({only}, NULL, {bound})" for bound in bounds)
         stated += [
             f"{low} AS low{i}",
             f"{high} AS high{i}",

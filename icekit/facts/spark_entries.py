@@ -97,7 +97,8 @@ def last_part(path: str) -> str:
 
 def place_hash(scope: Sequence[str]) -> str:
     """A hash of the partition; xxhash64 leaves nulls out, so that they have a hash of their own."""
-    return f"xxhash64({', '.join([*scope, *(f'{column} IS NULL' for column in scope)])})"
+    hashed = [*scope, *(f"{column} IS NULL" for column in scope)]
+    return f"xxhash64({', '.join(hashed)})"
 
 
 def summed(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
@@ -150,10 +151,8 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
     # Without it if every partition field was void, or its column was dropped.
     fields = schema[name].dataType.fields if name in schema.fieldNames() else ()
     types = {field.name: field.dataType.typeName() for field in fields}
-    return [
-        f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}"
-        for i, (_, name) in enumerate(names)
-    ]
+    values = (scalar_sql(f"{path}.{identifier(name)}", types.get(name)) for _, name in names)
+    return [f"{value} AS p{i}" for i, value in enumerate(values)]
 
 
 def scalar_sql(column: str, type_name: str | None) -> str:

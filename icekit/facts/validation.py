@@ -271,7 +271,8 @@ def check(metadata: Any) -> None:
 def _version(metadata: Json) -> int:
     version = metadata.get("format-version")
     if version is None:
-        raise Damaged(f"format-version is {'null' if 'format-version' in metadata else 'missing'}")
+        state = "null" if "format-version" in metadata else "missing"
+        raise Damaged(f"format-version is {state}")
     known = f"there are versions 1 to {max(VERSIONS)}"
     if isinstance(version, int) and not isinstance(version, bool):
         if version in VERSIONS:

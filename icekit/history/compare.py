@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from icekit.answer.grid import BYTES, COUNT, FIGURE, SHARE, TEXT, Grid, Unit
 from icekit.answer.view import Badge, Block, Item, Sentence, Shown
@@ -23,6 +22,38 @@ from icekit.units import moment, percent
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedState:
+    """A state of a table, as JSON."""
+
+    table: str
+    snapshot_id: int | None
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedFigure:
+    """A figure before and after, as JSON."""
+
+    name: str
+    before: float | None
+    after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonDocument:
+    """A comparison as JSON."""
+
+    schema_version: int = SCHEMA_VERSION
+    before: ComparedState
+    after: ComparedState
+    verdict: str
+    worse: Sequence[str]
+    better: Sequence[str]
+    figures: Sequence[ComparedFigure]
+
 
 #: The figures of a state, each with its unit.
 FIGURES: dict[str, tuple[Unit, Callable[[TableFacts], float | None]]] = {
@@ -96,20 +127,17 @@ class ComparedStates(Shown):
             Grid("Figures that changed", columns, rows),
         ]
 
-    def document(self) -> dict[str, Any]:
-        """The comparison as plain data."""
+    def document(self) -> ComparisonDocument:
+        """The comparison as ``icekit compare --json`` prints it."""
         worse, better = self.changes
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "before": _key(self.before),
-            "after": _key(self.after),
-            "verdict": self.verdict,
-            "worse": list(worse),
-            "better": list(better),
-            "figures": [
-                {"name": name, "before": old, "after": new} for name, _, old, new in self.figures()
-            ],
-        }
+        return ComparisonDocument(
+            before=_state_of(self.before),
+            after=_state_of(self.after),
+            verdict=self.verdict,
+            worse=worse,
+            better=better,
+            figures=[ComparedFigure(name, old, new) for name, _, old, new in self.figures()],
+        )
 
 
 def compare(
@@ -156,9 +184,5 @@ def _state(facts: TableFacts) -> str:
     return f"{when} ({document.status_of(diagnose(facts))})"
 
 
-def _key(facts: TableFacts) -> dict[str, Any]:
-    return {
-        "table": facts.name,
-        "snapshot_id": facts.snapshot_id,
-        "status": document.status_of(diagnose(facts)),
-    }
+def _state_of(facts: TableFacts) -> ComparedState:
+    return ComparedState(facts.name, facts.snapshot_id, document.status_of(diagnose(facts)))

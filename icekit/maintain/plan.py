@@ -42,7 +42,7 @@ Procedure = Literal[
     "rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"
 ]
 #: Planned unless others are named. Removing orphan files cannot be undone, and only a listing
-# identifies : them: a person has to ask for it by name.
+# identifies them: a person has to ask for it by name.
 DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
     "rewrite_position_delete_files",
     "rewrite_manifests",

@@ -59,7 +59,7 @@ class Found:
     keys: DeleteKeys
     key_sets: Sequence[KeySet]
     kinds: Mapping[tuple[bool, tuple[int, ...]], int]
-    # : The deletes that Iceberg's scan rules out for some data files
+    #: The deletes that Iceberg's scan rules out for some data files
     # (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
     ruled_out: DataFrame | None
 

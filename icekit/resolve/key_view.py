@@ -51,7 +51,7 @@ class Entry:
     """One file of a key view and its partition values."""
 
     file: File
-    # : Of a data file its place in the listing, of a delete file its place among those of its
+    #: Of a data file its place in the listing, of a delete file its place among those of its
     # partition.
     number: int
     kind: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from icekit.units import size, span
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
 # count.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,38 @@ class Step:
 
     def __str__(self) -> str:
         return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
+
+
+@dataclass(frozen=True, slots=True)
+class TableDocument:
+    """A table in a pass, as JSON."""
+
+    table: str
+    status: Status
+    rule: str
+    reported: Status
+    health: str
+    page: str
+    error: str
+    saved: int
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassDocument:
+    """A pass as JSON."""
+
+    schema_version: int = SCHEMA_VERSION
+    exit_status: int
+    versions: Mapping[str, str]
+    policy: str
+    catalog: str
+    started: dt.datetime
+    seconds: float
+    interrupted: bool
+    tables: Sequence[TableDocument]
+    problems: Sequence[str]
+    news: Mapping[str, Any]
 
 
 def planned(command: str, plan: Plan, why: str) -> Step:
@@ -99,10 +131,10 @@ class TableResult:
         lines = [line, *filter(None, [self.error]), *map(str, self.steps)]
         return "\n              ".join(lines)
 
-    def document(self) -> dict[str, Any]:
-        """As plain data."""
-        own = {"table": self.table, "status": self.status, "rule": self.rule.name}
-        return vars(self) | own | {"steps": [asdict(step) for step in self.steps]}
+    def document(self) -> TableDocument:
+        """As JSON has it."""
+        own = {name: value for name, value in vars(self).items() if name not in ("name", "rule")}
+        return TableDocument(table=self.table, status=self.status, rule=self.rule.name, **own)
 
 
 @dataclass
@@ -142,8 +174,7 @@ class PassResult:
         problems = [f"policy: {problem}" for problem in self.problems]
         return "\n".join([*map(str, tables), summary, *problems])
 
-    def document(self) -> dict[str, Any]:
-        """As plain data; secrets are masked when it is written."""
-        own = {"schema_version": SCHEMA_VERSION, "exit_status": self.exit_status}
-        tables = [table.document() for table in self.tables]
-        return own | {"versions": versions()} | vars(self) | {"tables": tables}
+    def document(self) -> PassDocument:
+        """As JSON has it; secrets are masked when it is written."""
+        own = vars(self) | {"tables": [table.document() for table in self.tables]}
+        return PassDocument(exit_status=self.exit_status, versions=versions(), **own)

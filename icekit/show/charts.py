@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, Grid
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
-from icekit.compact.plan import coverage
+from icekit.compact.plan import covered, sums
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.files import Kind
@@ -226,7 +226,8 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         return nothing(title, "No partition is worth a rewrite under this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in ranked)]
     won = [0, *accumulate(c.file_opens_saved for c in ranked)]
-    taken = coverage(ranked, plan)
+    chosen = covered(ranked, plan)
+    taken, _, saved = sums(chosen)
     total = facts.data.size_in_bytes
     with styled():
         figure, (axes,) = canvas(title, 3.8)
@@ -234,16 +235,9 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         axes.plot(
             spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
         )
-        if taken.candidates:
-            label = f"this plan: {size(taken.bytes_in)}"
-            axes.plot(
-                [taken.bytes_in],
-                [taken.file_opens_saved],
-                "D",
-                color=VERMILLION,
-                markersize=10,
-                label=label,
-            )
+        if taken:
+            label = f"this plan: {size(taken)}"
+            axes.plot([taken], [saved], "D", color=VERMILLION, markersize=10, label=label)
         limit_line(axes.axvline, total, f"entire table: {size(total)}", SKY)
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
@@ -258,9 +252,9 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         f"{count(len(ranked), 'candidate')} of {facts.name} would save a full scan "
         f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
         f"{facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for "
-        f"{size(best.bytes_in)}. The plan takes {count(taken.candidates, 'candidate')}: "
-        f"{percent(taken.share_won or 0)} of the possible savings for "
-        f"{percent(taken.bytes_in / max(total, 1))} of the table's bytes."
+        f"{size(best.bytes_in)}. The plan takes {count(len(chosen), 'candidate')}: "
+        f"{percent(saved / max(won[-1], 1))} of the possible savings for "
+        f"{percent(taken / max(total, 1))} of the table's bytes."
     )
     return Chart(figure, title, sentence, candidate_grid(facts, ranked, plan))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,31 @@ class Confidence(StrEnum):
 
 #: Goes up by one when a JSON field changes its meaning or is removed; an added field does not
 # count.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDocument:
+    """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
+
+    schema_version: int = SCHEMA_VERSION
+    question: str
+    catalog: str
+    table: str
+    snapshot_id: int | None
+    is_change: bool
+    verdict: str
+    confidence: Confidence
+    because: str
+    stopped: str | None
+    changes: Sequence[Change]
+    script: Script
+    now: str
+    advised: str | None
+    measured: Mapping[str, Mapping[str, Sequence[float]]]
+    notes: Sequence[str]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    versions: Mapping[str, str]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -328,32 +352,31 @@ class Answer(Shown):
             *(Folded(caption, [Listing(text)]) for caption, text in self.plans.items()),
         ]
 
-    def document(self) -> dict[str, Any]:
-        """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
+    def document(self) -> AnswerDocument:
+        """The answer as ``icekit tune --output`` writes it."""
         from pydantic_core import to_jsonable_python
 
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "question": self.question,
-            "catalog": self.facts.catalog,
-            "table": self.name,
-            "snapshot_id": self.facts.snapshot_id,
-            "is_change": self.is_change,
-            "verdict": self.verdict,
-            "confidence": self.confidence,
-            "because": self.because,
-            "stopped": self.stopped,
-            "changes": [{**asdict(c), "properties": dict(c.properties)} for c in self.changes],
-            "script": asdict(self.script),
-            "now": self.now,
-            "advised": self.advised,
-            "measured": self.measured.rounds,
-            "notes": list(self.notes),
-            "tables": to_jsonable_python(
+        return AnswerDocument(
+            question=self.question,
+            catalog=self.facts.catalog,
+            table=self.name,
+            snapshot_id=self.facts.snapshot_id,
+            is_change=self.is_change,
+            verdict=self.verdict,
+            confidence=self.confidence,
+            because=self.because,
+            stopped=self.stopped,
+            changes=self.changes,
+            script=self.script,
+            now=self.now,
+            advised=self.advised,
+            measured=self.measured.rounds,
+            notes=self.notes,
+            tables=to_jsonable_python(
                 {name: grid.records() for name, grid in self.tables.items()}, inf_nan_mode="null"
             ),
-            "versions": versions(),
-        }
+            versions=versions(),
+        )
 
     def write_into(self, folder: Path) -> Path:
         """Write the document into a folder, named after the table and the question; a reader never

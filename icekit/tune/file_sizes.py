@@ -84,7 +84,7 @@ COMMIT_FREQUENCY = "commit frequency"
 #: Choices: a shuffle or another size must save this share of the files, and more than one.
 _GAIN = 0.15
 #: Adaptive execution packs map outputs up to the advisory size; the writer begins another file at
-# about 93 % of the target, because the open row : group counts uncompressed
+# about 93 % of the target, because the open row group counts uncompressed
 # (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of
 # the first.
 _ROOM, _TRIES = 0.9, 2

@@ -75,7 +75,7 @@ _GRANULARITY = "write.delete.granularity"
 #: Compact only files with deletes: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
 #: Choices: the share of the cost that a change must save; the rounds of scans at most, as a
-# multiple of those asked for; what a scan of the deletes : must stand out by from what repeats
+# multiple of those asked for; what a scan of the deletes must stand out by from what repeats
 # differ by; the most commits between compactions to consider.
 _MARGIN, _MOST_ROUNDS, _STANDS_OUT = 0.1, 3, 4.0
 _V3 = (

@@ -22,7 +22,7 @@ TARGET, ROW_GROUP = 2**19, 2**16
 FILES = 18
 # What Iceberg asks for by default at 512 MB, lz4 to zstd, taken down with the target.
 DEFAULT_ADVISORY = 384 * TARGET // 512
-# : Columns of each kind, of the row's number ``id``, and the rows that a file of the target size
+#: Columns of each kind, of the row's number ``id``, and the rows that a file of the target size
 # takes, roughly.
 KINDS = {
     "numbers": ("xxhash64(id) AS a, cast(id % 100000 AS int) AS b, id * 0.37 AS c", 32_000),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "upserts"
 COLUMNS = "key STRING, p INT, amount DOUBLE, updated_at TIMESTAMP, note STRING, n BIGINT"
-# : Columns that identify a row, by type of key; each works alone, so any of them may be the
+#: Columns that identify a row, by type of key; each works alone, so any of them may be the
 # equality key.
 KEYS = {"string": ("key",), "bigint": ("n",), "composite": ("n", "key")}
 # (1 - e**-4) / 4: a history that upserts each key four times has a quarter of new keys.

@@ -22,7 +22,7 @@ from tests.serving import free_port, serving
 
 SPARK_HOME = Path(pyspark.__file__).parent
 HOST, WITHIN = "10.213.77.1", "10.213.77.2"
-# : Cores and memory of each worker: room for an executor of the tests' own session and one of a
+#: Cores and memory of each worker: room for an executor of the tests' own session and one of a
 # process that a test starts.
 CORES, MEMORY = 2, "6g"
 

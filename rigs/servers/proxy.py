@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-# : 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer
+#: 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer
 # breaks off. slow: an answer after two seconds.
 Fault = Literal["503", "401", "lost", "half", "slow"]
 

@@ -18,7 +18,7 @@ from tests.browser.jupyter import ROOT, Server, copied, fresh_lake, jupyterlab
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-# : The second action that a kernel begins waits until somebody asks to stop: how fast anything is
+#: The second action that a kernel begins waits until somebody asks to stop: how fast anything is
 # does not matter.
 HELD = """
 from icekit.run import attempt

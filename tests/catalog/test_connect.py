@@ -298,7 +298,7 @@ def test_tables_of_another_catalog_in_the_same_database_are_named(
     ours.close()
 
 
-# : Changes more pages than its cache holds, so that some are in the file when it is killed, and the
+#: Changes more pages than its cache holds, so that some are in the file when it is killed, and the
 # journal is the way back.
 KILLED = """
 import sqlite3, sys

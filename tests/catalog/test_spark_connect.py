@@ -29,7 +29,7 @@ rules:
   - match: db.small
 """
 CLASSIC = "This needs a classic Spark session"
-# : Each command with its arguments; a part of the error where Connect has no way to do it, and None
+#: Each command with its arguments; a part of the error where Connect has no way to do it, and None
 # where it has.
 COMMANDS: dict[str, str | None] = {
     "look db.small": None,

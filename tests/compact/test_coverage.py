@@ -1,7 +1,7 @@
-"""What a budget covers is counted from the plan that it makes."""
+"""What a plan covers of the candidates: their bytes, files and file opens."""
 
 from icekit.compact.candidates import candidates
-from icekit.compact.plan import coverage, plan
+from icekit.compact.plan import covered, plan, sums
 from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -17,25 +17,12 @@ FOUND = candidates(FACTS, FINDINGS, Policy(), Thresholds())
 
 
 def test_no_budget_covers_everything() -> None:
-    what = coverage(FOUND, plan(FACTS, FINDINGS))
-
-    assert what.candidates == 4
-    assert what.of_candidates == 4
-    assert what.files_in == 100
-    assert what.share_won == 1.0
+    assert covered(FOUND, plan(FACTS, FINDINGS)) == list(FOUND)
+    assert sums(FOUND) == (100 * MIB, 100, 96)
 
 
-def test_a_budget_covers_a_part_and_says_of_how_much() -> None:
-    what = coverage(FOUND, plan(FACTS, FINDINGS, Policy(budget_files=45)))
+def test_a_budget_covers_a_part() -> None:
+    chosen = covered(FOUND, plan(FACTS, FINDINGS, Policy(budget_files=45)))
 
-    assert what.files_in <= 45
-    assert what.of_files_in == 100
-    assert what.of_candidates == 4
-    assert what.share_won is not None
-    assert 0 < what.share_won < 1
-
-
-def test_nothing_to_save_has_no_share() -> None:
-    healthy = table_facts()
-
-    assert coverage((), plan(healthy, diagnose(healthy))).share_won is None
+    assert 0 < len(chosen) < len(FOUND)
+    assert sums(chosen)[1] <= 45

@@ -128,7 +128,7 @@ NO_RANGE = Integrity(
     duplicates=TWICE.duplicates[:1],
     duplicate_manifests=("m0",),
 )
-# : A finding of each kind, as a golden file shows it: with both partitions, spellings or ranges,
+#: A finding of each kind, as a golden file shows it: with both partitions, spellings or ranges,
 # and a statement.
 SHOWN = {
     "duplicate_files": small(integrity=TWICE),

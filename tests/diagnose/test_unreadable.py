@@ -116,7 +116,7 @@ def test_the_card_says_that_storage_was_not_searched() -> None:
 
 
 UNCOUNTED = MetadataFlaw(Flaw.UNCOUNTED_MANIFESTS, 2, ("/t/m0.avro", "/t/m1.avro"))
-# : A finding of each kind, as a golden file shows it: how severe it is, what is lost, and the way
+#: A finding of each kind, as a golden file shows it: how severe it is, what is lost, and the way
 # out.
 SHOWN = {
     "missing_files": facts_of(lost()),

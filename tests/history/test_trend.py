@@ -208,7 +208,7 @@ def test_the_chart_draws_the_runs_the_threshold_and_the_way_to_it(snapshots: int
     assert list(chart.table["status"]) == ["healthy"] * 10
 
 
-# : What a history may hold: absent figures, zeros, ones that stand still, and the largest that a
+#: What a history may hold: absent figures, zeros, ones that stand still, and the largest that a
 # column takes.
 FIGURES = st.one_of(st.none(), st.sampled_from([0, 7, 2**63 - 1]), st.integers(0, 2**63 - 1))
 

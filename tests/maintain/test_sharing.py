@@ -21,6 +21,7 @@ from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import plan_maintenance_table
+from icekit.run import removals
 from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from tests.commits import in_order
@@ -407,21 +408,23 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
     stays_for(table, other)
 
 
-@pytest.mark.parametrize("how", SPELLINGS)
-def test_orphans_stay_however_another_table_spells_them(
-    littered: Any, named: Named, tmp_path: Path, how: str
+def test_orphans_stay_however_other_tables_spell_them(
+    littered: Any, named: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(removals, "_NAMED", len(SPELLINGS))
     table, lost = littered
-    data = lost.with_name("written-by-another-job.parquet")
-    shutil.copy(on_disk(of_two_rows(named("written"))), data)
+    written = on_disk(of_two_rows(named("written")))
+    files, others = [], []
+    for number, how in enumerate(SPELLINGS):
+        files.append(lost.with_name(f"written-by-another-job-{number}.parquet"))
+        shutil.copy(written, files[-1])
+        others.append(named(f"taker{number}").create("id INT", by=""))
+        others[-1].append_path(spelled(f"file:{files[-1]}", how, tmp_path), 2)
     age(table)
-    other = named("taker").create("id INT", by="")
-    other.append_path(spelled(f"file:{data}", how, tmp_path), 2)
 
-    failed(table.run(planned(table)), "but scratch.taker (")
-    assert data.exists()
-    assert lost.exists()
-    assert rows(other) == 2
+    failed(table.run(planned(table)), *(f"{dotted(other)} (" for other in others))
+    assert all(file.exists() for file in (*files, lost))
+    assert [rows(other) for other in others] == [2] * len(others)
 
 
 def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(

@@ -16,7 +16,7 @@ from icekit.options.commands import NOTEBOOKS, QUESTIONS, SECTIONS
 from icekit.report import Options as ReportOptions
 from icekit.tune.merge import review_merge
 
-# : The command of each notebook and of each section of a policy; a report is a notebook for many
+#: The command of each notebook and of each section of a policy; a report is a notebook for many
 # tables.
 COMMANDS = {
     "00_start_here": ["look", "db.t"],

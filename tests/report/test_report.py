@@ -18,7 +18,7 @@ from icekit.errors import ParameterError
 from icekit.notebook import begin, finish, gated
 from icekit.options.commands import DiagnoseOptions
 from icekit.report import Row, exit_status, notebook_path
-from icekit.saving import slug
+from icekit.saving import as_data, slug
 from icekit.show.explorer import SWITCH
 from tests.child import python
 from tests.factories import file_group, partition, table_facts
@@ -274,7 +274,7 @@ def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest(
         file_group(*[1] * 9, of=partition(9999)),
     )
     facts = table_facts(groups=groups)
-    made = document.document(facts, diagnose(facts), Thresholds())
+    made = as_data(document.document(facts, diagnose(facts), Thresholds()))
 
     assert len(made["facts"]["groups"]) == document.MAX_PARTITIONS
     assert made["facts_left_out"]["partitions"] == 501
@@ -284,7 +284,7 @@ def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest(
 
 def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() -> None:
     facts = table_facts(properties={"quality.report": "x" * 8_000_000, "owner": "ops"})
-    made = document.document(facts, diagnose(facts), Thresholds())
+    made = as_data(document.document(facts, diagnose(facts), Thresholds()))
 
     assert made["facts"]["properties"] == {
         "quality.report": "(8,000,000 characters)",

@@ -15,7 +15,7 @@ NOT_ON_A_PAGE = (
     r"JupyterLab|papermill|slider|controls? (?:is|are)|drag|click|press (?:the|Run)|move "
     r"(?:a|the) limit|the cell|next cell"
 )
-# : Values that escaped their formatting: Python's own, or figures with more digits than were
+#: Values that escaped their formatting: Python's own, or figures with more digits than were
 # measured.
 RAW = (
     r"\bNone\b(?! is)|\bnan\b|\bNaN\b|\bTrue\b|\bFalse\b|<\w+ "

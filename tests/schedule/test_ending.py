@@ -32,7 +32,7 @@ from tests.schedule.lakes import PLAN, REWRITE, lake, passing, policy
 
 __all__ = ["lake"]
 
-# : What py4j and Spark raise when the JVM is gone, or a call was cut short in the middle of its
+#: What py4j and Spark raise when the JVM is gone, or a call was cut short in the middle of its
 # answer.
 BROKEN = [
     Py4JNetworkError("Answer from Java side is empty"),

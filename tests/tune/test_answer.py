@@ -1,12 +1,12 @@
 """An answer is data: one script with its undo, effects of the variant advised, and one card."""
 
-import json
 from typing import Any
 
 import pytest
 
 from icekit.answer.grid import COUNT, SECONDS
 from icekit.facts.model import TableFacts
+from icekit.saving import as_data
 from icekit.show.answer_chart import answer_chart
 from icekit.tune.answer import (
     Answer,
@@ -203,10 +203,10 @@ def test_names_are_escaped_and_secrets_masked() -> None:
 
 
 def test_the_document_has_all_rounds_and_the_statements() -> None:
-    document = json.loads(json.dumps(answer().document()))
+    document = as_data(answer().document())
 
     assert document["measured"]["now"]["scan"] == [3.0, 2.0]
-    assert document["changes"][0]["properties"] == {"write.distribution-mode": "hash"}
+    assert document["changes"][0]["properties"] == [["write.distribution-mode", "hash"]]
     assert document["script"]["sql"] == [
         f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     ]

@@ -4,7 +4,7 @@ that says what it will do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from icekit.answer.view import Folded, as_html
@@ -12,7 +12,7 @@ from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
-from icekit.compact.plan import Coverage, coverage
+from icekit.compact.plan import covered, sums
 from icekit.compact.plan import plan as plan_purely
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
@@ -45,20 +45,22 @@ from icekit.units import count, percent, size
 LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
 
 
-def coverage_sentence(what: Coverage, plan: Plan) -> str:
-    """What a plan covers, in a sentence."""
+def coverage_sentence(found: Sequence[Candidate], plan: Plan) -> str:
+    """What a plan covers of the candidates, in a sentence."""
     p = plan.prediction
     if not plan.actions:
         return (
-            f"This policy covers none of {count(what.of_candidates, 'candidate')}: nothing would "
+            f"This policy covers none of {count(len(found), 'candidate')}: nothing would "
             "be rewritten."
         )
-    won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
+    chosen = covered(found, plan)
+    saved, most = sums(chosen)[2], sums(found)[2]
+    share = f" ({percent(saved / most)} of what can be saved)" if most else ""
     return (
-        f"This policy covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in "
+        f"This policy covers {len(chosen):,} of {count(len(found), 'candidate')} in "
         f"{count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and "
         f"{size(p.bytes_in)} become {count(p.files_out, 'file')}, which saves a full scan "
-        f"{what.file_opens_saved:,} file opens{won}."
+        f"{saved:,} file opens{share}."
     )
 
 
@@ -210,7 +212,7 @@ class CompactionExplorer(Explorer):
         self.savings.value = self.static()
 
     def _covered(self, plan: Plan) -> str:
-        return coverage_sentence(coverage(self.candidates(), plan), plan)
+        return coverage_sentence(self.candidates(), plan)
 
     def _forget(self) -> None:
         """A plan for another table or other limits is not the one to run."""

@@ -14,7 +14,7 @@ from icekit.api import Lake
 from icekit.show.explorer import SWITCH, WIDGET_VIEW
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
-# : What makes a notebook with explorers cheap to run; one that is not here runs by its own
+#: What makes a notebook with explorers cheap to run; one that is not here runs by its own
 # parameters.
 CHEAP: dict[str, dict[str, Any]] = {
     "01_diagnose": {},
