@@ -11,7 +11,6 @@ import re
 import sys
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +98,8 @@ def begin(
     where = f"{getattr(read, 'table', '')} {getattr(read, 'sql', '')}"
     if lab and not getattr(read, "catalog", "") and re.search(r"(^| )lab\.", where):
         own_values = {*more, *by_papermill, *read.changed()}
-        read = replace(
-            read, **{name: value for name, value in lab.items() if name not in own_values}
+        read = read.replaced(
+            **{name: value for name, value in lab.items() if name not in own_values}
         )
     return read
 

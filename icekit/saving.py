@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import json
 import platform
 import re
@@ -40,10 +39,12 @@ def slug(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
+    from importlib import metadata
+
     spark = {"pyspark": version} if (version := spark_version()) else {}
     return (
         {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in _PACKAGES}
+        | {name: metadata.version(name) for name in _PACKAGES}
         | spark
     )
 

@@ -9,4 +9,8 @@ JAVA_HOME=$(cat "$root/.venv/java-home")
 export PATH JAVA_HOME
 # The Spark that is tested is the one in .venv, whichever else this machine has.
 unset SPARK_HOME PYSPARK_PYTHON PYSPARK_DRIVER_PYTHON
+# Set-up compiles no module; what is imported is compiled once, whatever this machine's Python is told.
+unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=$root/.venv/bytecode
+export PYTHONPYCACHEPREFIX
 exec "$@"

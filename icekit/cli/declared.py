@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from icekit.options import Settings, default_of
+from icekit.options import Setting, Settings
 
 
 class _HelpAll(argparse.Action):
@@ -54,9 +54,9 @@ def command(
     return parser
 
 
-def _add(parser: argparse.ArgumentParser, declared: Any) -> bool:
+def _add(parser: argparse.ArgumentParser, declared: Setting) -> bool:
     """Add a setting; returns whether it is rarely used."""
-    how, default, name = declared.metadata, default_of(declared), declared.name
+    how, default, name = declared.metadata, declared.default, declared.name
     given: dict[str, Any] = {"metavar": how["metavar"]}
     if isinstance(default, bool):
         given = {

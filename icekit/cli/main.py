@@ -9,7 +9,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from icekit.cli import admin, lab, observe, running, schedule, tune
@@ -103,9 +102,17 @@ class _Parser(argparse.ArgumentParser):
         }
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        say(f"icekit {version('icekit')}")
+        parser.exit()
+
+
 def _parser(prog: str = "icekit") -> _Parser:
     parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
-    parser.add_argument("--version", action="version", version=f"icekit {version('icekit')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (observe, running, tune, schedule, lab, admin):

@@ -12,18 +12,16 @@ from icekit.facts.counts import Rollup, add
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState, NarrowManifest
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, longs, range_end, rule_out
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, longs, range_end
 from icekit.facts.local_deletes import (
     DATA_FIELDS,
     DELETE_FIELDS,
     NEVER,
-    DataFiles,
     KeyReader,
     Naming,
     ScopedDeletes,
     delete_columns,
     file_identity,
-    name_hash,
     named_data_file,
     repeated_hashes,
 )
@@ -48,8 +46,8 @@ def roll_up(
 ) -> None:
     """Count every live file.
 
-    Memory grows with partitions and sequence numbers, and by 8 bytes a file (40 where deletes name
-    a single data file): a few manifests are in memory at a time, one decoded and the others read
+    Memory grows with partitions, sequence numbers and deletes that name a single data file, and by
+    8 bytes a file: a few manifests are in memory at a time, one decoded and the others read
     ahead. Manifests are read again only to name what contradicts itself. Without deletes, sequence
     numbers are not counted. Key bounds are read only if there are equality deletes, and only those
     of their keys.
@@ -82,7 +80,6 @@ class _Counting:
     counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(default_factory=dict)
     #: A hash of each file, to find those that are listed twice.
     files: array[int] = field(default_factory=longs)
-    data: DataFiles = field(default_factory=DataFiles)
     scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
     numbers: dict[Partition, int] = field(default_factory=dict)
     narrow: list[NarrowManifest] = field(default_factory=list)
@@ -97,12 +94,7 @@ class _Counting:
         """Count the data files of a manifest."""
         spec, edges = self.rollup.specs[manifest["partition_spec_id"]], self.rollup.cut.data
         inherited, has_deletes = manifest.get("sequence_number") or 0, self.has_deletes
-        counted, files, data, is_named = (
-            self.counted,
-            self.files,
-            self.data,
-            len(self.scoped.files) > 0,
-        )
+        counted, files, scoped = self.counted, self.files, self.scoped
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
         reader, keyed_partitions = KeyReader(self.keyed), self.keyed_partitions
         keyed = self.keyed_data = self.keyed_data or Keyed.of(self.keyed)
@@ -118,11 +110,8 @@ class _Counting:
                 sequence = inherited if own is None else own
                 if reader.fields and (keyed_partitions is None or number in keyed_partitions):
                     reader.add(file, keyed, keyed.row(number, sequence))
-                if is_named:
-                    data.paths.append(hash(path))
-                    data.names.append(name_hash(number, path))
-                    data.partitions.append(number)
-                    data.sequences.append(sequence)
+                if scoped.oldest:
+                    scoped.meet(path, number, sequence)
             size, records = file["file_size_in_bytes"], file["record_count"]
             _count(counted.setdefault((partition, Kind.DATA, sequence), {}), edges, size, records)
         self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
@@ -155,11 +144,8 @@ class _Counting:
             if kind is Kind.EQUALITY_DELETES:
                 self._add_keys(file, reader, partition, sequence)
             elif (named := named_data_file(file)) is not None:
+                scoped.add(named, number, sequence)
                 scoped.files.append(identity)
-                scoped.paths.append(hash(named))
-                scoped.names.append(name_hash(number, named))
-                scoped.partitions.append(number)
-                scoped.sequences.append(sequence)
                 scoped.sizes.append(size)
                 scoped.records.append(records)
                 scoped.is_vector.append(kind is Kind.DELETION_VECTORS)
@@ -195,8 +181,7 @@ class _Counting:
         """
         scoped, partitions = self.scoped, list(self.numbers)
         misplaced: dict[int, DeleteState] = {}
-        states = scoped.states(self.data) if scoped.files else []
-        for index, state in enumerate(states):
+        for index, state in enumerate(scoped.states()):
             partition = partitions[scoped.partitions[index]]
             kind = Kind.DELETION_VECTORS if scoped.is_vector[index] else Kind.POSITION_DELETES
             size, records = scoped.sizes[index], scoped.records[index]
@@ -233,6 +218,8 @@ class _Counting:
         """
         if not self.keyed or self.keyed_data is None:
             return
+        from icekit.facts.ruled_out import rule_out  # numpy is loaded only for equality deletes
+
         partitions, width = list(self.numbers), self.rollup.width
         everywhere = {
             n for partition, n in self.numbers.items() if self.rollup.is_global(partition)

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from icekit.facts.counts import Rollup
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import (
@@ -41,63 +39,59 @@ NEVER = 2**63 - 1
 
 
 @dataclass
-class DataFiles:
-    """The data files, column by column: hashes of their paths, and of their partitions and
-    names.
+class ScopedDeletes:
+    """The delete files that name a single data file, column by column: hashes of that file's path,
+    and of its partition and name, and the delete's own figures.
+
+    ``oldest`` has the sequence number and partition of the oldest data file at each path that a
+    delete names, ``alike`` the sequence number of the oldest one of the same name and partition;
+    ``NEVER`` without one.
     """
 
     paths: array[int] = field(default_factory=longs)
     names: array[int] = field(default_factory=longs)
     partitions: array[int] = field(default_factory=longs)
     sequences: array[int] = field(default_factory=longs)
-
-
-@dataclass
-class ScopedDeletes(DataFiles):
-    """The delete files that name a single data file, column by column: that file's path and name,
-    and the delete's own figures.
-    """
-
     files: array[int] = field(default_factory=longs)
     sizes: array[int] = field(default_factory=longs)
     records: array[int] = field(default_factory=longs)
     is_vector: array[int] = field(default_factory=longs)
+    oldest: dict[int, tuple[int, int]] = field(default_factory=dict)
+    alike: dict[int, int] = field(default_factory=dict)
 
-    def states(self, data: DataFiles) -> list[DeleteState | None]:
+    def add(self, path: str, partition: int, sequence: int) -> None:
+        """Add the data file that a delete names."""
+        self.paths.append(hash(path))
+        self.names.append(name_hash(partition, path))
+        self.partitions.append(partition)
+        self.sequences.append(sequence)
+        self.oldest[self.paths[-1]] = NEVER, -1
+        self.alike[self.names[-1]] = NEVER
+
+    def meet(self, path: str, partition: int, sequence: int) -> None:
+        """Note a data file, of which all are met once all deletes are added."""
+        if (oldest := self.oldest.get(hash(path))) is not None and sequence < oldest[0]:
+            self.oldest[hash(path)] = sequence, partition
+        name = name_hash(partition, path)
+        if sequence < self.alike.get(name, 0):
+            self.alike[name] = sequence
+
+    def states(self) -> Iterator[DeleteState | None]:
         """Why each delete applies to nothing; None if it applies.
 
         A delete applies to the live data file that has exactly the path it names, is not newer, and
         has its spec and partition (DeleteFileIndex).
         """
-        named, partitions = _oldest(data.paths, data, self.paths)
-        alike, _ = _oldest(data.names, data, self.names)
-        sequences, is_beside = _numbers(self.sequences), partitions == _numbers(self.partitions)
-        code = np.where(
-            named != NEVER,
-            np.where(named <= sequences, np.where(is_beside, 0, 2), 1),
-            np.where(alike <= sequences, 3, 1),
-        )
-        known = (None, DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED)
-        return [known[each] for each in code]
-
-
-def _numbers(values: array[int]) -> Any:
-    return np.frombuffer(values, np.int64)
-
-
-def _oldest(keys: array[int], data: DataFiles, wanted: array[int]) -> tuple[Any, Any]:
-    """The lowest sequence number of a file with each wanted key, and that file's partition;
-    ``NEVER`` and -1 without one.
-    """
-    sequences, known, asked = map(_numbers, (data.sequences, keys, wanted))
-    if not len(known):
-        return np.full(len(asked), NEVER), np.full(len(asked), -1)
-    ordered = np.lexsort((sequences, known))
-    ranks = np.searchsorted(known[ordered], asked)
-    first = ordered[np.minimum(ranks, len(known) - 1)]
-    exists = known[first] == asked
-    partitions = _numbers(data.partitions)[first]
-    return np.where(exists, sequences[first], NEVER), np.where(exists, partitions, -1)
+        for path, name, partition, sequence in zip(
+            self.paths, self.names, self.partitions, self.sequences, strict=True
+        ):
+            oldest, of = self.oldest[path]
+            if oldest == NEVER and self.alike[name] <= sequence:
+                yield DeleteState.UNMATCHED
+            elif oldest > sequence:
+                yield DeleteState.DANGLING
+            else:
+                yield None if of == partition else DeleteState.MISFILED
 
 
 def name_hash(partition: int, path: str) -> int:
@@ -171,10 +165,13 @@ DATA_FIELDS = SIZE_FIELDS | {"file_path"}
 DELETE_FIELDS = FILE_FIELDS | {"file_path", "content_offset"}
 
 
-def repeated_hashes(hashes: array[int]) -> frozenset[int]:
+def repeated_hashes(hashes: Iterable[int]) -> frozenset[int]:
     """The hashes that are there more than once."""
-    ordered = np.sort(_numbers(hashes))
-    return frozenset(int(each) for each in ordered[1:][ordered[1:] == ordered[:-1]])
+    known: set[int] = set()
+    repeated: set[int] = set()
+    for each in hashes:
+        (repeated if each in known else known).add(each)
+    return frozenset(repeated)
 
 
 def file_identity(file: Record) -> int:

@@ -19,7 +19,7 @@ from icekit.facts.integrity import (
     file_name,
     misplaced_deletes,
 )
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode, rule_out
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode
 from icekit.facts.local_deletes import NEVER, PATH_FIELD_ID
 from icekit.facts.manifests import (
     FieldRange,
@@ -29,6 +29,7 @@ from icekit.facts.manifests import (
     narrow_fields,
     of_manifests,
 )
+from icekit.facts.ruled_out import rule_out
 from icekit.facts.spark_entries import (
     ENTRY,
     KIND,

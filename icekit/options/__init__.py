@@ -1,18 +1,30 @@
-"""Declare a setting once, as a field of a frozen dataclass: commands, notebooks, policies and the
-docs' tables follow from it.
+"""Declare a setting once, as a dataclass does a field: commands, notebooks, policies and the docs'
+tables follow from it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, Self, dataclass_transform
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, dataclass_transform
 
 from icekit.answer.grid import TEXT, Grid
 from icekit.errors import ParameterError, require_known
 
 Read = Callable[[Any], Any]
+
+
+@dataclass
+class Setting:
+    """A setting that a class declares."""
+
+    default: Any
+    metadata: Mapping[str, Any]
+    name: str = ""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self.name = name
 
 
 def setting(
@@ -25,10 +37,7 @@ def setting(
     without dashes), ``repeats`` (the option is the singular, and may be given again); or ``only``:
     it is only a ``command``'s, or only a ``notebook``'s.
     """
-    return field(
-        default_factory=lambda: default,
-        metadata={"help": help, "metavar": metavar, "read": read, **how},
-    )
+    return Setting(default, {"help": help, "metavar": metavar, "read": read, **how})
 
 
 def text(value: Any) -> str:
@@ -101,9 +110,9 @@ _KINDS: Mapping[Read | None, str] = {
 }
 
 
-def read(declared: Field[Any], value: Any) -> Any:
+def read(declared: Setting, value: Any) -> Any:
     """Read the value of a setting; raises :class:`~icekit.errors.ParameterError`."""
-    reader = declared.metadata["read"] or _READERS[type(default_of(declared))]
+    reader = declared.metadata["read"] or _READERS[type(declared.default)]
     return read_as(declared.name, reader, value)
 
 
@@ -116,28 +125,29 @@ def read_as(name: str, reader: Read, value: Any) -> Any:
         raise ParameterError(f"{name} must be {kind}, not {value!r}.") from None
 
 
-def default_of(declared: Field[Any]) -> Any:
-    """The default of a setting."""
-    make: Any = declared.default_factory
-    return make()
-
-
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Settings:
     """The settings of a command, a notebook or a section of a policy; shown, they are a table with
     what each does.
 
-    A subclass is a frozen dataclass, too, without a decorator of its own.
+    Each is given by its name, or has its default.
     """
 
+    # No dataclasses: making these many takes longer than anything else of a command's start.
+    _declared: ClassVar[dict[str, Setting]] = {}
+
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True, repr=False)(cls)
+        every = (value for base in reversed(cls.__mro__) for value in vars(base).values())
+        cls._declared = {value.name: value for value in every if isinstance(value, Setting)}
+
+    def __init__(self, **given: Any) -> None:
+        defaults = {name: declared.default for name, declared in self._declared.items()}
+        vars(self).update(defaults | given)
 
     @classmethod
-    def settings(cls) -> dict[str, Field[Any]]:
+    def settings(cls) -> dict[str, Setting]:
         """What is declared, by name."""
-        return {declared.name: declared for declared in fields(cls)}
+        return cls._declared
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
@@ -159,20 +169,24 @@ class Settings:
         """Some of them, by name, to pass on."""
         return {name: getattr(self, name) for name in names}
 
+    def replaced(self, **values: Any) -> Self:
+        """The same settings with other values for some."""
+        return type(self)(**self.only(*self._declared) | values)
+
     def changed(self, kind: type[Settings] | None = None) -> dict[str, Any]:
         """Those that differ from their defaults; with ``kind`` only those that it declares."""
         declared = (kind or type(self)).settings()
         return {
             name: value
             for name in declared
-            if (value := getattr(self, name)) != default_of(declared[name])
+            if (value := getattr(self, name)) != declared[name].default
         }
 
     def grid(self) -> Grid:
         """Each setting with its value, its default and what it does."""
         columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
         rows = [
-            (name, repr(getattr(self, name)), repr(default_of(f)), f.metadata["help"])
+            (name, repr(getattr(self, name)), repr(f.default), f.metadata["help"])
             for name, f in self.settings().items()
         ]
         return Grid(

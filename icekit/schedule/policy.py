@@ -221,7 +221,7 @@ class SchedulePolicy(Settings):
             for name, path in self.only("ledger", "history").items()
             if path not in {"", "table"}
         }
-        return replace(self, output=folder / self.output.expanduser(), **stores)  # type: ignore[arg-type]
+        return self.replaced(output=folder / self.output.expanduser(), **stores)
 
 
 def cut(policy: CompactPolicy, left: Mapping[str, float]) -> CompactPolicy:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from icekit.facts import key_bounds
-from icekit.facts.key_bounds import KeyColumn, Keyed, RuledOut, compared, decode, rule_out
+from icekit.facts import ruled_out
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode
+from icekit.facts.ruled_out import RuledOut, rule_out
 
 # Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has
 # none.
@@ -128,8 +129,8 @@ def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
 def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
     blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_bounds, "_BLOCKS", blocks)
-    monkeypatch.setattr(key_bounds, "_AT_ONCE", 20)
+    monkeypatch.setattr(ruled_out, "_BLOCKS", blocks)
+    monkeypatch.setattr(ruled_out, "_AT_ONCE", 20)
     for seed in range(20):
         some = random.Random(seed)
 
