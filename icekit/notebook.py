@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,38 +47,9 @@ def begin(
     """
     _plain_errors()
     cells = list(cell_globals.get("In", ()))
-    injected = next(
-        (
-            index
-            for index in reversed(range(len(cells)))
-            if cells[index].lstrip().startswith("# Parameters")
-        ),
-        None,
-    )
     kind = NOTEBOOKS.get(notebook, Settings)
     settings = kind.settings()
-    own = next(
-        (names for cell in reversed(cells[:injected]) if (names := _assigned(cell, ast.AnnAssign))),
-        [],
-    )
-    by_papermill: list[str] = []
-    if injected is not None:
-        by_papermill = _assigned(cells[injected])
-        for name in by_papermill:
-            require_known(
-                name,
-                dict.fromkeys(
-                    [
-                        *settings,
-                        *own,
-                        *(name for cell in cells[:injected] for name in _assigned(cell)),
-                    ]
-                ),
-                "parameter",
-            )
-        if not has_front_end():
-            # papermill runs it with parameters: nobody is there to move a slider.
-            os.environ.setdefault(SWITCH, "off")
+    own, by_papermill = _set_by(cells, settings)
     _find_lake()
     more = cell_globals.get("more", {})
     if not isinstance(more, Mapping):
@@ -102,6 +73,34 @@ def begin(
             **{name: value for name, value in lab.items() if name not in own_values}
         )
     return read
+
+
+def _set_by(cells: Sequence[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The names that the cell tagged ``parameters`` sets, and those that papermill sets after
+    it.
+    """
+    injected = next(
+        (
+            index
+            for index in reversed(range(len(cells)))
+            if cells[index].lstrip().startswith("# Parameters")
+        ),
+        None,
+    )
+    before = cells[:injected]
+    own = next(
+        (names for cell in reversed(before) if (names := _assigned(cell, ast.AnnAssign))), []
+    )
+    if injected is None:
+        return own, []
+    by_papermill = _assigned(cells[injected])
+    known = dict.fromkeys([*settings, *own, *(name for cell in before for name in _assigned(cell))])
+    for name in by_papermill:
+        require_known(name, known, "parameter")
+    if not has_front_end():
+        # papermill runs it with parameters: nobody is there to move a slider.
+        os.environ.setdefault(SWITCH, "off")
+    return own, by_papermill
 
 
 def _find_lake() -> None:

@@ -25,9 +25,13 @@ lint() {
     python -m ruff check && python -m ruff format --check && python -m mypy
 }
 
-# One worker more than two cores: a test waits now and then, for a process or for a lock.
+# One worker more than two cores: a test waits now and then, for a process or for a lock. What
+# pytest makes of the tests' code is kept: made here, it is not made again by each worker.
 tests() {
-    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and not cluster and $1"
+    beside a-to-p python -m pytest -p no:nbval --collect-only -q tests/[a-p]*/
+    python -m pytest -p no:nbval --collect-only -q tests/[q-z]*/ tests/test_*.py rigs >/dev/null || true
+    joined a-to-p >/dev/null || true
+    python -m pytest -p no:nbval -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and not cluster and $1"
 }
 
 case $tier in

@@ -162,6 +162,10 @@ def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_chang
     )
 
 
+def test_a_look_loads_numpy_only_for_equality_deletes() -> None:
+    assert "numpy" not in _loaded(["icekit.cli.main", "icekit.facts.local", "icekit.show.card"])
+
+
 def test_reporting_on_tables_imports_nothing_of_spark() -> None:
     """All modules of reports, of what notebooks and cards show, and of the command."""
     assert {name.partition(".")[0] for name in _loaded(REPORT)} & SPARK == set()

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from icekit.compact.candidates import Candidate, is_bounded
+from icekit.compact.candidates import Candidate, Mode, is_bounded
 from icekit.compact.model import (
     DANGLING,
     REWRITE_NOTHING,
@@ -77,11 +77,9 @@ def parallelism(
     group: only when all groups of a partition are done can a resumed run see which files are done,
     so it would rewrite a partition of several groups twice.
     """
-    options: dict[str, str] = {}
     explained: list[Explained] = []
 
     def choose(name: str, value: int, why: str) -> None:
-        options[name] = str(value)
         explained.append(Explained(name, str(value), why))
 
     # Groups: enough at once that no core waits for the last task of another group.
@@ -122,7 +120,7 @@ def parallelism(
         f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are "
         "committed during the run, in at most this many snapshots (one per GiB, two to ten)",
     )
-    return options, tuple(explained)
+    return {each.name: each.value for each in explained}, tuple(explained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,22 +147,6 @@ def rewrite_action(
     facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    limits = limit_options(shared.limits, facts.target_bytes)
-    options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
-    if mode == "table":
-        options = {
-            key: value for key, value in options.items() if not key.startswith("partial-progress")
-        }
-    if mode in {"all", "spec", "table"}:
-        options["rewrite-all"] = "true"
-    elif mode == "deletes":
-        options["delete-file-threshold"] = "1"
-    elif mode == "vectors":
-        options["delete-ratio-threshold"] = f"{shared.limits.delete_ratio:g}"
-    if mode != "size" and facts.has_deletes:
-        options[DANGLING] = "true"
-        if _renews(facts):
-            options["use-starting-sequence-number"] = "false"
     bytes_in = sum(c.bytes_in for c in batch)
     asked = (
         None
@@ -202,9 +184,29 @@ def rewrite_action(
         unless=unless,
         must_save=all(c.must_save for c in batch),
         order=order,
-        options=options,
+        options=_options(shared, mode),
         branch=facts.ref,
     )
+
+
+def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
+    """The options of ``rewrite_data_files`` for candidates of a mode."""
+    facts, limits = shared.facts, shared.limits
+    options = {"partial-progress.enabled": "true", **shared.parallel}
+    if mode == "table":
+        options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
+    options |= limit_options(limits, facts.target_bytes)
+    if mode in {"all", "spec", "table"}:
+        options["rewrite-all"] = "true"
+    elif mode == "deletes":
+        options["delete-file-threshold"] = "1"
+    elif mode == "vectors":
+        options["delete-ratio-threshold"] = f"{limits.delete_ratio:g}"
+    if mode != "size" and facts.has_deletes:
+        options[DANGLING] = "true"
+        if _renews(facts):
+            options["use-starting-sequence-number"] = "false"
+    return options
 
 
 def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:

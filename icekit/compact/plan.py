@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from icekit.compact.actions import Rewriting, drop_dangling, parallelism, rewrite_action
 from icekit.compact.candidates import Candidate
-from icekit.compact.model import Action, Plan
+from icekit.compact.model import Action, Explained, Plan
 from icekit.compact.order import sort_by
 from icekit.compact.policy import Policy
 from icekit.compact.selection import (
@@ -75,18 +75,12 @@ def plan(
         )
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
-    options, explained = (
-        parallelism(
-            cluster,
-            facts.target_bytes,
-            sum(c.bytes_in for c in selected.chosen),
-            len(selected.chosen),
-            sorting=order.is_sorting,
-            whole=policy.scope == "major",
-        )
-        if cluster
-        else ({}, ())
-    )
+    options: Mapping[str, str] = {}
+    explained: Sequence[Explained] = ()
+    if cluster:
+        bytes_in, groups = sums(selected.chosen)[0], len(selected.chosen)
+        how = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
+        options, explained = parallelism(cluster, facts.target_bytes, bytes_in, groups, **how)
     shared = Rewriting(facts, limits, policy, order, options)
     planner = _Planner(shared, predict, selected.budget_bytes, list(selected.skipped))
     for batch in _batches(selected.chosen, policy):

@@ -56,8 +56,11 @@ def select(
     window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if every else None
     refused: dict[SkipReason, list[Partition]] = {}
     chosen: list[Candidate] = []
+    limits = budget_bytes, policy.budget_files, policy.budget_rows
+    per_byte = rows_per_byte(facts) if every else 0.0
     files = total = 0
     for candidate in every:
+        needed = total + candidate.bytes_in, files + candidate.files_in
         parts = candidate.partitions
         reason = None
         if window is not None and not window.issuperset(parts):
@@ -66,22 +69,16 @@ def select(
             reason = why_held
         elif unfiltered := _unfiltered(facts, candidate):
             reason = unfiltered
-        elif (
-            (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
-            or (
-                policy.budget_files is not None and files + candidate.files_in > policy.budget_files
-            )
-            or (
-                policy.budget_rows is not None
-                and (total + candidate.bytes_in) * rows_per_byte(facts) > policy.budget_rows
-            )
+        elif any(
+            limit is not None and need > limit
+            for need, limit in zip((*needed, needed[0] * per_byte), limits, strict=True)
         ):
             reason = _over_budget(every, policy, budget_bytes)
         if reason:
             refused.setdefault(reason, []).extend(parts)
         else:
             chosen.append(candidate)
-            files, total = files + candidate.files_in, total + candidate.bytes_in
+            total, files = needed
     smallest = {
         SkipReason.TOO_MANY_FILES: (
             policy.budget_files or 0,

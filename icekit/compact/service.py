@@ -342,26 +342,16 @@ def plan_table(
     """
     _check_present(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
-    findings = (
-        diagnose(facts, thresholds, session_conf=lake.session_conf())
-        if findings is None
-        else findings
-    )
+    if findings is None:
+        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     at = head(lake, facts.table, facts.ref)
-    recent = written_within(
-        lake, facts.table, at, policy.recent_minutes, int(now.timestamp() * 1000)
-    )
-    own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
-    speed = past_speed(own, every)
+    now_ms = int(now.timestamp() * 1000)
+    recent = written_within(lake, facts.table, at, policy.recent_minutes, now_ms)
+    past = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
+    speed, row_speed = past_speed(*past), past_speed(*past, "rows_in")
     missing = missing_api(lake.spark)
-    planner = _EnginePlanner(
-        lake.spark,
-        facts,
-        at.sequence_number,
-        speed,
-        past_speed(own, every, "rows_in"),
-        0 if missing else max(1, PLANNED_FILES // max(1, facts.data.file_count)),
-    )
+    most = 0 if missing else max(1, PLANNED_FILES // max(1, facts.data.file_count))
+    planner = _EnginePlanner(lake.spark, facts, at.sequence_number, speed, row_speed, most)
     planned = plan(
         facts,
         findings,
@@ -391,7 +381,3 @@ def outcomes_of(
     """Past outcomes of a table, and of all tables of the catalog."""
     book = open_ledger(ledger)
     return book.outcomes(table), book.outcomes()
-
-
-# --- Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its
-# predictions from the result

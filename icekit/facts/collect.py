@@ -80,16 +80,14 @@ def observe(
     source = lake.tables.source(name)
     meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = choose_snapshot(meta, ref)
-    schema = metadata.schema_of(
-        meta, snapshot.get("schema-id") if snapshot is not None and ref else None
-    )
+    schema = metadata.schema_of(meta, (snapshot or {}).get("schema-id") if ref else None)
     definition = _definition(meta, schema, filter_columns)
+    identifiers = schema.get("identifier-field-ids") or ()
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
     cut = _cut(definition["properties"], tuple(size_ratios))
-    rollup = Rollup(
-        manifests, specs, metadata.key_columns(meta), cut, int(meta.get("last-sequence-number", 0))
-    )
+    last = int(meta.get("last-sequence-number", 0))
+    rollup = Rollup(manifests, specs, metadata.key_columns(meta), cut, last)
     searched = Searched(meta, snapshot, rollup.manifests, rollup.specs)
     used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)
@@ -100,16 +98,13 @@ def observe(
         table=name,
         snapshot_id=searched.snapshot_id,
         ref=chosen_ref,
-        snapshot_ms=snapshot["timestamp-ms"] if snapshot is not None else None,
+        snapshot_ms=(snapshot or {}).get("timestamp-ms"),
         **definition,
         **_files(rollup),
         manifests=_manifest_facts(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(
-            rollup.manifests,
-            definition["columns"],
-            source.read,
-            schema.get("identifier-field-ids") or (),
+            rollup.manifests, definition["columns"], source.read, identifiers
         ),
         recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,

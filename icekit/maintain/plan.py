@@ -107,11 +107,11 @@ def plan_maintenance(
     actions += removal
     is_refused = is_named and not removal and may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
-        notes.insert(
-            0,
+        before = (
             f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
-            "manifests and snapshots for this plan to clean up.",
+            "manifests and snapshots for this plan to clean up."
         )
+        notes.insert(0, before)
     if "metadata_files_piling_up" in findings.names:
         notes.append(
             "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up "

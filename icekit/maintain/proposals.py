@@ -12,13 +12,13 @@ from typing import Literal
 
 from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
-from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
 from icekit.compact.model import Plan
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
-from icekit.diagnose.heap import HeapForecast, forecast_heap
+from icekit.diagnose.heap import HeapForecast
 from icekit.engine.cluster import Executor
 from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import declared_filter_columns
@@ -228,19 +228,17 @@ def propose(
     only for equality deletes, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()
-    findings = (
-        diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
-    )
+    if findings is None:
+        findings = diagnose(facts, limits, session_conf=lake.session_conf())
     case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
     proposals: list[Proposal] = []
     notes = case.notes
-    forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
-    policy = Policy.of({"leave_alone": leave_alone})
-    compaction = (
-        None
-        if facts.contradictions
-        else plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
-    )
+    has_equality_deletes = "equality_deletes" in findings.names
+    forecast = forecast_facts(lake, facts, executor) if has_equality_deletes else None
+    compaction = None
+    if not facts.contradictions:
+        policy = Policy.of({"leave_alone": leave_alone})
+        compaction = plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
     is_large = forecast is not None and forecast.verdict != "fits"
     if forecast and is_large and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
@@ -267,22 +265,11 @@ def propose(
         manifests=case.savings.manifests,
         forecast=None if forecast is None else _said(forecast),
         notes=tuple(notes),
-        left_alone=sum(
-            s.partition_count for s in (compaction.left_alone if compaction else ()) if s.is_recent
-        ),
+        left_alone=sum(s.partition_count for s in compaction.left_alone if s.is_recent)
+        if compaction
+        else 0,
         waits=waits,
     )
-
-
-def _forecast(lake: Lake, facts: TableFacts, executor: Executor | str) -> HeapForecast:
-    wanted = (
-        executor
-        if isinstance(executor, Executor)
-        else Executor.parse(executor)
-        if executor
-        else Executor.of(lake.spark)
-    )
-    return forecast_heap(facts, wanted)
 
 
 def _said(forecast: HeapForecast) -> str:

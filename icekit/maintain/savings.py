@@ -116,12 +116,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen) + by_table_change
     opens = sum(c.file_opens_saved for c in chosen) + by_table_change
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
-    manifests = facts.manifests
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    gone = sum(
-        max(m.files_in(target) - m.files_out(target), 0)
-        for m, _ in manifest_rewrites(facts, findings)
-    )
+    manifests, gone = facts.manifests, _manifests_gone(facts, findings)
     entry_bytes = manifests.bytes_per_data_entry or 0.0
     fewer_bytes = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
     entries = round(fewer * entry_bytes)
@@ -157,6 +152,12 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         orphan_files_weighed=listed.weighed_count if listed else None,
         table_change_opens_saved=by_table_change,
     )
+
+
+def _manifests_gone(facts: TableFacts, findings: Findings) -> int:
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    rewrites = manifest_rewrites(facts, findings)
+    return sum(max(m.files_in(target) - m.files_out(target), 0) for m, _ in rewrites)
 
 
 def _table_changes(

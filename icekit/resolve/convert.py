@@ -316,28 +316,25 @@ class _Conversion:
                 "Rewrite them first (rewrite_data_files with rewrite-all)."
             )
 
+    def _present(self, found: Found) -> Present:
+        """The delete files of the manifests, among them all that were found."""
+        at = found.at
+        paths, has_vectors = [f.path for f in found.deletes], at.format_version >= 3
+        known = present(at.table, at.snapshot, self.spark._jvm, paths, positions=has_vectors)
+        if missing := len(paths) - len(known.equality):
+            raise ConversionRefused(
+                f"{counted(missing, 'equality delete file', 'is', 'are')} in no readable "
+                "manifest. Nothing was changed; run the conversion again."
+            )
+        return known
+
     def _slice(
         self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]
     ) -> bool:
         """One commit: the positions found; the last commit also removes the equality deletes. False
         if there was nothing to commit.
         """
-        spark, name = self.spark, self.name
-        jvm: Any = spark._jvm
-        at = found.at
-        known = present(
-            at.table,
-            at.snapshot,
-            jvm,
-            [f.path for f in found.deletes],
-            positions=at.format_version >= 3,
-        )
-        missing = len(found.deletes) - len(known.equality)
-        if missing:
-            raise ConversionRefused(
-                f"{counted(missing, 'equality delete file', 'is', 'are')} in no readable "
-                "manifest. Nothing was changed; run the conversion again."
-            )
+        spark, name, at, known = self.spark, self.name, found.at, self._present(found)
         positions = deleted_positions(spark, view, found, self.say) if view else {}
         dead = dict(positions)
         self._check_listed_once(found, positions)
@@ -347,7 +344,7 @@ class _Conversion:
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         writer, is_committing = Writer(spark, at.table, at.format_version), False
         try:
-            where = _partitions(found, known, [file for file, _ in hit], jvm)
+            where = _partitions(found, known, [file for file, _ in hit], spark._jvm)
             added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
             removed = [*replaced, *(known.equality.values() if slices[0] == slices[1] - 1 else ())]
             if not added and not removed:

@@ -141,21 +141,9 @@ def _metadata(
         {"id": first + i, "name": name, "required": True, "type": kind}
         for i, (name, kind) in enumerate(_COLUMNS)
     ]
-    partition = [
-        {"name": name, "transform": "identity", "source-id": first + i, "field-id": _PARTITION + i}
-        for i, (name, _) in enumerate(_COLUMNS)
-    ]
+    own = [_identity(name, first + i, _PARTITION + i) for i, (name, _) in enumerate(_COLUMNS)]
     places = _places(shapes)
-    specs = [
-        [
-            *partition,
-            *(
-                {"name": f"i{i}", "transform": "identity", "source-id": i, "field-id": places[i]}
-                for i in shape
-            ),
-        ]
-        for shape in shapes
-    ]
+    specs = [[*own, *(_identity(f"i{i}", i, places[i]) for i in shape)] for shape in shapes]
     properties = {
         **owner,
         "gc.enabled": "false",
@@ -188,6 +176,16 @@ def _metadata(
         "snapshot-log": [],
         "metadata-log": [],
         **({"next-row-id": 0} if version >= 3 else {}),
+    }
+
+
+def _identity(name: str, source_id: int, field_id: int) -> Json:
+    """A partition field."""
+    return {
+        "name": name,
+        "transform": "identity",
+        "source-id": source_id,
+        "field-id": field_id,
     }
 
 

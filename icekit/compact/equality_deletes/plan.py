@@ -24,6 +24,7 @@ from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.definition import PartitionSpec, other_optimizer
+from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
@@ -70,14 +71,14 @@ def forecast_table(
     ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the
     executor of the lake's session.
     """
-    wanted = (
-        executor
-        if isinstance(executor, Executor)
-        else Executor.parse(executor)
-        if executor
-        else Executor.of(lake.spark)
-    )
-    return forecast_heap(observe(lake, table, ref=ref), wanted)
+    return forecast_facts(lake, observe(lake, table, ref=ref), executor)
+
+
+def forecast_facts(lake: Lake, facts: TableFacts, executor: Executor | str = "") -> HeapForecast:
+    """:func:`forecast_table` from facts."""
+    if isinstance(executor, str):
+        executor = Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(facts, executor)
 
 
 def plan_conversion(
@@ -106,16 +107,8 @@ def plan_conversion(
     asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
     if at is None:
-        return Plan(
-            lake.name,
-            name,
-            None,
-            None,
-            branch,
-            (),
-            notes=("The table has no snapshot yet.",),
-            converts=True,
-        )
+        notes = ["The table has no snapshot yet."]
+        return Plan(lake.name, name, None, None, branch, (), notes=tuple(notes), converts=True)
     chosen, notes = ([*at.scopes], []) if asked_for is None else _chosen(spark, at, asked_for)
     if not chosen:
         notes.append(
@@ -131,11 +124,7 @@ def plan_conversion(
         for index, batch in enumerate(batches(chosen, budget))
     ]
     if actions:
-        notes += _told(at.metadata)
-        if manager := other_optimizer(
-            at.metadata.get("properties") or {}, str(at.metadata["location"])
-        ):
-            notes.append(manager.note)
+        notes += _notes(at.metadata)
     return Plan(
         lake.name,
         name,
@@ -286,8 +275,8 @@ def _action(
     )
 
 
-def _told(metadata: Any) -> Iterable[str]:
-    """How the commit appears to readers of the change stream."""
+def _notes(metadata: Any) -> Iterable[str]:
+    """How the commit appears to readers of the change stream, and who else maintains the table."""
     what = (
         "deletion vectors"
         if int(metadata.get("format-version", 2)) >= 3
@@ -300,6 +289,9 @@ def _told(metadata: Any) -> Iterable[str]:
         "(streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only "
         "appends, skip it."
     )
+    manager = other_optimizer(metadata.get("properties") or {}, str(metadata["location"]))
+    if manager is not None:
+        yield manager.note
 
 
 def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
