@@ -62,10 +62,13 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Blocks that a page shows only when one opens them."""
+    """Blocks that a page shows only when one opens them; a terminal shows those that only explain
+    if it is asked to.
+    """
 
     summary: str
     blocks: Sequence[Block]
+    only_explains: bool = False
 
 
 Block = Badge | Sentence | Sql | Item | Grid | Listing | Folded
@@ -78,9 +81,9 @@ class Shown:
         """What every renderer shows, the verdict first."""
         raise NotImplementedError
 
-    def text(self, width: int | None = None) -> str:
-        """The blocks as lines for a terminal of ``width`` columns; None: not wrapped."""
-        return as_text(self.blocks(), width)
+    def text(self, width: int | None = None, *, explain: bool = False) -> str:
+        """The blocks as :func:`as_text` has them."""
+        return as_text(self.blocks(), width, explain=explain)
 
     def __repr__(self) -> str:
         return self.text()
@@ -89,11 +92,11 @@ class Shown:
         return as_html(self.blocks())
 
 
-def as_text(blocks: Iterable[Block], width: int | None = None) -> str:
-    """The blocks as lines for a terminal of ``width`` columns, with an empty line between them;
-    secrets are masked.
+def as_text(blocks: Iterable[Block], width: int | None = None, *, explain: bool = False) -> str:
+    """The blocks as lines for a terminal of ``width`` columns (None: not wrapped), with an empty
+    line between them, also those that only ``explain``; secrets are masked.
     """
-    parts = ["\n".join(_lines(block, width)) for block in blocks]
+    parts = ["\n".join(_lines(block, width, explain)) for block in blocks]
     return mask("\n\n".join(part for part in parts if part))
 
 
@@ -109,7 +112,7 @@ def card(blocks: Iterable[Block]) -> str:
     return f'<div class="finding {kind}">{"".join(map(_html, listed))}</div>'
 
 
-def _lines(block: Block, width: int | None) -> list[str]:
+def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
     match block:
         case Badge():
             note = f"  ({block.note})" if block.note else ""
@@ -141,7 +144,8 @@ def _lines(block: Block, width: int | None) -> list[str]:
         case Listing():
             return [f"  {line}" for line in block.text.splitlines()]
         case Folded():
-            inside = [line for part in block.blocks for line in _lines(part, width and width - 2)]
+            shown = () if block.only_explains and not explain else block.blocks
+            inside = [line for part in shown for line in _lines(part, width and width - 2, explain)]
             return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
 
 

@@ -231,9 +231,10 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
                 ending.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.
-                    say(f"{plan.text()}\n")
+                    say(f"{plan.text(explain=options.explain)}\n")
                 outcome = run(lake, plan, execute=options.execute, **given)
-            say(("" if outcome.is_dry_run else "\n") + outcome.text())
+            shown = outcome.text(explain=options.explain)
+            say(shown if outcome.is_dry_run else f"\n{shown}")
             say_saved(outcome, options.output)
             return outcome.exit_status
         except Exception as error:

@@ -389,7 +389,7 @@ class Plan(Shown):
         ]
         return [
             *(_action(action) for action in self.actions),
-            *([Folded("How the plan fits the cluster", [Item("", settings)])] if settings else []),
+            *([Folded("Spark's options, and why", [Item("", settings)], True)] if settings else []),
             *(
                 [Sentence(f"{self.refused} is not planned.", "Refused")]
                 if self.refused and self.actions

@@ -171,6 +171,9 @@ class Running(Output, OfTable):
     """How a plan runs."""
 
     execute: bool = setting(False, "run the plan (default: only print it)")
+    explain: bool = setting(
+        False, "also say why each option of Spark has its value", rare=True, only="command"
+    )
     resume: bool = setting(False, "continue the last unfinished run on the table")
     clear: str | None = setting(
         None,

@@ -30,8 +30,9 @@ from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
-from icekit.report.index import Index, closing, write_index
+from icekit.report.index import Index, closing, rank, write_index
 from icekit.report.observing import FactsCache, TimedOut, kept, observed
+from icekit.report.page import link_neighbours
 from icekit.report.rendering import (
     Kernel,
     Kernels,
@@ -313,6 +314,9 @@ def report(
         finally:
             problems += remember(kept_in, rows, progress)
             page = index()
+            link_neighbours(
+                [(row.table, page.parent / row.page) for row in sorted(rows, key=rank) if row.page]
+            )
     status = exit_status(rows, options.fail_on, problems)
     return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
 

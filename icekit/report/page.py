@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from icekit.answer.html import render
 from icekit.saving import write_text
@@ -62,6 +64,20 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
             document=path.with_suffix(".json").name,
         ),
     )
+
+
+def link_neighbours(pages: Sequence[tuple[str, Path]]) -> None:
+    """Link each page, given with the name of its table, to the one before it and the one after."""
+    around = zip([None, *pages], pages, [*pages[1:], None], strict=False)
+    for before, (_, page), after in around:
+        links = "".join(
+            f" · {label} <a href='{quote(beside[1].name)}'>{escape(beside[0])}</a>"
+            for label, beside in (("previous:", before), ("next:", after))
+            if beside
+        )
+        text = page.read_text(encoding="utf-8")
+        head, mark, rest = text.partition("<span id=neighbours>")
+        write_text(page, head + mark + links + rest[rest.index("</span>") :], clean=True)
 
 
 def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import nbformat
 
-from icekit.report.page import write_page
+from icekit.report.page import link_neighbours, write_page
 
 NEW: Any = nbformat.v4
 
@@ -103,3 +103,21 @@ def test_an_error_in_a_cell_that_teaches_is_shown(tmp_path: Path) -> None:
     failed.metadata["tags"] = ["teach"]
 
     assert "no such file" in page(tmp_path, failed, *CELLS[1:], failed=True)
+
+
+def test_each_page_leads_to_the_one_before_and_the_one_after_however_often_it_is_linked(
+    tmp_path: Path,
+) -> None:
+    names = ["db.worst", "db.<odd>", "db.healthy"]
+    empty = NEW.new_notebook()
+    pages = [write_page(empty, name, tmp_path / f"{n}.html") for n, name in enumerate(names)]
+
+    for _ in range(2):
+        link_neighbours(list(zip(names, pages, strict=True)))
+
+    links = r"(previous|next): <a href='(.*?)'>(.*?)</a>"
+    assert [re.findall(links, made.read_text()) for made in pages] == [
+        [("next", "1.html", "db.&lt;odd&gt;")],
+        [("previous", "0.html", "db.worst"), ("next", "2.html", "db.healthy")],
+        [("previous", "1.html", "db.&lt;odd&gt;")],
+    ]
