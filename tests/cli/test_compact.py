@@ -143,7 +143,9 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
     execute: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan: Any = SimpleNamespace(actions=())
-    outcome = SimpleNamespace(is_dry_run=False, status="stopped", exit_status=130, text=lambda **_: "")
+    outcome = SimpleNamespace(
+        is_dry_run=False, status="stopped", exit_status=130, text=lambda **_: ""
+    )
 
     def run(_lake: Lake, _plan: Any, *, stop: Stop, **_: Any) -> Any:
         dropped_ctrl_c()
