@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from icekit.options import Setting, Settings
+from icekit.options import Declared, Settings
 
 
 class _HelpAll(argparse.Action):
@@ -54,7 +54,7 @@ def command(
     return parser
 
 
-def _add(parser: argparse.ArgumentParser, declared: Setting) -> bool:
+def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
     """Add a setting; returns whether it is rarely used."""
     how, default, name = declared.metadata, declared.default, declared.name
     given: dict[str, Any] = {"metavar": how["metavar"]}

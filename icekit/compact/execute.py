@@ -321,8 +321,11 @@ def execute(
     worker.start()
     try:
         with _interrupts(stop):
-            while worker.is_alive():
+            is_alive = True
+            while is_alive:
                 worker.join(POLL_SECONDS)
+                # Before the tick, so that the last one comes after the last commit.
+                is_alive = worker.is_alive()
                 tick(time.monotonic() - started)
                 if stop.is_set:
                     # Repeatedly: each group that is still waiting starts a job of its own.

@@ -16,7 +16,7 @@ Read = Callable[[Any], Any]
 
 
 @dataclass
-class Setting:
+class Declared:
     """A setting that a class declares."""
 
     default: Any
@@ -37,7 +37,7 @@ def setting(
     without dashes), ``repeats`` (the option is the singular, and may be given again); or ``only``:
     it is only a ``command``'s, or only a ``notebook``'s.
     """
-    return Setting(default, {"help": help, "metavar": metavar, "read": read, **how})
+    return Declared(default, {"help": help, "metavar": metavar, "read": read, **how})
 
 
 def text(value: Any) -> str:
@@ -110,7 +110,7 @@ _KINDS: Mapping[Read | None, str] = {
 }
 
 
-def read(declared: Setting, value: Any) -> Any:
+def read(declared: Declared, value: Any) -> Any:
     """Read the value of a setting; raises :class:`~icekit.errors.ParameterError`."""
     reader = declared.metadata["read"] or _READERS[type(declared.default)]
     return read_as(declared.name, reader, value)
@@ -134,18 +134,18 @@ class Settings:
     """
 
     # No dataclasses: making these many takes longer than anything else of a command's start.
-    _declared: ClassVar[dict[str, Setting]] = {}
+    _declared: ClassVar[dict[str, Declared]] = {}
 
     def __init_subclass__(cls) -> None:
         every = (value for base in reversed(cls.__mro__) for value in vars(base).values())
-        cls._declared = {value.name: value for value in every if isinstance(value, Setting)}
+        cls._declared = {value.name: value for value in every if isinstance(value, Declared)}
 
     def __init__(self, **given: Any) -> None:
         defaults = {name: declared.default for name, declared in self._declared.items()}
         vars(self).update(defaults | given)
 
     @classmethod
-    def settings(cls) -> dict[str, Setting]:
+    def settings(cls) -> dict[str, Declared]:
         """What is declared, by name."""
         return cls._declared
 
