@@ -69,10 +69,9 @@ def write_json(path: Path, document: Any) -> Path:
 
 def as_data(record: Any) -> dict[str, Any]:
     """A record and what is in it as JSON has them: dataclasses as objects, enums by value."""
-    from pydantic import TypeAdapter
+    from pydantic_core import to_jsonable_python
 
-    adapter = TypeAdapter[Any](type(record))
-    data: dict[str, Any] = adapter.dump_python(record, mode="json", fallback=str)
+    data: dict[str, Any] = to_jsonable_python(record, fallback=str)
     return data
 
 

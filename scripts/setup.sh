@@ -112,11 +112,10 @@ installed_for() { pwd && cat pyproject.toml constraints.txt; }
 # Python compiles a module when it is first imported, which few of them ever are.
 pip_install() { .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-compile "$@"; }
 
-# A third of pip's time. uv reads none of pip's settings, so it is given the index.
+# A third of pip's time. uv reads none of pip's settings: where these name an index, pip installs.
 uv_install() {
+    case $(.venv/bin/python -m pip config list) in *index*) return 1 ;; esac
     pip_install --constraint constraints.txt uv || return
-    index=$(.venv/bin/python -m pip config list | sed -n "s/^.*\.index-url='\(.*\)'\$/\1/p" | tail -n 1)
-    [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable ".[$extras]"
 }
 

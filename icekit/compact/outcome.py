@@ -320,7 +320,7 @@ class ActionDocument:
     predicted: Prediction
     status: Status
     attempts: int
-    actual: Mapping[str, int | float] | None
+    actual: Mapping[str, float] | None
     snapshot_ids: Sequence[int]
     error: str | None
 

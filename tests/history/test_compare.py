@@ -8,6 +8,7 @@ from icekit import Thresholds, compare, diagnose
 from icekit.diagnose import document
 from icekit.errors import ParameterError, SnapshotNotFound
 from icekit.facts.lineage import choose_snapshot
+from icekit.saving import as_data
 from tests.factories import file_group, healthy_groups, table_facts
 from tests.golden import Golden
 
@@ -41,6 +42,8 @@ def test_two_reports_are_compared_as_their_tables_would_be(tmp_path: Path) -> No
     ]
 
     assert compare(*files).document() == compare(SICK, HEALTHY).document()
+    counts = as_data(compare(*files).document())["figures"][0]
+    assert [type(counts[when]) for when in ("before", "after")] == [int, int]
     with pytest.raises(ParameterError, match="is no JSON report"):
         compare(tmp_path / "lost.json", files[0])
 
