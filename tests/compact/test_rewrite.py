@@ -155,6 +155,7 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
         assert written == 1
 
 
+@pytest.mark.slow
 def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: Table) -> None:
     table.create().data("SELECT 99 - id, 'a' FROM range(100)")
     table.delete("id", "SELECT id FROM range(30)")
@@ -291,6 +292,7 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
     assert checked(table).hashed == 0
 
 
+@pytest.mark.slow
 @both_versions
 def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int
@@ -366,6 +368,7 @@ def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(
     assert checked(table).resolved == 15
 
 
+@pytest.mark.slow
 def test_groups_at_once_share_the_memory_of_their_deletes(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,6 +491,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Aroun
     assert table.lineage() == seen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("unseen", "words"), [(300, "no row changed"), (0, "no difference found")])
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
     table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
@@ -510,6 +514,7 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
     assert prove_commits(table.lake, table.name, made).ok
 
 
+@pytest.mark.slow
 def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,6 +550,7 @@ def test_rows_without_deletes_are_all_compared(table: Table) -> None:
     assert checked(table).rows.row_count == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [1000], indirect=True)
 def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(table: Table) -> None:
     table.create().data("SELECT id, 'a' FROM range(9)")
@@ -613,6 +619,7 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
         pass
 
 
+@pytest.mark.slow
 @both_versions
 def test_deletes_that_bounds_rule_out_rightly_cost_no_row(table: Table, version: int) -> None:
     """As where keys grow with time: each file is ruled out for most deletes, and none has a row
@@ -645,6 +652,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
     assert "rule these deletes out" in repr(proof)
 
 
+@pytest.mark.slow
 def test_a_sample_without_rows_or_keys_is_no_sample(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

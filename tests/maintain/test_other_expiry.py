@@ -108,6 +108,7 @@ def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: boo
     assert ": this run lost nothing, in " in repr(outcome.proof)
 
 
+@pytest.mark.slow
 def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
     old: Table, around: Around
 ) -> None:
@@ -198,6 +199,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
     assert there == {*old.snapshots()}
 
 
+@pytest.mark.slow
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     old: Table, around: Around
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around
     assert old.rows() == [(0,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "step", "after"),
     [

@@ -127,6 +127,7 @@ def test_a_table_that_came_after_the_plan_is_looked_for_again(littered: Any, nam
     assert lost.exists()
 
 
+@pytest.mark.slow
 def test_a_clone_that_reads_the_table_does_not_keep_its_orphans(lake: Lake, littered: Any) -> None:
     table, lost = littered
 
@@ -166,6 +167,7 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) 
     assert rows(old) == 5
 
 
+@pytest.mark.slow
 def test_orphans_that_another_table_has_taken_in_stay(
     littered: Any, named: Named, tmp_path: Path
 ) -> None:
@@ -273,6 +275,7 @@ def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(
     assert expired(table).status == "done"
 
 
+@pytest.mark.slow
 def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_them_has_them(
     taken_in: Any, stays_for: Make
 ) -> None:
@@ -345,6 +348,7 @@ def spelled(path: str, how: str, tmp_path: Path) -> str:
 SPELLINGS = ["/", "./", "other/../", "linked folder", "linked file"]
 
 
+@pytest.mark.slow
 def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(
     taken_in: Any, stays_for: Make
 ) -> None:
@@ -355,6 +359,7 @@ def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(
     stays_for(table, other)
 
 
+@pytest.mark.slow
 def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(
     scratch: str, named: Named, stays_for: Make
 ) -> None:
@@ -458,6 +463,7 @@ def test_a_table_that_only_calls_itself_a_clone_is_no_clone(
     stays_for(table, other)
 
 
+@pytest.mark.slow
 def test_a_stop_ends_the_search_for_other_users(littered: Any) -> None:
     table, lost = littered
     stop = Stop()

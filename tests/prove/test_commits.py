@@ -132,6 +132,7 @@ def test_a_compaction_that_applies_deletes_changes_no_row(table: Table, version:
     ] == [(3, 3, 900, 900)]
 
 
+@pytest.mark.slow
 def test_a_compaction_that_applies_equality_deletes_changes_no_row(
     lake: Lake, table: Table
 ) -> None:
@@ -283,6 +284,7 @@ def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table:
     assert table.replaced(whole, by=part).ok is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "by", ["days(at)", "bucket(4, id)", "truncate(10, id)", "days(at), bucket(4, id)"]
 )
@@ -401,6 +403,7 @@ def test_the_rows_of_every_kind_of_partition_are_compared(
     assert proof.whole_table is False
 
 
+@pytest.mark.slow
 def test_an_unpartitioned_table_is_compared_whole(table: Table) -> None:
     table.create("id int")
     table.sql("INSERT INTO {t} VALUES (1), (2)")
@@ -412,6 +415,7 @@ def test_an_unpartitioned_table_is_compared_whole(table: Table) -> None:
     assert "whole table: 1 row too many" in repr(table.prove(table.snapshots()[-1]))
 
 
+@pytest.mark.slow
 def test_very_many_partitions_are_compared_as_the_whole_table(
     regions: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +433,7 @@ def test_very_many_partitions_are_compared_as_the_whole_table(
     assert regions.prove(regions.snapshots()[-1], sample=2).commits[0].whole_table is False
 
 
+@pytest.mark.slow
 def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
     commit = regions.compact()
     proof = regions.prove(commit, sample=2, seed=1)
@@ -513,6 +518,7 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
     assert proof.commits[0].reason == "its files are not those of its parent plus its own changes"
 
 
+@pytest.mark.slow
 def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
     seen: list[tuple[int, int]] = []
     proof = regions.prove(

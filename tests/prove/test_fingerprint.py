@@ -255,6 +255,7 @@ def test_hundreds_of_columns_are_hashed(printed: Printed) -> None:
     assert printed(query) != printed(query.replace("id + 299 AS", "id + 298 AS"))
 
 
+@pytest.mark.slow
 def test_rows_are_grouped_by_expressions_and_filtered(lake: Lake, scratch: str) -> None:
     table = ("lake", scratch, "grouped")
     lake.spark.sql(

@@ -87,6 +87,7 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
     assert table.ids() == [5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "deletes",
     ["NULL", "named_struct('x', cast(NULL AS int))", "named_struct('x', 1)"],
@@ -226,6 +227,7 @@ def test_names_that_differ_by_case_alone(table: Table) -> None:
 ODD = ["a/b c", "it's", "x.y", "", "null", "é%20", "..", "a=b", None]
 
 
+@pytest.mark.slow
 @both_versions
 def test_partitions_with_odd_names_and_without_a_value(table: Table, version: int) -> None:
     """Each loses the row with its own number; the null partition is not the one named 'null'."""
@@ -425,6 +427,7 @@ def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., s
     assert table.ids() == [0, 1, 2]
 
 
+@pytest.mark.slow
 @both_versions
 def test_keys_with_a_partition_column_that_data_files_do_not_hold(
     table: Table, plain_files: Callable[..., str], version: int
@@ -463,6 +466,7 @@ def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
 # Time
 
 
+@pytest.mark.slow
 @both_versions
 def test_keys_deleted_twice_and_inserted_again(table: Table, version: int) -> None:
     table.create(version=version)
@@ -652,6 +656,7 @@ def test_tables_without_equality_deletes_are_left_alone(table: Table) -> None:
     assert table.snapshots() == before
 
 
+@pytest.mark.slow
 def test_deletes_that_are_older_than_every_row_are_dropped(table: Table) -> None:
     """The merging of a commit would drop them too, were there not one row that is older."""
     table.create("id bigint, p int", "p")

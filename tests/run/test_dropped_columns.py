@@ -165,6 +165,7 @@ def test_what_iceberg_does_at_any_commit(table: Table) -> None:
     assert sum(table.rows().values()) == before + 1 + 6
 
 
+@pytest.mark.slow
 def test_both_collectors_read_partitions_whose_every_column_was_dropped(table: Table) -> None:
     with_deletes(table, UNPARTITIONED)
     local, spark = (

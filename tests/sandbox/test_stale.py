@@ -80,6 +80,7 @@ def change(lake: Lake, name: tuple[str, ...], **properties: str) -> None:
     lake.spark.sql(set_properties(lake.sql_name(name), {keys[k]: v for k, v in properties.items()}))
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     lake: Lake, table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
