@@ -146,6 +146,7 @@ def compact(options: CompactOptions) -> int:
             findings,
             read.settings,
             thresholds=limits,
+            exact=options.exact or options.execute,
             progress=say,
             **options.only("ledger", "trial"),
         )

@@ -440,7 +440,7 @@ NOTHING = "Nothing to do under this policy."
 
 _SOURCES = {
     "planner": " (predicted by the engine's planner)",
-    "facts": " (estimated from facts)",
+    "facts": " (from the metadata)",
     "trial": " (tried on a clone)",
     "trial of a sample": " (from a sample tried on a clone)",
 }
@@ -459,7 +459,7 @@ def predicted(p: Prediction) -> str:
     if p.unit != "file":
         sure = {
             "planner": " (predicted by the engine's planner)",
-            "facts": " (estimated from facts)",
+            "facts": " (from the metadata)",
         }.get(p.source, "")
         return (
             f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"

@@ -56,7 +56,7 @@ def plan(
 
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
     commit is likely to conflict with their rewrite (:func:`conflict_chance`). ``predict`` asks the
-    engine; without it predictions are estimates from facts. ``speed`` is that of past runs,
+    engine; without it predictions are those of the metadata. ``speed`` is that of past runs,
     needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
     that does not fit the table, and :class:`~icekit.errors.TableContradicted` for a table with
@@ -358,12 +358,13 @@ def _on_prediction(actions: Sequence[Action]) -> Iterable[str]:
         yield (
             f"The engine's planner predicts {sources.count('planner'):,} of "
             f"{count(len(actions), 'action')}, because it reads the table's metadata for each; "
-            "the others are estimated from facts."
+            "the others are from the metadata."
         )
     elif "facts" in sources:
         yield (
-            "Predictions are estimated from facts: the engine's planner cannot be asked in this "
-            "session."
+            "The metadata gives these predictions; the engine's planner was not asked. Where no "
+            "delete applies, and no older partition spec is rewritten, it selects the same files, "
+            "and may write a few more or fewer."
         )
 
 

@@ -14,15 +14,11 @@ from icekit.catalog import Lake
 from icekit.compact.actions import has_global_deletes
 from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord
-from icekit.compact.execute import ask_planner
-from icekit.compact.group_rows import NotHere
 from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import DANGLING, Action, KeySample, Plan, Prediction
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
-from icekit.compact.rewrite import CheckedRewrite
 from icekit.compact.speed import Speed, speed_of
-from icekit.compact.trial import SAMPLE_BYTES, try_plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge, load_now, missing_api
@@ -37,7 +33,6 @@ from icekit.facts.head import head, written_within
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed, where
-from icekit.resolve.dangling import count_dangling
 from icekit.sql import display_name, identifier
 
 if TYPE_CHECKING:
@@ -99,6 +94,10 @@ def sample_keys(spark: SparkSession, action: Action) -> KeySample | None:
 
     Writes nothing. Raises the errors of :mod:`icekit.errors`.
     """
+    from icekit.compact.group_rows import NotHere
+    from icekit.compact.rewrite import CheckedRewrite
+    from icekit.compact.trial import SAMPLE_BYTES
+
     try:
         return CheckedRewrite(
             spark, action, load_now(spark, action.sql_name), {}, check=False
@@ -142,6 +141,8 @@ def predict(
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
+        from icekit.resolve.dangling import count_dangling
+
         files = (
             count_dangling(spark, action.sql_name, branch=action.branch) if has_bridge(spark) else 0
         )
@@ -170,6 +171,8 @@ def _by_planner(
     sample: Callable[[Action], KeySample | None],
 ) -> Prediction:
     """The files and bytes of a rewrite by the engine's planner, and a sample of keys."""
+    from icekit.compact.execute import ask_planner
+
     estimate = action.prediction
     # Each file must be examined only where deletes decide which files are taken.
     planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
@@ -275,7 +278,7 @@ class _EnginePlanner:
     keys.
     """
 
-    spark: SparkSession
+    spark: SparkSession | None
     facts: TableFacts
     sequence_number: int
     speed: Speed | None
@@ -300,9 +303,21 @@ class _EnginePlanner:
 
     def _draw(self, action: Action) -> KeySample | None:
         # Once for a plan: it reads rows.
-        if not self.drawn:
+        if not self.drawn and self.spark is not None:
             self.drawn.append(sample_keys(self.spark, action))
         return self.drawn[0]
+
+
+_UNASKED = "To ask the planner, and to see the options that Spark's size decides: --exact."
+
+
+def _is_plain(facts: TableFacts) -> bool:
+    """Whether the metadata alone tells which files the engine's planner selects: no delete file
+    decides it, and no row goes into another partition. Its packing decides how many are written.
+    """
+    return not facts.has_deletes and all(
+        partition.spec_id == facts.default_spec_id for partition in facts.partitions()
+    )
 
 
 def _check_present(facts: TableFacts) -> None:
@@ -324,6 +339,7 @@ def plan_table(
     thresholds: Thresholds | None = None,
     ledger: Ledger | str | None = None,
     trial: bool = False,
+    exact: bool = True,
     now: dt.datetime | None = None,
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
@@ -334,11 +350,12 @@ def plan_table(
     file opens per byte; at least one. ``trial`` also tries each action on a zero-copy clone,
     complete or as a sample, and predicts from the result: that registers a second table in the
     namespace ``icekit_scratch``, writes next to the table for a while, and writes nothing to the
-    table. ``stop`` ends a trial early.
+    table. ``stop`` ends a trial early. Without ``exact``, a plan that is only to be looked at starts
+    no Spark where the metadata tells what is selected: no deletes, no older partition spec.
 
     Reads the table's metadata, the partitions written lately, the cluster's size, past
-    outcomes from the ledger and, under equality deletes, the keys of a sample of rows; starts
-    Spark, and runs nothing. Raises the errors of :mod:`icekit.errors`.
+    outcomes from the ledger and, under equality deletes, the keys of a sample of rows; runs
+    nothing. Raises the errors of :mod:`icekit.errors`.
     """
     _check_present(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
@@ -349,22 +366,24 @@ def plan_table(
     recent = written_within(lake, facts.table, at, policy.recent_minutes, now_ms)
     past = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed, row_speed = past_speed(*past), past_speed(*past, "rows_in")
-    missing = missing_api(lake.spark)
-    most = 0 if missing else max(1, PLANNED_FILES // max(1, facts.data.file_count))
-    planner = _EnginePlanner(lake.spark, facts, at.sequence_number, speed, row_speed, most)
+    is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
+    spark = lake.spark if is_asked else None
+    unasked = missing_api(spark) if spark else _UNASKED
+    most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
+    planner = _EnginePlanner(spark, facts, at.sequence_number, speed, row_speed, most)
     planned = plan(
         facts,
         findings,
         policy,
         thresholds=thresholds,
-        cluster=cluster_of(lake.spark) if has_bridge(lake.spark) else None,
+        cluster=cluster_of(spark) if spark and has_bridge(spark) else None,
         recent=recent,
         predict=planner,
         speed=speed,
         now=now,
     )
     sample = next(iter(planner.drawn), None)
-    notes = [missing if planned.actions else None, sample.text if sample else None]
+    notes = [unasked if planned.actions else None, sample.text if sample else None]
     planned = replace(
         planned,
         key_sample=sample,
@@ -372,7 +391,11 @@ def plan_table(
         statistics=statistics_of(at.metadata, at.snapshot_id),
         notes=(*planned.notes, *filter(None, notes)),
     )
-    return try_plan(lake, facts, planned, stop=stop, progress=progress) if trial else planned
+    if not trial:
+        return planned
+    from icekit.compact.trial import try_plan
+
+    return try_plan(lake, facts, planned, stop=stop, progress=progress)
 
 
 def outcomes_of(

@@ -272,6 +272,13 @@ class CompactSection(Proving, PolicyOptions):
 class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
     """``icekit compact`` and ``02_compact``."""
 
+    exact: bool = setting(
+        False,
+        "ask Spark's planner in a dry run even where the metadata tells what it selects",
+        rare=True,
+        only="command",
+    )
+
 
 class ConvertSection(Proving):
     """The section ``convert`` of a policy; an empty text is no filter and no size."""

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from pydantic import TypeAdapter
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.claims import RunRecord, now_ms
@@ -22,20 +21,28 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import span
 
-_PLAN = TypeAdapter(Plan)
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+@cache
+def _as_json() -> TypeAdapter[Plan]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Plan)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
     does.
     """
-    written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
+    written: dict[str, Any] = _as_json().dump_python(plan, mode="json")
     return written if mask_data(written) == written else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
     """The plan of a run whose record has one."""
-    return _PLAN.validate_python(record.plan)
+    return _as_json().validate_python(record.plan)
 
 
 def finding(proof: Proof) -> str:

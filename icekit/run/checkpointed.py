@@ -31,9 +31,10 @@ from icekit.facts.metadata import TARGET, Json, number
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove.proof import Proof
-from icekit.run.attempt import ActionProgress, Ended, Limits, Runner, ended_by
+from icekit.run.attempt import ActionProgress, Ended, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
 from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard
+from icekit.run.limits import Limits
 from icekit.run.removals import ExpiryGuard, OrphanGuard
 from icekit.sql import Identifier, display_name
 from icekit.status import Status

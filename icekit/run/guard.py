@@ -20,7 +20,7 @@ from icekit.facts.orphans import (
 from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.prove.maintenance import prove_entries
 from icekit.prove.proof import Proof
-from icekit.run.attempt import Limits
+from icekit.run.limits import Limits
 from icekit.sql import display_name
 
 Json = Mapping[str, Any]

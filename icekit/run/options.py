@@ -20,7 +20,7 @@ from icekit.options.commands import (
     Proving,
 )
 from icekit.parsing import size_in_bytes
-from icekit.run.attempt import Limits, sampled
+from icekit.run.limits import Limits, sampled
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from icekit.facts.paths import meet, normal, path_sql
 from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove.maintenance import prove_history, prove_live
 from icekit.prove.proof import Check, Proof
-from icekit.run.attempt import Limits
 from icekit.run.guard import Guard, Json
+from icekit.run.limits import Limits
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count

@@ -342,6 +342,7 @@ class _Pass:
             if not findings and policy.scope == "minor":
                 return None
             given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
+            given |= {"exact": table.rule.execute and not self.dry_run}
             return plan_table(lake, facts, findings, policy, progress=lambda _: None, **given)
         if not findings:
             return None

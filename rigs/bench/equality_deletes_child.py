@@ -19,7 +19,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.prove.fingerprint import fingerprint
-from icekit.run.attempt import Limits
+from icekit.run.limits import Limits
 from icekit.run.verbs import convert_equality_deletes
 from icekit.sql import call, identifier
 from rigs.bench.measure import Others

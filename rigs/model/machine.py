@@ -32,8 +32,8 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import PROCEDURES, plan_maintenance_table
 from icekit.resolve import convert as converting
-from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import plan_of
+from icekit.run.limits import Limits, Retry
 from icekit.run.verbs import convert_equality_deletes, resume, run
 from icekit.sandbox.clones import clone
 from icekit.sandbox.stale import remove_stale, stale_clones

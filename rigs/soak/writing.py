@@ -14,7 +14,7 @@ from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
-from icekit.run.attempt import Limits, Retry
+from icekit.run.limits import Limits, Retry
 from icekit.run.verbs import run
 from icekit.sql import identifier
 from rigs.soak.table import NAMESPACE, create, desk, fill

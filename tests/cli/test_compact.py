@@ -19,7 +19,7 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ParameterError
 from icekit.options.commands import CompactOptions
 from icekit.run import verbs
-from icekit.run.attempt import sampled
+from icekit.run.limits import sampled
 from tests.commands import Command
 from tests.compact.tables import Table
 

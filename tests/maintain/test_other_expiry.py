@@ -18,8 +18,8 @@ from icekit.facts.retention import Retention
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.prove import maintenance
 from icekit.run import attempt, guard, removals
-from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import holding
+from icekit.run.limits import Limits, Retry
 from tests.compact.tables import Named, Table
 from tests.elsewhere import elsewhere
 from tests.moments import Around

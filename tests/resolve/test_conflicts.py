@@ -16,7 +16,7 @@ from icekit.engine.errors import CommitConflict
 from icekit.resolve import convert as converting
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import commit as really_commit
-from icekit.run.attempt import Limits, Retry
+from icekit.run.limits import Limits, Retry
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
 from tests.moments import Around

@@ -9,8 +9,8 @@ import pytest
 from icekit.cli.main import main
 from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError, RunDisproved
-from icekit.run.attempt import Limits
 from icekit.run.blocked import clear
+from icekit.run.limits import Limits
 from icekit.run.verbs import new_run_id
 from tests.compact.tables import Table
 

@@ -18,7 +18,7 @@ from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.engine.planner import PlannedRewrite
 from icekit.run import attempt
-from icekit.run.attempt import Limits, Retry
+from icekit.run.limits import Limits, Retry
 from icekit.run.verbs import run
 from tests.compact.test_execute import raised
 from tests.resolve.tables import Table, of_every_file

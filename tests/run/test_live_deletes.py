@@ -11,7 +11,7 @@ import pytest
 
 from icekit.compact import execute as execution
 from icekit.compact.outcome import Outcome
-from icekit.run.attempt import Limits, Retry
+from icekit.run.limits import Limits, Retry
 from tests.compact.tables import Named, Table
 from tests.elsewhere import elsewhere
 from tests.resolve.writing import Files

@@ -13,7 +13,7 @@ from icekit.compact.outcome import Outcome
 from icekit.errors import ParameterError, TableClaimed
 from icekit.prove.proof import CHECKED, SCANNED
 from icekit.resolve import dangling
-from icekit.run.attempt import Limits, Retry
+from icekit.run.limits import Limits, Retry
 from tests.compact.records import claimed_by
 from tests.compact.tables import MERGE_ON_READ, ROWS, Named, Table, tags
 from tests.elsewhere import elsewhere

@@ -21,7 +21,7 @@ from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
-from icekit.run.attempt import Limits
+from icekit.run.limits import Limits
 from icekit.run.verbs import resume, run
 from icekit.show import charts
 from icekit.show.explorer import Explorer
@@ -207,7 +207,7 @@ class CompactionExplorer(Explorer):
         self._forget()
         covered = self._covered(self.estimate())
         self.message.value = note(
-            f"{when}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
+            f"{when}{covered} Estimated from the metadata; Plan (dry run) asks the engine's planner."
         )
         self.savings.value = self.static()
 
