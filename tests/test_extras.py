@@ -55,6 +55,7 @@ def test_every_module_is_imported_without_extras() -> None:
     [
         "--help",
         "look db.t",
+        "compact db.t",
         "admin tables",
         "schedule check policy.yaml",
         "schedule recipe cron policy.yaml",

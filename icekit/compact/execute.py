@@ -170,19 +170,20 @@ def convert_action(
     """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
     it; see :func:`icekit.resolve.convert.convert`.
     """
-    up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
-    name = action.sql_name
-    at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
-    files, size = read_of(at.scopes if at else (), slices)
-    read = {FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
+    slices = _number(action, "slices", 1)
+
+    def with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
+        files, size = read_of(scopes, slices)
+        return {**tags, FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
+
     convert(
         spark,
-        name,
+        action.sql_name,
         branch=action.branch,
         partitions=action.partitions,
-        up_to=up_to,
+        up_to=_number(action, "up_to", _ALL),
         slices=slices,
-        tags={**tags, **read},
+        tags=with_read,
         check=_before_commit(stop, check=check),
     )
 

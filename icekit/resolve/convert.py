@@ -34,7 +34,7 @@ from icekit.resolve.delete_files import (
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import dead_rows, disagreeing, tasks, words
 from icekit.resolve.key_view import key_view
-from icekit.resolve.listing import File, local, repeated, uncovered
+from icekit.resolve.listing import File, Scope, local, repeated, uncovered
 from icekit.sql import Identifier, identifier
 from icekit.units import count, counted, size
 
@@ -197,7 +197,7 @@ def convert(
     partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
     slices: int = 1,
-    tags: Mapping[str, str] | None = None,
+    tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
     check: Check | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
@@ -208,12 +208,11 @@ def convert(
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
     slices use the deletes that the first one found, and the last is committed only if every data
     file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
-    ``check`` sees each commit before it is made; if it raises, nothing is committed, and what was
+    ``tags`` gives what the summary of each commit says, from the deletes that were found. ``check``
+    sees each commit before it is made; if it raises, nothing is committed, and what was
     written is removed.
     """
-    _Conversion(spark, name, branch, {} if tags is None else tags, check, say).run(
-        partitions, up_to, slices
-    )
+    _Conversion(spark, name, branch, tags, check, say).run(partitions, up_to, slices)
 
 
 class _Conversion:
@@ -226,7 +225,7 @@ class _Conversion:
         spark: SparkSession,
         name: Identifier,
         branch: str | None,
-        tags: Mapping[str, str],
+        tags: Callable[[Sequence[Scope]], Mapping[str, str]],
         check: Check | None,
         say: Callable[[str], None],
     ) -> None:
@@ -374,7 +373,7 @@ class _Conversion:
                 added=added,
                 removed=removed,
                 touched=[f.path for f, _ in hit],
-                tags={**self.tags, **checked, _MARK: mark},
+                tags={**self.tags(at.scopes), **checked, _MARK: mark},
             )
             commit(spark, at.table, delta)
         except Exception as error:

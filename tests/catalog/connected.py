@@ -49,6 +49,7 @@ def verbs() -> dict[str, Callable[[], object]]:
     lake = icekit.connect("lake")
     return {
         "observe": lambda: lake.observe("db.small"),
+        "look": lambda: lake.look("db.small"),
         "plan": lambda: lake.plan(lake.observe("db.small")),
         "propose": lambda: lake.propose("db.small"),
         "run": lambda: lake.run(lake.plan(lake.observe("db.small"))),

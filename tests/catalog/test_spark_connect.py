@@ -34,6 +34,7 @@ CLASSIC = "This needs a classic Spark session"
 COMMANDS: dict[str, str | None] = {
     "look db.small": None,
     "plan db.small": None,
+    "compare db.small db.small": None,
     "report db.small --output pages": None,
     "compact db.small": None,
     "compact db.small --trial": CLASSIC,
