@@ -73,7 +73,12 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["look db.t --collector spark", "compact db.t --exact", "tune layout db.t", "compact db.t --execute"],
+    [
+        "look db.t --collector spark",
+        "compact db.t --exact",
+        "tune layout db.t",
+        "compact db.t --execute",
+    ],
 )
 def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(
     plain: Path, capsys: pytest.CaptureFixture[str], command: str

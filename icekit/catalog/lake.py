@@ -52,6 +52,8 @@ class Lake:
         self.tables = tables
         self._conf = conf
         self._borrowed = borrowed
+        #: Whether Spark, if this lake starts it, is for one command on little data.
+        self.is_small_work = False
         #: Clean-up to do before the lake is closed, such as dropping clones.
         self.until_closed = contextlib.ExitStack()
         # Clones must go before pyspark's own exit handler takes the session away; it was registered
@@ -75,7 +77,7 @@ class Lake:
             )
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
-        return session.own_session(self._conf)
+        return session.own_session(self._conf, small_work=self.is_small_work)
 
     @property
     def spark_is_running(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -55,6 +57,15 @@ _OWN_SESSION = {
     # code of 100 is kept.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
+}
+
+#: A choice: up to this much data, Spark's code is used too little to be compiled well.
+SMALL_BYTES = 64 << 20
+# Compiled lightly, code is ready sooner; the cache for it would be small by default.
+_SMALL_WORK = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": f"{_OWN_SESSION['spark.driver.extraJavaOptions']} "
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 
 # Only with executors in the driver's own process or machine; those elsewhere have to reach the
@@ -128,8 +139,9 @@ def _answers(host: str, port: int) -> bool:
     return True
 
 
-def own_session(conf: SparkCatalogConf) -> SparkSession:
-    """Start icekit's session with a catalog in it, or add the catalog to the one started.
+def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSession:
+    """Start icekit's session with a catalog in it, or add the catalog to the one started;
+    ``small_work`` is for one command on at most :data:`SMALL_BYTES`.
 
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any
     setting, for a master other than ``local[*]`` or a larger driver. A local session listens on
@@ -140,16 +152,17 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
     """
     # Threads that observe several tables may get here at the same time.
     with _starting:
-        return _own_session(conf)
+        # A session that is kept may get larger work later.
+        return _own_session(conf, _SMALL_WORK if small_work and not _is_kept else {})
 
 
-def _own_session(conf: SparkCatalogConf) -> SparkSession:
+def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSession:
     global _started
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)
         return _started
     require("pyspark", "This")
-    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages)
+    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
     remember(settings)
     _check_runtime(settings["spark.jars.packages"], settings.get("spark.jars", ""))
     java = require_java()
@@ -167,6 +180,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
             # Everybody can read the JVM's command line, so secrets follow through the bridge's
             # socket.
             if SparkContext._gateway is None:
+                threading.Thread(target=_import_ahead, daemon=True).start()
                 gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(shown), streams())  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
@@ -195,6 +209,14 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     return _started
 
 
+def _import_ahead() -> None:
+    """Import, while the JVM starts, what PySpark imports when it first passes a value to Java (and
+    pandas with it).
+    """
+    with contextlib.suppress(Exception):
+        importlib.import_module("pyspark.testing.utils")
+
+
 def _check_runtime(*jars: str) -> None:
     """Raise SparkUnavailable for a Spark that icekit does not run on, and for an Iceberg runtime of
     another Spark.
@@ -213,8 +235,10 @@ def _check_runtime(*jars: str) -> None:
             )
 
 
-def own_settings(text: str, packages: Sequence[str] = ()) -> dict[str, str]:
-    """The settings of icekit's own session with these packages; ``text`` is
+def own_settings(
+    text: str, packages: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """The settings of icekit's own session with these packages, and ``more``; ``text`` is
     ``ICEKIT_SPARK_CONF``.
     """
     form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
@@ -230,6 +254,7 @@ def own_settings(text: str, packages: Sequence[str] = ()) -> dict[str, str]:
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
         **_OWN_SESSION,
+        **more,
     }
     settings |= {key: value for key, _, value in pairs}
     return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings

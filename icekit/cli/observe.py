@@ -251,6 +251,16 @@ def limits_of(options: OfThresholds) -> Thresholds:
     return Thresholds().with_changes(**options.thresholds)
 
 
+def observed(lake: Lake, table: str, **more: Any) -> TableFacts:
+    """The facts of the table that the command is about."""
+    from icekit.catalog.session import SMALL_BYTES
+    from icekit.facts.files import Kind
+
+    facts = lake.observe(table, **more)
+    lake.is_small_work = sum(facts.total(kind).size_in_bytes for kind in Kind) <= SMALL_BYTES
+    return facts
+
+
 def diagnosed(
     lake: Lake, table: str, options: Judging, limits: Thresholds, **more: Any
 ) -> tuple[TableFacts, Findings]:
@@ -259,7 +269,8 @@ def diagnosed(
     """
     from icekit.diagnose import diagnose
 
-    facts = lake.observe(
+    facts = observed(
+        lake,
         table,
         size_ratios=limits.size_ratios,
         filter_columns=list(options.filter_columns) or None,

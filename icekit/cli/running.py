@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
-from icekit.cli.observe import diagnosed, limits_of
+from icekit.cli.observe import diagnosed, limits_of, observed
 from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.options.commands import (
     CompactOptions,
@@ -156,16 +156,17 @@ def compact(options: CompactOptions) -> int:
 
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact.equality_deletes.plan import forecast_table, plan_conversion
+    from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
 
     read, branch = _read(options), options.branch or None
 
     def planned(lake: Lake) -> Plan:
+        facts = observed(lake, options.table, ref=branch)
         plan = plan_conversion(
             lake, options.table, branch=branch, ledger=options.ledger, **read.settings
         )
         if plan.actions:
-            say(f"{forecast_table(lake, options.table, options.executor, ref=branch).text()}\n")
+            say(f"{forecast_facts(lake, facts, options.executor).text()}\n")
         return plan
 
     return _run("convert", options, read, planned)

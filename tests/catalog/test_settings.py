@@ -1,8 +1,12 @@
 """What a person sets for Spark is read before it starts."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from icekit.catalog import session
 from icekit.catalog.session import own_settings, remedy
+from icekit.catalog.spark_conf import SparkCatalogConf
 from icekit.errors import SparkUnavailable
 
 
@@ -60,3 +64,24 @@ def test_a_session_without_the_packages_of_a_catalog_is_to_be_started_again() ->
         remedy("java.net.ConnectException: Connection refused", [])
         == "Check the profile and the network."
     )
+
+
+def test_only_a_session_of_one_command_on_little_data_is_compiled_lightly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Mapping[str, str]] = []
+    monkeypatch.setattr(session, "_own_session", lambda _, more: asked.append(more))
+    conf = SparkCatalogConf({}, ())
+
+    session.own_session(conf)
+    session.own_session(conf, small_work=True)
+    with session.kept():
+        session.own_session(conf, small_work=True)
+
+    options = "spark.driver.extraJavaOptions"
+    assert ["TieredStopAtLevel=1" in more.get(options, "") for more in asked] == [
+        False,
+        True,
+        False,
+    ]
+    assert own_settings(f"{options}=-Xss8m", more=asked[1])[options] == "-Xss8m"
