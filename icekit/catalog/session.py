@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import re
 import shlex
@@ -214,7 +213,7 @@ def _import_ahead() -> None:
     pandas with it).
     """
     with contextlib.suppress(Exception):
-        importlib.import_module("pyspark.testing.utils")
+        import pyspark.testing.utils  # noqa: F401
 
 
 def _check_runtime(*jars: str) -> None:

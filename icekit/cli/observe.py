@@ -141,7 +141,7 @@ def _look_at_many(lake: Lake, options: LookOptions, limits: Thresholds) -> Sever
     from icekit.sql import display_name
 
     if options.json or options.ref:
-        raise ParameterError("--json and --ref are for one table; icekit report has many.")
+        raise ParameterError("--json and --ref take one table; for many, use icekit report.")
     rows: list[tuple[int, list[object]]] = []
     for name in lake.match([options.table]):
         table = display_name(name)

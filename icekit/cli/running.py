@@ -38,7 +38,7 @@ These options decide which files to rewrite. Every default is safe on a live tab
            written within --leave-alone are not touched; without it, those of the last 60 minutes
            where another commit is likely to conflict with the rewrite.
   when     A partition is worth a rewrite if it has --min-files undersized files, or --delete-ratio
-           position deletes or deletion vectors per row; equality deletes are always worth one.
+           (a share) of its rows deleted by position; equality deletes are always worth one.
   budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole
            plan may read. The plan takes partitions in order of file opens saved per byte rewritten.
 
@@ -55,7 +55,7 @@ number of commits. This command first forecasts how much heap and work that take
 given with --executor "4 cores 8g", else for this session's). It then turns the deletes into
 position deletes (deletion vectors in format version 3): it reads the key columns once, joins them
 once (the join can spill to disk), and writes little. No row changes: icekit checks each commit
-before it is made, keys by a sample where they are many (--prove full compares every row after it).
+before it is made, on a sample if there are many keys (--prove full compares every row after it).
 
 A batch is one commit (several, where a partition is too large for the disk). The commit fails, and
 is tried again, if a data file that the batch points at, or a delete file that it removes, no longer

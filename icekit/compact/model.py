@@ -462,10 +462,10 @@ def predicted(p: Prediction) -> str:
             "facts": " (from the metadata)",
         }.get(p.source, "")
         return (
-            f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
+            f"{count(p.files_in, p.unit)} ({size(p.bytes_in)}) become {most}{p.files_out:,}{sure}"
         )
     text = (
-        f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of "
+        f"{count(p.files_in, 'file')} ({size(p.bytes_in)}) become {most}{p.files_out:,}, in all "
         + ("about " if p.is_sampled else most)
         + size(p.bytes_out)
     )

@@ -34,9 +34,9 @@ _TOO_SMALL = (
 _WORDS = {
     SkipReason.OUTSIDE_WINDOW: "outside the time window",
     SkipReason.RECENT: _RECENT,
-    SkipReason.LIKELY_CONFLICT: f"{_RECENT}, where a concurrent commit would probably conflict",
-    SkipReason.NAN: "its value is NaN, for which Iceberg has no filter",
-    SkipReason.NO_FILTER: "no filter selects only this partition: its partition columns were dropped, or the table "
+    SkipReason.LIKELY_CONFLICT: f"{_RECENT}, where another commit may conflict with the rewrite",
+    SkipReason.NAN: "with the value NaN, which no filter of a procedure selects",
+    SkipReason.NO_FILTER: "which no filter selects alone: the partition columns were dropped, or the table "
     "was not partitioned then",
     SkipReason.LONG_FILTER: "no filter that is short selects only the files of older specs",
     SkipReason.TOO_MANY_FILES: _TOO_SMALL,

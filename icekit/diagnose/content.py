@@ -140,7 +140,7 @@ def heavy_metadata(context: Context) -> Finding | None:
             f"{count(len(facts.properties), 'table property', 'table properties')}"
         )
         remedy.append(
-            "Expire snapshots (icekit maintain); with clean_expired_metadata => true that also "
+            "Expire snapshots (icekit maintain); the procedure with clean_expired_metadata => true also "
             "removes unused schemas and specs. Move large values out of the table's properties."
         )
     return context.finding(

@@ -115,7 +115,7 @@ def position_deletes(context: Context) -> Finding | None:
         evidence=f"{count(total.record_count, 'position delete record')} in "
         f"{count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
         f"({percent(total.record_count / facts.data.record_count)}); "
-        f"{count(scoped, 'delete file')} {agree(scoped, 'names', 'name')} a single data file",
+        f"{count(scoped, 'delete file')} {agree(scoped, 'covers', 'each cover')} only one data file",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
@@ -359,8 +359,8 @@ def distribution_mode(context: Context) -> Finding | None:
         sql = ()
     return context.finding(
         Severity.WARNING,
-        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
-        f"partition (median), {size(mean_bytes)} each. Cause: "
+        evidence=f"{len(scattered):,} of the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
+        f"partition (median), {size(mean_bytes)} each, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",

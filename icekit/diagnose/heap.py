@@ -183,11 +183,7 @@ def summary(forecast: HeapForecast) -> str:
     )
     if forecast.verdict == "fits":
         return needs
-    fitting = (
-        f"it fits executors of {count(cores, 'core')}"
-        if cores
-        else "it fits with no number of cores"
-    )
+    fitting = f"it fits executors of {count(cores, 'core')}" if cores else "not even one task fits"
     return (
         f"{needs} With this heap, {fitting}. {command(forecast, 'compact')} does not need this "
         f"memory. {command(forecast, 'convert')} does not need it either, and rewrites no data "

@@ -120,7 +120,7 @@ def misfiled_deletes(context: Context) -> Finding | None:
         "versions apply the deletes, and other engines may ignore them. "
         "rewrite_position_delete_files drops them: then the deleted rows are back.",
         remedy="With Iceberg 1.11, rewrite the data files that deletes apply to, which applies "
-        "these; then icekit compact drops what is left of them. Without that version, roll back "
+        "the deletes; icekit compact then drops the leftover delete files. Without 1.11, roll back "
         "to the snapshot before the one that added them, and delete the rows again. Run no other "
         "maintenance before.",
         sql=(context.rewrite({"delete-file-threshold": "1"}),),

@@ -43,7 +43,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
         "for one request per manifest before the first row is read. A rewrite saves a query up to "
-        f"{count(saved, 'request')}: {elapsed(saved * _REQUEST_SECONDS)} of planning on an object "
+        f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on an object "
         f"store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
         "measures it.",
         remedy="Rewrite the manifests; this does not touch data files."

@@ -43,7 +43,7 @@ def skewed_partitions(context: Context) -> Finding | None:
             else f"it has {share} of the bytes"
         ),
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
-        effect="Spark divides work by partition: the task or rewrite group with the largest "
+        effect="Writes and rewrites are split by partition: the task or file group of the largest "
         "partition runs long after all others have finished.",
         remedy="Split the large partitions further, with a bucket transform of an evenly "
         "distributed column or a finer transform; the query lists partition sizes.",

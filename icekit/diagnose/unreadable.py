@@ -112,8 +112,7 @@ def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
 def _effects(missing: MissingFiles) -> Iterator[str]:
     if missing.fails_scans:
         yield (
-            "A scan that needs one of these files fails, and so does each rewrite of its "
-            "partition. icekit compact does not start."
+            "A scan that needs one of these files fails, and so does each rewrite of its partition."
         )
     if missing.count(Role.MANIFEST_LIST).gone_count:
         yield (

@@ -49,7 +49,7 @@ def one_writing_task(context: Context) -> Finding | None:
         remedy = (
             "Add a bucket of an evenly distributed column to the partition spec: as many tasks as "
             "buckets, and as many more partitions. Or write ordered by a column with "
-            "write.distribution-mode=range: tasks of equal size, and a sample of the rows first. "
+            "write.distribution-mode=range: tasks get equal shares, but Spark samples the rows first. "
             "Or set the mode to none: no shuffle, and each task writes a file into each partition "
             "that it has rows of."
         )

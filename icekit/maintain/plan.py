@@ -337,7 +337,7 @@ def _expiry(
     is_piling = "snapshots_piling_up" in findings.names
     if not is_piling and not retention.is_stated:
         return []
-    what = "Snapshots pile up" if is_piling else "You state how many snapshots to keep"
+    what = "Snapshots pile up" if is_piling else "You gave a retention"
     if (facts.setting("gc.enabled") or "true").lower() == "false":
         notes.append(
             f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
@@ -348,7 +348,7 @@ def _expiry(
     if not expiring.expires:
         refs = " or drop refs" if len(expiring.refs) > 1 else ""
         notes.append(
-            f"{what}, but no snapshot is old enough to expire: all are younger than "
+            f"{what}, but no snapshot would expire: each is younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
             f"--keep or --keep-last{refs}. Snapshots younger than one hour never expire."

@@ -349,7 +349,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
                 f"{rows:,} of {count(savings.delete_rows, 'delete row')} no longer applied"
                 if rows
                 else "",
-                f"{percent(share)} of its cost saved" if share else "",
+                f"{percent(share)} of the scan's cost saved" if share else "",
             ),
             f"{size(total.bytes_in)} to rewrite{total.about}",
             _command(compaction, case.options, given),

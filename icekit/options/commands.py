@@ -274,7 +274,7 @@ class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
 
     exact: bool = setting(
         False,
-        "ask Spark's planner in a dry run even where the metadata tells what it selects",
+        "ask Iceberg's planner in a dry run even where the metadata is enough",
         rare=True,
         only="command",
     )

@@ -98,11 +98,11 @@ def test_a_prediction_with_equality_deletes_promises_no_exact_bytes_or_file_open
     sure = Prediction(9, 900 * MIB, 2, 800 * MIB, delete_files_removed=5, file_opens_saved=40)
 
     assert predicted(sure).startswith(
-        "9 files of 900 MiB become 2 of 800 MiB, 5 delete files removed; a full scan opens 40 "
+        "9 files (900 MiB) become 2, in all 800 MiB, 5 delete files removed; a full scan opens 40 "
         "files fewer"
     )
     assert predicted(dataclasses.replace(sure, is_maximum=True)).startswith(
-        "9 files of 900 MiB become at most 2 of at most 800 MiB, 5 delete files removed; a full "
+        "9 files (900 MiB) become at most 2, in all at most 800 MiB, 5 delete files removed; a full "
         "scan opens about 40 files fewer"
     )
 

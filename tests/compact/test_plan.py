@@ -413,8 +413,8 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert waiting(facts, SMALL) == ""
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
-        "Compaction postpones 1 partition, written within the last 60 minutes, where a concurrent "
-        "commit would probably conflict. Rewriting them would spare each full scan 4 file opens."
+        "Compaction postpones 1 partition, written within the last 60 minutes, where another "
+        "commit may conflict with the rewrite. Rewriting them would spare each full scan 4 file opens."
     )
 
 
@@ -499,8 +499,8 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
     outside = made(of(small(1)), since=at(2))
 
     assert planned.waits == (
-        "Skipped 2 partitions, written within the last 60 minutes, where a concurrent commit "
-        "would probably conflict. Rewriting 10 files would spare each full scan 8 file opens. To "
+        "Skipped 2 partitions, written within the last 60 minutes, where another commit may "
+        "conflict with the rewrite. Rewriting 10 files would spare each full scan 8 file opens. To "
         "plan them anyway, add --leave-alone '0 minutes'."
     )
     assert planned.summary == planned.waits

@@ -149,7 +149,7 @@ def test_no_number_of_cores_is_0_and_the_remedies_are_named() -> None:
 
     assert found.verdict == "will not fit"
     assert found.cores_that_fit == 0
-    assert "it fits with no number of cores" in repr(found)
+    assert "not even one task fits" in repr(found)
     assert "icekit compact db.events --catalog prod does not need this memory." in repr(found)
     assert "icekit convert db.events --catalog prod does not need it either" in repr(found)
     assert "✖ will not fit" in found._repr_html_()

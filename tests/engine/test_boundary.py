@@ -467,4 +467,4 @@ def test_a_pattern_is_looked_at_with_a_line_for_each_table_the_most_serious_firs
     assert [line.split()[:2] for line in lines[1:]] == [["db.b", "unreadable"], ["db.a", "healthy"]]
     assert main(["look", "db.*", "--fail-on", "critical"]) == 1
     assert main(["look", "db.a", "--fail-on", "warning"]) == 0
-    assert "--json and --ref are for one table" in refused("look", "db.*", "--json")
+    assert "--json and --ref take one table" in refused("look", "db.*", "--json")
