@@ -88,7 +88,7 @@ def orphans(
             f"orphan_files: {storage.told} that no snapshot names, older than "
             f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
             "again and looks them up among the files that this table and every other table of the "
-            "catalog name. No other table of this catalog is at the location; make sure that none "
+            "catalog name. No other table of this catalog is at the location; make sure that no table "
             "of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
