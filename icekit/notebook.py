@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from icekit.api import Lake, connect
-from icekit.diagnose.findings import Findings, Severity, Thresholds
-from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest, require_known
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.gate import gated
+from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
 from icekit.options import Settings
@@ -24,8 +25,6 @@ from icekit.options.commands import NOTEBOOKS
 from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH
 from icekit.terminal import has_front_end
-
-GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
 def begin(
@@ -113,27 +112,6 @@ def _find_lake() -> None:
         )
         if above is not None:
             os.environ["ICEKIT_LAKE"] = str(above.resolve())
-
-
-def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
-    """The default thresholds with some changed; also checks the gate's name."""
-    check_gate(fail_on)
-    return Thresholds().with_changes(**thresholds or {})
-
-
-def check_gate(fail_on: str) -> None:
-    """Refuse a gate that is not one of never, warning, critical."""
-    if fail_on not in GATES:
-        raise ParameterError(
-            "fail_on is "
-            f"{fail_on!r}{nearest(fail_on, GATES, count=1) or '; use ' + ', '.join(GATES) + '.'}"
-        )
-
-
-def gated(worst: Severity | None, fail_on: str) -> bool:
-    """Tell whether findings of this severity fail the gate."""
-    check_gate(fail_on)
-    return fail_on != "never" and worst is not None and worst >= Severity[fail_on.upper()]
 
 
 def _assigned(cell: str, *kinds: type[ast.stmt]) -> list[str]:

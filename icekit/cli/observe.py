@@ -96,7 +96,7 @@ def look_at(options: LookOptions) -> int:
     status.
     """
     from icekit.api import connect
-    from icekit.notebook import gated
+    from icekit.diagnose.gate import gated
 
     limits = limits_of(options)
     gated(None, options.fail_on)

@@ -20,12 +20,12 @@ from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
-from icekit.facts.manifest_counts import SpecManifests
 from icekit.facts.model import TableFacts
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.maintain.orphans import may_not_remove, orphans
+from icekit.maintain.savings import manifest_rewrites
 from icekit.units import count, counted, moment, raised, size
 
 if TYPE_CHECKING:
@@ -238,25 +238,6 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
         file_opens_saved=max(files - out, 0),
         unit="delete file",
     )
-
-
-def manifest_rewrites(
-    facts: TableFacts, findings: Findings
-) -> list[tuple[SpecManifests, tuple[str, ...]]]:
-    """The manifests that a rewrite would change, spec by spec, each with the findings that ask for
-    it.
-    """
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    rewrites = []
-    for of_spec in facts.manifests.by_spec:
-        is_asked = {
-            "fragmented_manifests": of_spec.is_fragmented(target),
-            "overlapping_manifests": of_spec.spec_id == facts.default_spec_id,
-        }
-        asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
-        if asked and of_spec.files_in(target):
-            rewrites.append((of_spec, asked))
-    return rewrites
 
 
 def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:

@@ -19,10 +19,10 @@ from icekit.diagnose.files import files_of_small_target
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.diagnose.partitions import thin_partitions
 from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
+from icekit.facts.manifest_counts import SpecManifests
 from icekit.facts.model import TableFacts
 from icekit.facts.retention import DEFAULT_LAST
 from icekit.facts.rollup import OPEN_FILE_COST, expected_files, open_file_cost, split_bytes
-from icekit.maintain.plan import manifest_rewrites
 from icekit.units import count, percent, size
 
 
@@ -358,3 +358,22 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     ):
         return None
     return sum(c.removed_bytes or 0 for c in removing)
+
+
+def manifest_rewrites(
+    facts: TableFacts, findings: Findings
+) -> list[tuple[SpecManifests, tuple[str, ...]]]:
+    """The manifests that a rewrite would change, spec by spec, each with the findings that ask for
+    it.
+    """
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    rewrites = []
+    for of_spec in facts.manifests.by_spec:
+        is_asked = {
+            "fragmented_manifests": of_spec.is_fragmented(target),
+            "overlapping_manifests": of_spec.spec_id == facts.default_spec_id,
+        }
+        asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
+        if asked and of_spec.files_in(target):
+            rewrites.append((of_spec, asked))
+    return rewrites

@@ -23,13 +23,13 @@ from typing import TypeVar
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
+from icekit.diagnose.gate import limits
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import first_line, trace
 from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
-from icekit.notebook import limits
 from icekit.report.index import Index, closing, rank, write_index
 from icekit.report.observing import FactsCache, TimedOut, kept, observed
 from icekit.report.page import link_neighbours

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from icekit.notebook import gated
+from icekit.diagnose.gate import gated
 from icekit.report.result import ReportRun
 from icekit.saving import write_text
 from icekit.secrets import mask

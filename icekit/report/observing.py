@@ -13,9 +13,9 @@ from icekit.catalog.lake import in_time
 from icekit.diagnose import diagnose
 from icekit.diagnose.document import load_facts, save_facts
 from icekit.diagnose.findings import Findings
+from icekit.diagnose.gate import limits
 from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts.model import TableFacts
-from icekit.notebook import limits
 from icekit.report.result import Options
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from icekit.compact.policy import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
+from icekit.diagnose.gate import check_gate, limits
 from icekit.errors import ParameterError, nearest
-from icekit.notebook import check_gate, limits
 from icekit.options import Settings, listed, names, setting
 from icekit.options.commands import SECTIONS, Proving, ReportSection
 from icekit.report import Options

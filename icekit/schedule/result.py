@@ -13,9 +13,9 @@ from typing import Any
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.diagnose.findings import Severity
+from icekit.diagnose.gate import gated
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
 from icekit.maintain.savings import Savings
-from icekit.notebook import gated
 from icekit.saving import versions
 from icekit.schedule.policy import Rule
 from icekit.sql import Identifier, display_name

@@ -14,8 +14,9 @@ import pytest
 from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
 from icekit.diagnose import document
+from icekit.diagnose.gate import gated
 from icekit.errors import ParameterError
-from icekit.notebook import begin, finish, gated
+from icekit.notebook import begin, finish
 from icekit.options.commands import DiagnoseOptions
 from icekit.report import Row, exit_status, notebook_path
 from icekit.saving import as_data, slug
