@@ -17,6 +17,7 @@ from typing import Any
 from icekit.api import Lake, connect
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.diagnose.gate import gated
+from icekit.diagnose.gate import limits as limits  # notebooks call it
 from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts

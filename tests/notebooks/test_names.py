@@ -1,0 +1,32 @@
+"""What a notebook takes from icekit's modules is there."""
+
+import ast
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbformat
+import pytest
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("**/*.ipynb")), ids=lambda path: path.stem)
+def test_every_name_that_a_notebook_takes_from_a_module_exists(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells  # type: ignore[no-untyped-call]
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    tree = ast.parse("\n".join(line for line in code.splitlines() if not line.startswith("%")))
+    names: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            exec(ast.unparse(node), names)
+
+    asked = [
+        (names[node.value.id], node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and isinstance(names.get(node.value.id), ModuleType)
+    ]
+    assert asked
+    assert [attribute for module, attribute in asked if not hasattr(module, attribute)] == []
