@@ -457,12 +457,9 @@ def predicted(p: Prediction) -> str:
         )
     most = "at most " if p.is_maximum else ""
     if p.unit != "file":
-        sure = {
-            "planner": " (predicted by the engine's planner)",
-            "facts": " (from the metadata)",
-        }.get(p.source, "")
+        source = _SOURCES.get(p.source, "")
         return (
-            f"{count(p.files_in, p.unit)} ({size(p.bytes_in)}) become {most}{p.files_out:,}{sure}"
+            f"{count(p.files_in, p.unit)} ({size(p.bytes_in)}) become {most}{p.files_out:,}{source}"
         )
     text = (
         f"{count(p.files_in, 'file')} ({size(p.bytes_in)}) become {most}{p.files_out:,}, in all "

@@ -303,12 +303,14 @@ class _EnginePlanner:
 
     def _draw(self, action: Action) -> KeySample | None:
         # Once for a plan: it reads rows.
-        if not self.drawn and self.spark is not None:
-            self.drawn.append(sample_keys(self.spark, action))
+        if not self.drawn:
+            self.drawn.append(sample_keys(self.spark, action) if self.spark else None)
         return self.drawn[0]
 
 
-_UNASKED = "To ask the planner, and to see the options that Spark's size decides: --exact."
+_UNASKED = (
+    "`icekit compact --exact` asks the planner, and shows the options that Spark's size decides."
+)
 
 
 def _is_plain(facts: TableFacts) -> bool:

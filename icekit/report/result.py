@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from icekit.diagnose.document import ReportedHealth
+from icekit.diagnose.gate import gated
 from icekit.errors import (
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
@@ -116,8 +117,6 @@ def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ())
     """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
     or a history that was not written) 2, unhealthy by the gate 1, healthy 0.
     """
-    from icekit.diagnose.gate import gated
-
     statuses = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
     for row in rows:
         if row.status not in JUDGED:

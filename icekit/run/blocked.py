@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def _as_json() -> TypeAdapter[Plan]:
+def _adapter() -> TypeAdapter[Plan]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Plan)
@@ -36,13 +36,13 @@ def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
     does.
     """
-    written: dict[str, Any] = _as_json().dump_python(plan, mode="json")
+    written: dict[str, Any] = _adapter().dump_python(plan, mode="json")
     return written if mask_data(written) == written else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
     """The plan of a run whose record has one."""
-    return _as_json().validate_python(record.plan)
+    return _adapter().validate_python(record.plan)
 
 
 def finding(proof: Proof) -> str:

@@ -342,8 +342,8 @@ class _Pass:
             if not findings and policy.scope == "minor":
                 return None
             given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
-            given |= {"exact": table.rule.execute and not self.dry_run}
-            return plan_table(lake, facts, findings, policy, progress=lambda _: None, **given)
+            exact, quiet = table.rule.execute and not self.dry_run, lambda _: None
+            return plan_table(lake, facts, findings, policy, exact=exact, progress=quiet, **given)
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.

@@ -1,4 +1,4 @@
-"""A plan that is only looked at starts no Spark where the metadata tells what Spark's planner
+"""A plan that is only looked at starts no Spark where the metadata tells what Iceberg's planner
 selects.
 """
 
