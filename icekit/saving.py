@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import platform
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -39,6 +38,7 @@ def slug(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
+    import platform
     from importlib import metadata
 
     spark = {"pyspark": version} if (version := spark_version()) else {}

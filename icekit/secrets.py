@@ -12,6 +12,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, TextIO
 from urllib.parse import quote, quote_plus, unquote
 
@@ -28,11 +29,19 @@ _SECRET_KEY = re.compile(SECRET_KEY)
 _NO_SECRET = re.compile(
     r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I
 )
-_URI_PASSWORD = re.compile(
+_Late = Callable[[], re.Pattern[str]]
+
+
+def _late(pattern: str, flags: int = 0) -> _Late:
+    """A pattern that is compiled when it is used first: many commands use none."""
+    return cache(lambda: re.compile(pattern, flags))
+
+
+_URI_PASSWORD = _late(
     r"""(?P<before>(?<=://)[^/\s:@?#"'<>\\]*:)(?P<v>[^/\s?#"'<>\\]+)(?P<after>@)"""
 )
 # As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
-_SQL_PASSWORD = re.compile(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
+_SQL_PASSWORD = _late(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
 # Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the
 # value, or $NAME.
 _PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
@@ -65,28 +74,28 @@ def _masked(match: re.Match[str]) -> str:
 
 
 def _map(match: re.Match[str]) -> str:
-    return _IN_MAP.sub(_masked, match[0])
+    return _IN_MAP().sub(_masked, match[0])
 
 
-_IN_MAP = re.compile(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
-_Patterns = tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], str]], ...]
+_IN_MAP = _late(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
+_Patterns = tuple[tuple[tuple[str, ...], _Late, Callable[[re.Match[str]], str]], ...]
 # What gives a secret away where it was never remembered (a token that a server handed out and an
 # error repeats): words one of which is in a text that has it, in lower case; the pattern; and what
 # to write instead. First what cannot be taken for anything else.
 _EVIDENT: _Patterns = (
     (
         ("private key",),
-        re.compile(
+        _late(
             r"(?P<v>-----BEGIN [A-Z ]*PRIVATE "
             r"KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z "
             r"]*PRIVATE KEY-----)?)"
         ),
         _masked,
     ),
-    (("eyj",), re.compile(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), _masked),
+    (("eyj",), _late(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), _masked),
     (
         ("bearer",),
-        re.compile(
+        _late(
             rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})",
             re.I,
         ),
@@ -95,7 +104,7 @@ _EVIDENT: _Patterns = (
     # Presigned URLs of the clouds, and their connection strings.
     (
         ("x-amz-", "x-goog-", "sig", "accountkey", "sharedaccess"),
-        re.compile(
+        _late(
             rf"(?P<before>(?:[?&;]|%26|%3f)(?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|sig(?=(?:=|%3d){_VALUE}{{16}})"
             rf"|AccountKey|SharedAccessKey|SharedAccessSignature)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
@@ -106,7 +115,7 @@ _EVIDENT: _Patterns = (
     (("://",), _URI_PASSWORD, _masked),
     (
         ("http",),
-        re.compile(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I),
+        _late(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I),
         _masked,
     ),
 )
@@ -125,17 +134,17 @@ _LOOKALIKES: _Patterns = (
             "signature",
             "cookie",
         ),
-        re.compile(
+        _late(
             rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
             re.I | re.S,
         ),
         _masked,
     ),
     # {token=…, uri=…}, as Java writes a map.
-    (("{",), re.compile(r"\{[^{}\n]{1,20000}\}"), _map),
+    (("{",), _late(r"\{[^{}\n]{1,20000}\}"), _map),
     (
         ("authorization", "x-", "cookie"),
-        re.compile(
+        _late(
             rf"(?<![\w/-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
             rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?P<v>(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ "
             rf"]+)?{_VALUE}+)",
@@ -145,13 +154,13 @@ _LOOKALIKES: _Patterns = (
     ),
     (
         ("bearer",),
-        re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I),
+        _late(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I),
         _masked,
     ),
     # "Basic" is also a word: what follows must look like base64.
     (
         ("basic ",),
-        re.compile(
+        _late(
             r"(?P<before>\b[Bb]asic "
             r"+)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"
         ),
@@ -159,13 +168,13 @@ _LOOKALIKES: _Patterns = (
     ),
     (
         ("aws4-hmac",),
-        re.compile(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"),
+        _late(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"),
         _masked,
     ),
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
-        re.compile(
+        _late(
             rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
         ),
@@ -173,7 +182,7 @@ _LOOKALIKES: _Patterns = (
     ),
     (
         ("sig=", "_token=", "_secret=", "accountkey=", "sharedaccess"),
-        re.compile(
+        _late(
             rf"(?P<before>(?<![\w.-])(?:client_secret|(?:access|refresh|id|subject)_token|AccountKey|SharedAccessKey|SharedAccessSignature)="
             rf"|(?<![\w.-])sig=(?={_VALUE}{{16}}))(?P<v>{_VALUE}+)",
             re.I,
@@ -183,7 +192,7 @@ _LOOKALIKES: _Patterns = (
     # "invalid token eyJ…": long, and no word.
     (
         ("token", "secret", "password", "credential"),
-        re.compile(
+        _late(
             r"""(?P<before>\b(?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?P<v>(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,})""",
             re.I,
         ),
@@ -225,7 +234,7 @@ def remember(properties: Mapping[str, str]) -> None:
             for line in value.splitlines()[1:] and value.splitlines():
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
                     _remember_one(line)
-        for match in (*_URI_PASSWORD.finditer(value), *_SQL_PASSWORD.finditer(value)):
+        for match in (*_URI_PASSWORD().finditer(value), *_SQL_PASSWORD().finditer(value)):
             if not _PLACEHOLDER.fullmatch(match["v"]):
                 _remember_one(match["v"])
 
@@ -296,7 +305,7 @@ def _without_patterns(text: str, patterns: _Patterns) -> str:
     lowered = text.lower()
     for words, pattern, instead in patterns:
         if any(word in lowered for word in words):
-            text = pattern.sub(instead, text)
+            text = pattern().sub(instead, text)
     return text
 
 

@@ -9,7 +9,6 @@ import contextvars
 import os
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -167,6 +166,8 @@ def stderr_to_file() -> Iterator[Path]:
     A child inherits the descriptor when it is launched and keeps writing there for its whole
     life. The file is unlinked on the way out, and goes with the last process that has it.
     """
+    import tempfile
+
     with tempfile.NamedTemporaryFile(prefix="icekit-", suffix=".log", delete=False) as log:
         path = Path(log.name)
         saved = os.dup(2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -27,22 +26,26 @@ def within(
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
     """
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    has_ended = threading.Event()
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def run() -> None:
         try:
-            future.set_result(work())
+            results.append(work())
         except BaseException as error:
-            future.set_exception(error)
+            errors.append(error)
+        has_ended.set()
 
     threading.Thread(target=run, daemon=True).start()
-    if seconds is None:
-        return future.result()
-    began = time.monotonic()
-    while (left := seconds + not_counted() - (time.monotonic() - began)) > 0:
-        if concurrent.futures.wait([future], left).done:
-            return future.result()
-    raise DeadlineExceeded
+    left, began = seconds, time.monotonic()
+    while not has_ended.wait(left):
+        left = (seconds or 0.0) + not_counted() - (time.monotonic() - began)
+        if left <= 0:
+            raise DeadlineExceeded
+    if errors:
+        raise errors[0]
+    return results[0]
 
 
 def each_within(

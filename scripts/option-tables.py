@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from icekit.cli.declared import show_all
-from icekit.cli.main import _parser
+from icekit.cli.main import _Parser, _parser
 
 DOCS = Path(__file__).parents[1] / "docs"
 _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n)*")
@@ -29,13 +29,11 @@ def updated(page: str) -> str:
     )
 
 
-def _texts(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+def _texts(parser: _Parser, name: str) -> Iterator[str]:
     """The help of every command that can be run, each under its name."""
-    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    for group in groups:
-        for own, sub in group.choices.items():
-            yield from _texts(sub, f"{name} {own}")
-    if not groups:
+    for own, command in parser.commands().items():
+        yield from _texts(command, f"{name} {own}")
+    if not parser.commands():
         show_all(parser)
         with patch.dict(os.environ, COLUMNS="84"):
             yield f"\n## {name}\n\n```text\n{parser.format_help()}```\n"
@@ -44,9 +42,7 @@ def _texts(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
 def _table(command: list[str], wanted: list[str]) -> str:
     parser = _parser()
     for name in command:
-        parser = next(
-            a for a in parser._actions if isinstance(a, argparse._SubParsersAction)
-        ).choices[name]
+        parser = parser.commands()[name]
     show_all(parser)
     by_name = {
         a.option_strings[-1]: a

@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -14,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit import secrets
-from icekit.catalog import session
-from icekit.catalog.spark_conf import SparkCatalogConf, spark_conf
+from icekit.catalog.spark_conf import ADDED, SparkCatalogConf, spark_conf
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EMBEDDED = "lake"
+#: A choice: up to this much data, Spark's code is used too little to be compiled well.
+SMALL_BYTES = 64 << 20
 
 L = TypeVar("L", bound="Lake")
 T = TypeVar("T")
@@ -66,6 +68,8 @@ class Lake:
     @cached_property
     def spark(self) -> SparkSession:
         """The Spark session, with this catalog configured."""
+        from icekit.catalog import session
+
         if self._borrowed is not None:
             if self._conf is not None:
                 session.add_catalog(self._borrowed, self._conf)
@@ -137,7 +141,11 @@ class Lake:
         """Close both engines; stops the Spark session only if icekit started it."""
         self.until_closed.close()
         self.tables.close()
-        if "spark" in self.__dict__ and session.is_own(self.spark):
+        if "spark" not in self.__dict__:
+            return
+        from icekit.catalog import session
+
+        if session.is_own(self.spark):
             session.stop_own()
             del self.__dict__["spark"]
 
@@ -157,8 +165,7 @@ def connect_as(
 ) -> L:
     """Connect as :func:`icekit.connect` does, to a lake of class ``kind``."""
     name = catalog or EMBEDDED
-    running = spark or session.running_session()
-    borrowed = running if running is not None and not session.is_own(running) else None
+    borrowed = _borrowed(spark)
     if borrowed is not None and _has_own(borrowed, name):
         return kind(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
@@ -169,12 +176,23 @@ def connect_as(
     return kind(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
 
 
+def _borrowed(given: SparkSession | None) -> SparkSession | None:
+    """The session that is given, or else is running, unless icekit started it."""
+    # What starts Spark is loaded where there is one: that takes a sixth of the time of a look.
+    is_loaded = sys.modules.get("pyspark") is not None
+    if given is None and not is_loaded and not os.environ.get("SPARK_REMOTE"):
+        return None
+    from icekit.catalog import session
+
+    running = given or session.running_session()
+    return None if running is None or session.is_own(running) else running
+
+
 def _has_own(spark: SparkSession, name: str) -> bool:
     """Tell whether the session has a catalog of that name which icekit has not put there."""
     base = f"spark.sql.catalog.{name}"
     return (
-        spark.conf.get(base, None) is not None
-        and spark.conf.get(f"{base}.{session.ADDED}", None) is None
+        spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{ADDED}", None) is None
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from icekit.catalog.quick_start import QuickStart
-from icekit.catalog.spark_conf import RUNTIMES, SCALA, SPARK, SPARK_RUNTIME, SparkCatalogConf
+from icekit.catalog.spark_conf import ADDED, RUNTIMES, SCALA, SPARK, SPARK_RUNTIME, SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import classic, streams
 from icekit.engine.errors import is_of_engine, reason
@@ -35,8 +35,6 @@ from icekit.terminal import never_silent, stderr_to_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Marks a catalog of the session as one that icekit has configured.
-ADDED = "icekit.added"
 _EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
 # How icekit's own session differs from Spark's defaults, and why.
@@ -58,8 +56,6 @@ _OWN_SESSION = {
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
 }
 
-#: A choice: up to this much data, Spark's code is used too little to be compiled well.
-SMALL_BYTES = 64 << 20
 # Compiled lightly, code is ready sooner; the cache for it would be small by default.
 _SMALL_WORK = {
     "spark.sql.shuffle.partitions": "4",
@@ -82,12 +78,8 @@ def running_session() -> SparkSession | None:
 
     Raises :class:`~icekit.errors.SparkUnavailable` if that server does not answer.
     """
-    import sys
-
     if remote := os.environ.get("SPARK_REMOTE"):
         return _remote_session(remote)
-    if sys.modules.get("pyspark") is None:
-        return None
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
@@ -140,7 +132,7 @@ def _answers(host: str, port: int) -> bool:
 
 def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started;
-    ``small_work`` is for one command on at most :data:`SMALL_BYTES`.
+    ``small_work`` is for one command on little data.
 
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any
     setting, for a master other than ``local[*]`` or a larger driver. A local session listens on

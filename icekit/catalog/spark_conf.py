@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 from icekit.errors import ProfileError, nearest
 from icekit.saving import spark_version
 
+#: Marks a catalog of the session as one that icekit has configured.
+ADDED = "icekit.added"
 #: Spark's version, for example ``4.1``; empty without PySpark.
 SPARK = ".".join(spark_version().split(".")[:2])
 #: The versions of Spark that icekit runs on: Scala's version there, and the newest Iceberg that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from icekit.options import Declared, Settings
@@ -29,9 +30,15 @@ def command(
     name: str,
     help: str,
     **texts: str,
-) -> argparse.ArgumentParser:
+) -> None:
     """Add a command, whose ``verb`` is called with its ``options``."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=help, **texts)
+    parser = commands.add_parser(name, help=help, **texts)
+    parser.fill = partial(_fill, parser, verb, options)
+
+
+def _fill(
+    parser: argparse.ArgumentParser, verb: Callable[..., int], options: type[Settings]
+) -> None:
     parser.set_defaults(verb=verb, options=options)
     parser.add_argument(
         "--debug",
@@ -51,7 +58,6 @@ def command(
             nargs=0,
             help="show all options, and exit",
         )
-    return parser
 
 
 def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:

@@ -8,8 +8,8 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from icekit.cli import admin, lab, observe, running, schedule, tune
 from icekit.errors import (
@@ -56,15 +56,26 @@ class _Parser(argparse.ArgumentParser):
     messages.
     """
 
+    #: Adds the options of a command once they are needed: those of all commands take longer than
+    # many a look.
+    fill: Callable[[], object] | None = None
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Help, **options})
+
+    def filled(self) -> Self:
+        """This parser with its options."""
+        fill, self.fill = self.fill, None
+        if fill is not None:
+            fill()
+        return self
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         write(harmless(message), file or sys.stderr)  # type: ignore[arg-type]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reject an unknown argument here, where the options of its command are known."""
-        options, unknown = super().parse_known_args(args, namespace)
+        options, unknown = super(_Parser, self.filled()).parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown
@@ -95,7 +106,7 @@ class _Parser(argparse.ArgumentParser):
     def commands(self) -> dict[str, _Parser]:
         """The parsers of this parser's commands, by name."""
         return {
-            name: sub
+            name: sub.filled()
             for a in self._actions
             if isinstance(a, argparse._SubParsersAction)
             for name, sub in a.choices.items()

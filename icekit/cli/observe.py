@@ -253,7 +253,7 @@ def limits_of(options: OfThresholds) -> Thresholds:
 
 def observed(lake: Lake, table: str, **more: Any) -> TableFacts:
     """The facts of the table that the command is about."""
-    from icekit.catalog.session import SMALL_BYTES
+    from icekit.catalog.lake import SMALL_BYTES
     from icekit.facts.files import Kind
 
     facts = lake.observe(table, **more)

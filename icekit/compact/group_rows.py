@@ -98,6 +98,7 @@ class RewriteSession:
             self.cluster.heap_bytes,
             int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
         )
+        self.few_applied = _FEW_APPLIED
         self.memory = Memory(_BROADCAST_SHARE * heap)
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
@@ -115,6 +116,16 @@ class RewriteSession:
         self.runner: Any = None
         self.order_id = 0
 
+    def applied(self, group: Any) -> int | None:
+        """The records of equality deletes that Iceberg's own reader takes in for the files of a
+        group, added up over the files; None if a join applies them faster, or they do not fit.
+        """
+        # A larger group is split by how many of its rows live, which only the sample of a join
+        # tells.
+        is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
+        applied = int(self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster)))
+        return applied if is_small and 0 <= applied <= self.few_applied else None
+
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
         with contextlib.suppress(Exception):
@@ -126,7 +137,7 @@ class GroupRows:
     """The rows of one group of files, as the specification says that they are read."""
 
     def __init__(
-        self, rewrite: RewriteSession, group: Any, keys: tuple[Key, ...], at_once: int
+        self, rewrite: RewriteSession, group: Any, keys: Sequence[Key], at_once: int
     ) -> None:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
@@ -140,15 +151,7 @@ class GroupRows:
         self.seen: Observation | None = None
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
-        most = most_records(self.cluster)
-        # A larger group is split by how many of its rows live, which only the sample of a join
-        # tells.
-        is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
-        are_few = (
-            bool(keys)
-            and is_small
-            and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
-        )
+        are_few = bool(keys) and rewrite.applied(group) is not None
         self.keys, self.read_deletes = (
             ((), sum(key.records for key in keys)) if are_few else (keys, 0)
         )
@@ -164,6 +167,8 @@ class GroupRows:
             key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
             for key in self.keys
         }
+        if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
+            raise ValueError("a join with the deletes of one partition, for rows of several")
         self.ruled_out = {
             column: lists for column, lists in lists_by_column.items() if lists is not None
         }

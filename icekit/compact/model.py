@@ -380,6 +380,11 @@ class Plan(Shown):
             NOTHING if self.command != "convert" else "No equality deletes to convert."
         )
 
+    @property
+    def recent_partitions(self) -> int:
+        """The partitions that are left alone because they were written lately."""
+        return sum(skipped.partition_count for skipped in self.left_alone if skipped.is_recent)
+
     def details(self) -> list[Block]:
         """What follows the summary: the actions, what is left alone, and notes."""
         settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]

@@ -64,15 +64,9 @@ def plan(
     """
     if facts.contradictions:
         raise _contradicted(facts, findings)
+    _check_ref(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     limits = policy.within(thresholds or Thresholds())
-    if facts.ref and not any(
-        r.name == facts.ref and r.type == "branch" for r in facts.history.refs
-    ):
-        raise ParameterError(
-            f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
-            "leave ref out."
-        )
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
     options: Mapping[str, str] = {}
@@ -101,6 +95,16 @@ def plan(
         made_at_ms=int(now.timestamp() * 1000),
         waits=None if actions else _waits(selected, small_target),
     )
+
+
+def _check_ref(facts: TableFacts) -> None:
+    """Raise for facts of a tag or a snapshot."""
+    branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
+    if facts.ref and facts.ref not in branches:
+        raise ParameterError(
+            f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
+            "leave ref out."
+        )
 
 
 @dataclass

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.bundles import bundled
 from icekit.compact.group import Group
 from icekit.compact.group_rows import NotHere, RewriteSession
 from icekit.compact.group_sample import DRAWN_FILES
@@ -97,29 +98,25 @@ class CheckedRewrite(RewriteSession):
             return []
         keys = self._keys_of(groups)
         is_partial = options.get("partial-progress.enabled") == "true"
-        at_once = min(
-            int(options.get("max-concurrent-file-group-rewrites", "5")),
-            self.cluster.tasks,
-            len(groups),
-        )
         # The first commit after an upgrade gives all rows ids, so that other files that were read
         # without would be a conflict.
         gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
-        commits = (
-            min(int(options.get("partial-progress.max-commits", "10")), len(groups))
-            if is_partial and not gets_ids
-            else 1
-        )
+        most_commits = int(options.get("partial-progress.max-commits", "10"))
         with lent(self.spark, self._settings()):
             if action.order.is_sorting:
                 self.runner, self.order_id = self._runner()
-            works = [
-                Group(self, group, tuple(own), at_once)
-                for group, own in zip(groups, keys, strict=True)
-            ]
+            bundles = bundled(self, groups, keys)
+            at_once = min(
+                int(options.get("max-concurrent-file-group-rewrites", "5")),
+                self.cluster.tasks,
+                len(bundles),
+            )
+            works = [Group(self, each.group(self), each.keys, at_once) for each in bundles]
             if self.check:
-                for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
-                    work.compare_files()
+                pairs = list(zip(works, bundles, strict=True))
+                for work, bundle in random.sample(pairs, min(_COMPARED_GROUPS, len(pairs))):
+                    work.compare_files(min(_COMPARED_GROUPS, len(bundle.groups)))
+            commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             return self._rewritten(works, at_once, commits, is_partial=is_partial)
 
     def _rewritten(

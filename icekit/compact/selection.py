@@ -79,17 +79,14 @@ def select(
         else:
             chosen.append(candidate)
             total, files = needed
-    smallest = {
-        SkipReason.TOO_MANY_FILES: (
-            policy.budget_files or 0,
-            min((c.files_in for c in every), default=0),
-        ),
-        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, min((c.bytes_in for c in every), default=0)),
+    smallest_files = min((c.files_in for c in every), default=0)
+    smallest_bytes = min((c.bytes_in for c in every), default=0)
+    figures = {
+        SkipReason.RECENT: (policy.recent_minutes, 0),
+        SkipReason.LIKELY_CONFLICT: (policy.recent_minutes, 0),
+        SkipReason.TOO_MANY_FILES: (policy.budget_files or 0, smallest_files),
+        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, smallest_bytes),
     }
-    figures = (
-        dict.fromkeys((SkipReason.RECENT, SkipReason.LIKELY_CONFLICT), (policy.recent_minutes, 0))
-        | smallest
-    )
     skipped = tuple(
         left(reason, partitions, facts, *figures.get(reason, ()))
         for reason, partitions in refused.items()

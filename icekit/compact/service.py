@@ -29,7 +29,7 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import MetadataUnreadable
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
-from icekit.facts.head import head, written_within
+from icekit.facts.head import Head, head, written_within
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed, where
@@ -287,6 +287,11 @@ class _EnginePlanner:
     asked: set[str] = field(default_factory=set)
     drawn: list[KeySample | None] = field(default_factory=list)
 
+    @property
+    def sample(self) -> KeySample | None:
+        """The sample of keys, if one was drawn."""
+        return next(iter(self.drawn), None)
+
     def __call__(self, action: Action) -> Action:
         # Also once more, if it is cut down to a budget.
         if len(self.asked) < self.most:
@@ -305,7 +310,7 @@ class _EnginePlanner:
         # Once for a plan: it reads rows.
         if not self.drawn:
             self.drawn.append(sample_keys(self.spark, action) if self.spark else None)
-        return self.drawn[0]
+        return self.sample
 
 
 _UNASKED = (
@@ -367,12 +372,12 @@ def plan_table(
     now_ms = int(now.timestamp() * 1000)
     recent = written_within(lake, facts.table, at, policy.recent_minutes, now_ms)
     past = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
-    speed, row_speed = past_speed(*past), past_speed(*past, "rows_in")
     is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
     spark = lake.spark if is_asked else None
     unasked = missing_api(spark) if spark else _UNASKED
     most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
-    planner = _EnginePlanner(spark, facts, at.sequence_number, speed, row_speed, most)
+    speeds = past_speed(*past), past_speed(*past, "rows_in")
+    planner = _EnginePlanner(spark, facts, at.sequence_number, *speeds, most)
     planned = plan(
         facts,
         findings,
@@ -381,23 +386,27 @@ def plan_table(
         cluster=cluster_of(spark) if spark and has_bridge(spark) else None,
         recent=recent,
         predict=planner,
-        speed=speed,
+        speed=speeds[0],
         now=now,
     )
-    sample = next(iter(planner.drawn), None)
-    notes = [unasked if planned.actions else None, sample.text if sample else None]
-    planned = replace(
+    planned = _with_head(planned, at, planner.sample, unasked)
+    if not trial:
+        return planned
+    from icekit.compact.trial import try_plan
+
+    return try_plan(lake, facts, planned, stop=stop, progress=progress)
+
+
+def _with_head(planned: Plan, at: Head, sample: KeySample | None, unasked: str | None) -> Plan:
+    """The plan with the snapshot that it was made for, and with what was asked to make it."""
+    notes = unasked if planned.actions else None, sample.text if sample else None
+    return replace(
         planned,
         key_sample=sample,
         snapshot_id=at.snapshot_id,
         statistics=statistics_of(at.metadata, at.snapshot_id),
         notes=(*planned.notes, *filter(None, notes)),
     )
-    if not trial:
-        return planned
-    from icekit.compact.trial import try_plan
-
-    return try_plan(lake, facts, planned, stop=stop, progress=progress)
 
 
 def outcomes_of(

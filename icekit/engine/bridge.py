@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -318,7 +318,7 @@ def _load(jvm: Any, loaded: Any, name: str) -> Any:
     what it is asked for.
     """
     sources = jvm.java.util.HashMap()
-    for file in files("icekit.engine").joinpath("java").iterdir():
+    for file in Path(__file__).with_name("java").iterdir():
         sources.put(f"icekit/{file.name}", file.read_bytes())
     finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
     return jvm.org.codehaus.janino.JavaSourceClassLoader(

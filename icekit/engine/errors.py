@@ -9,8 +9,6 @@ import errno
 import re
 import socket
 import sqlite3
-import ssl
-import urllib.error
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -392,7 +390,9 @@ _OF_NETWORK = {
     errno.ETIMEDOUT,
     errno.EADDRNOTAVAIL,
 }
-_CLIENTS = (socket.gaierror, socket.herror, ssl.SSLError, urllib.error.URLError, TimeoutError)
+_CLIENTS = (socket.gaierror, socket.herror, TimeoutError)
+# Clients that take long to load: an error of theirs says that they are.
+_LOADED_CLIENTS = {"ssl", "urllib.error"}
 # Libraries that catalogs and storages are reached by; what they raise is said in their own words.
 _REACHING = (
     "pyiceberg",
@@ -456,7 +456,10 @@ def outside(error: BaseException) -> IcekitError | None:
             "Check the profile and the network.",
             detail=trace(error),
         )
-    if isinstance(error, _CLIENTS) or (isinstance(error, OSError) and error.errno in _OF_NETWORK):
+    is_of_client = isinstance(error, _CLIENTS) or any(
+        kind.__module__ in _LOADED_CLIENTS for kind in type(error).__mro__
+    )
+    if is_of_client or (isinstance(error, OSError) and error.errno in _OF_NETWORK):
         return CatalogUnreachable(
             "The catalog, its storage or another server cannot be reached "
             f"({type(error).__name__}: {first_line(error)}). Check the profile and the network.",

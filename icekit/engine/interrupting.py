@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import threading
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -178,7 +178,7 @@ POLL_SECONDS = 0.2
 
 def new_tag(what: str = "") -> str:
     """A tag for one piece of work; Spark takes no comma in it."""
-    return f"icekit-{what or uuid.uuid4().hex}"
+    return f"icekit-{what or os.urandom(16).hex()}"
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from icekit.errors import MetadataUnreadable, ParameterError, first_line, requir
 from icekit.facts import local, metadata
 from icekit.facts.counts import Rollup
 from icekit.facts.definition import Flaw, MetadataFlaw
+from icekit.facts.files import Partition
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifest_counts import ManifestFacts
 from icekit.facts.manifests import (
@@ -64,16 +65,14 @@ def observe(
 ) -> TableFacts:
     """Collect the facts of a table at a snapshot; reads only metadata and changes nothing.
 
-    ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector``
-    ``auto`` reads without Spark while the manifest list counts few files.
-    ``size_ratios`` are the file sizes, as shares of the target, at which thresholds count.
-    ``filter_columns`` are the columns that queries filter by; default: the table property
-    ``icekit.filter-columns``. ``storage`` also lists orphan files, unless another
-    table of the catalog shares the location: this reads every table's metadata file, and ``say``
-    gets its progress. Spark lists them, unless the table is small and on a disk of this machine.
-    ``progress`` is called with (manifests read, of how many).
-
-    Raises the errors of :mod:`icekit.errors`, each of which says what to do.
+    ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector`` ``auto``
+    reads without Spark while the manifest list counts few files. ``size_ratios`` are the file
+    sizes, as shares of the target, at which thresholds count. ``filter_columns`` are the columns
+    that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
+    lists orphan files, unless another table of the catalog shares the location: this reads every
+    table's metadata file, and ``say`` gets its progress. Spark lists them, unless the table is
+    small and on a disk of this machine. ``progress`` is called with (manifests read, of how many).
+    Raises the errors of :mod:`icekit.errors`.
     """
     started = time.monotonic()
     name = lake.identifier(table) if isinstance(table, str) else table
@@ -91,8 +90,6 @@ def observe(
     searched = Searched(meta, snapshot, rollup.manifests, rollup.specs)
     used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)
-    since_ms = now_ms - int(RECENT_MINUTES * 60_000)
-    recent = written_since(source.read, meta, snapshot, since_ms, rollup.manifests, MOST_MANIFESTS)
     return TableFacts(
         catalog=lake.name,
         table=name,
@@ -103,10 +100,8 @@ def observe(
         **_files(rollup),
         manifests=_manifest_facts(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
-        metrics_sample=sample_metrics(
-            rollup.manifests, definition["columns"], source.read, identifiers
-        ),
-        recent=tuple(sorted(recent, key=sort_key)),
+        metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
+        recent=_recent(searched, source, rollup, now_ms),
         metadata_bytes=metadata_bytes,
         flaws=_flaws(searched),
         statistics=statistics_ages(meta, snapshot),
@@ -158,6 +153,22 @@ def _files(rollup: Rollup) -> dict[str, Any]:
         "unapplied": rollup.unapplied_deletes(),
         "integrity": rollup.integrity,
     }
+
+
+def _recent(
+    searched: Searched, source: TableSource, rollup: Rollup, now_ms: int
+) -> tuple[Partition, ...]:
+    """The partitions that were written lately."""
+    since_ms = now_ms - int(RECENT_MINUTES * 60_000)
+    recent = written_since(
+        source.read,
+        searched.metadata,
+        searched.snapshot,
+        since_ms,
+        rollup.manifests,
+        MOST_MANIFESTS,
+    )
+    return tuple(sorted(recent, key=sort_key))
 
 
 def _cut(properties: Mapping[str, str], ratios: Sequence[float]) -> Cut:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
-from icekit.facts.decode import Fields, inlined, record_reader
+from icekit.facts.decode import Fields, Read, inlined, record_reader
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
@@ -92,6 +92,11 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
         raise _corrupt(location, error) from None
 
 
+# Of each schema and what is read by it: the manifests of a table share a few.
+_MOST_READERS = 100
+_readers: dict[tuple[Any, ...], Read] = {}
+
+
 def entries(
     raw: bytes,
     location: str,
@@ -109,13 +114,17 @@ def entries(
 
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
-        wanted: Fields = {
-            **dict.fromkeys(own),
-            "data_file": {**dict.fromkeys(file_fields), **of_columns},
-        }
-        schema = inlined(blocks.writer_schema)
-        _check_fields(schema, file_fields | of_columns.keys())
-        read = record_reader(schema, wanted)
+        key = blocks.metadata["avro.schema"], file_fields, tuple(own), tuple(of_columns.items())
+        if (read := _readers.get(key)) is None:
+            wanted: Fields = {
+                **dict.fromkeys(own),
+                "data_file": {**dict.fromkeys(file_fields), **of_columns},
+            }
+            schema = inlined(blocks.writer_schema)
+            _check_fields(schema, file_fields | of_columns.keys())
+            if len(_readers) >= _MOST_READERS:
+                _readers.clear()
+            read = _readers[key] = record_reader(schema, wanted)
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):

@@ -61,6 +61,14 @@ _DATA = frozenset(
         "old_partition_spec",
     }
 )
+_DATA_FIRST = (
+    "Rewrite the data files first ({}): a compaction leaves old deletes, manifests and snapshots "
+    "for this plan to clean up."
+)
+_METADATA_FILES = (
+    "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up has the "
+    "ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
+)
 # rewrite_position_delete_files takes a group with at least this many files (min-input-files).
 _MIN_DELETE_FILES = 5
 
@@ -107,16 +115,9 @@ def plan_maintenance(
     actions += removal
     is_refused = is_named and not removal and may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
-        before = (
-            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
-            "manifests and snapshots for this plan to clean up."
-        )
-        notes.insert(0, before)
+        notes.insert(0, _DATA_FIRST.format(", ".join(first)))
     if "metadata_files_piling_up" in findings.names:
-        notes.append(
-            "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up "
-            "has the ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
-        )
+        notes.append(_METADATA_FILES)
     return Plan(
         facts.catalog,
         facts.table,

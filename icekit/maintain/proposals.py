@@ -231,8 +231,7 @@ def propose(
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
     case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
-    proposals: list[Proposal] = []
-    notes = case.notes
+    proposals, notes = list[Proposal](), case.notes
     has_equality_deletes = "equality_deletes" in findings.names
     forecast = forecast_facts(lake, facts, executor) if has_equality_deletes else None
     compaction = None
@@ -243,7 +242,6 @@ def propose(
     if forecast and is_large and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
     proposals += _compaction(case, compaction, leave_alone) if compaction else []
-    waits = compaction.waits if compaction else None
     before = len(notes)
     proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
@@ -251,8 +249,8 @@ def propose(
         MAINTAINED.keys() if len(notes) > before else frozenset()
     )
     proposals += _settings(facts, findings)
-    if waits and proposals:
-        notes.append(waits)
+    if compaction and compaction.waits and proposals:
+        notes.append(compaction.waits)
     planned = explained.union(*(p.findings for p in proposals))
     return Proposals(
         catalog=facts.catalog,
@@ -265,10 +263,8 @@ def propose(
         manifests=case.savings.manifests,
         forecast=None if forecast is None else _said(forecast),
         notes=tuple(notes),
-        left_alone=sum(s.partition_count for s in compaction.left_alone if s.is_recent)
-        if compaction
-        else 0,
-        waits=waits,
+        left_alone=compaction.recent_partitions if compaction else 0,
+        waits=compaction.waits if compaction else None,
     )
 
 
@@ -323,7 +319,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
         case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
     if not compaction.actions:
         case.notes.extend(compaction.notes)
-    if not (leave_alone or compaction.waits) and any(s.is_recent for s in compaction.left_alone):
+    if compaction.recent_partitions and not (leave_alone or compaction.waits):
         case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
         return []

@@ -106,8 +106,9 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     chosen = selection(facts, findings, limits).chosen
     cost = open_file_cost(facts)
     under_deletes = {p for c in chosen if c.mode in {"deletes", "vectors"} for p in c.partitions}
-    delete_files = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
-    delete_bytes = sum(facts.total(kind).size_in_bytes for kind in DELETE_KINDS)
+    deletes = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
+    delete_files = sum(group.file_count for group in deletes)
+    delete_bytes = sum(group.size_in_bytes for group in deletes)
     mean_delete = delete_bytes / delete_files if delete_files else 0.0
     # A full scan opens a delete file once for each data file it applies to.
     over = deletes_over(facts)
@@ -125,19 +126,14 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         files_gone=fewer,
-        delete_rows_gone=sum(
-            g.record_count
-            for kind in DELETE_KINDS
-            for g in facts.of_kind(kind)
-            if g.partition in under_deletes
-        ),
+        delete_rows_gone=sum(g.record_count for g in deletes if g.partition in under_deletes),
         opens_saved=opens,
         bytes_saved=fewer_bytes,
         manifests_gone=gone,
         manifest_bytes_saved=entries,
         rewrite_bytes=rewritten,
         opens=facts.data.file_count + pairs,
-        delete_rows=sum(facts.total(kind).record_count for kind in DELETE_KINDS),
+        delete_rows=sum(group.record_count for group in deletes),
         manifests=every_manifest,
         open_file_cost=cost,
         saved=(opens + gone) * cost + fewer_bytes + entries,

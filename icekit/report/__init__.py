@@ -270,9 +270,8 @@ def report(
     kernels. A table that cannot be read, or takes longer than ``options.timeout_seconds``, gets a
     row that says so and does not stop the others; nor does a glob that matches nothing, as long as
     another table is found, nor a history that cannot be written. When the run is interrupted
-    (Ctrl-C, or a signal), finished tables keep their reports, and ``index.html`` lists them.
-    ``part`` numbers them after earlier ones. Raises :class:`~icekit.errors.IcekitError` only for
-    problems of all tables: the profile, the catalog, a parameter.
+    (Ctrl-C, or a signal), finished tables keep their reports, and the index lists them. ``part``
+    numbers them after earlier ones. Raises the errors of all tables, such as the catalog's.
     """
     thresholds = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
@@ -286,7 +285,7 @@ def report(
     if part is None:
         part = Part(0, len(names))
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
-    # The kernel's and papermill's own notes; what matters of them is in the rows.
+    # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
     kept_in = store(options.history, lake)
@@ -314,11 +313,14 @@ def report(
         finally:
             problems += remember(kept_in, rows, progress)
             page = index()
-            link_neighbours(
-                [(row.table, page.parent / row.page) for row in sorted(rows, key=rank) if row.page]
-            )
+            _link(rows, page.parent)
     status = exit_status(rows, options.fail_on, problems)
     return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
+
+
+def _link(rows: Sequence[Row], folder: Path) -> None:
+    """Link each page with the next and the previous one of the index."""
+    link_neighbours([(row.table, folder / row.page) for row in sorted(rows, key=rank) if row.page])
 
 
 def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:

@@ -303,14 +303,7 @@ class CheckpointedRun:
         try:
             ended = Ended(self._done(runner, guard, progress))
         except (Exception, KeyboardInterrupt) as problem:
-            ended = ended_by(problem, progress.attempts)
-            if ended.status is Status.STOPPED:
-                self.stop.set(self.stop.reason or "person")
-            if ended.status is Status.SPLIT:
-                parts = self._smaller(action)
-                split = f"split into {count(len(parts), 'part')}"
-                self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
-                ended = replace(ended, status=Status.SPLIT if parts else Status.FAILED)
+            ended, parts = self._failed(action, problem, progress.attempts)
         outcome = ActionOutcome(
             action=action,
             status=ended.status,
@@ -325,6 +318,20 @@ class CheckpointedRun:
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
         save(outcome.status, ended.error, outcome)
         return parts
+
+    def _failed(
+        self, action: Action, problem: BaseException, attempts: int
+    ) -> tuple[Ended, Sequence[Action]]:
+        """How an error ends a part, and the smaller parts to run instead."""
+        ended = ended_by(problem, attempts)
+        if ended.status is Status.STOPPED:
+            self.stop.set(self.stop.reason or "person")
+        if ended.status is not Status.SPLIT:
+            return ended, ()
+        parts = self._smaller(action)
+        split = f"split into {count(len(parts), 'part')}"
+        self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
+        return replace(ended, status=Status.SPLIT if parts else Status.FAILED), parts
 
     def _begun(self, action: Action, record: ActionRecord | None) -> ActionProgress:
         """The progress of an action so far: that of a killed run is in the table's history, and in

@@ -106,6 +106,39 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
     assert bool(checked(table).one_in) == (group_rows._FEW_APPLIED == 0)
 
 
+@pytest.mark.parametrize("few", [0, 1], ids=["by a join", "by Iceberg's reader"], indirect=True)
+@both_versions
+def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
+    table: Table, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same key is deleted in some partitions, and lives in others."""
+    table.create("id bigint, p int", "p", version)
+    commit = table.commit()
+    for p in range(5):
+        commit.data(f"SELECT id, {p} FROM range(3)", {"p": p})
+        commit.data(f"SELECT id + 3, {p} FROM range(3)", {"p": p})
+    commit.done()
+    table.sql("DELETE FROM {t} WHERE id = 5 AND p = 4")
+    commit = table.commit()
+    for p in (0, 1):
+        commit.deletes("id", "SELECT 1", {"p": p})
+    commit.done()
+    files: list[int] = []
+    run = Group.run
+    monkeypatch.setattr(
+        Group,
+        "run",
+        lambda group: (files.append(int(group.group.expectedOutputFiles())), run(group))[1],
+    )
+
+    rows = table.rewritten()
+
+    few = group_rows._FEW_APPLIED
+    assert sorted(files) == ([1, 1, 3] if few == 0 else [1, 4])
+    assert len(rows) == 5 * 6 - 3
+    assert table.sql("SELECT count(*), count(DISTINCT partition) FROM {t}.data_files")[0] == (5, 5)
+
+
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
     """A row's partition column has the value of its partition, whatever the data file says; a
     delete's has what its file says.

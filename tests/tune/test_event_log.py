@@ -15,10 +15,12 @@ DAY = 86_400_000
 TABLE = ("db", "events")
 
 
-def query(at: int, *scans: str, write: str | None = None) -> dict[str, Any]:
+def query(at: int, *scans: str, write: str | None = None, scan: str = "") -> dict[str, Any]:
     plan: dict[str, Any] = {
         "nodeName": "Project",
-        "children": [{"nodeName": f"BatchScan {s}", "children": []} for s in scans],
+        "children": [
+            {"nodeName": f"BatchScan {s}", "simpleString": scan, "children": []} for s in scans
+        ],
     }
     if write:
         plan = {"nodeName": write.split()[0], "simpleString": write, "children": [plan]}

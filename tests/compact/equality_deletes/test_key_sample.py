@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact import rewrite as rewriting
-from icekit.compact import service
+from icekit.compact import service, trial
 from tests.compact.tables import Table
 from tests.resolve.writing import Files
 
@@ -42,9 +42,9 @@ def test_the_bytes_of_a_plan_are_those_that_upserts_leave(
     complete = table.plan()
     monkeypatch.setattr(rewriting, "_DRAWN_KEYS", 500)
     of_few_keys = table.plan()
-    monkeypatch.setattr(service, "SAMPLE_BYTES", 2**21)
+    monkeypatch.setattr(trial, "SAMPLE_BYTES", 2**21)
     of_few_files = table.plan()
-    monkeypatch.setattr(service, "SAMPLE_BYTES", 1)
+    monkeypatch.setattr(trial, "SAMPLE_BYTES", 1)
     too_large = table.plan()
 
     assert table.snapshot_id() == before

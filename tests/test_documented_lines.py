@@ -1,0 +1,155 @@
+"""The commands and the Python that README and docs/ print run as they are printed, in their order,
+on a catalog ``prod``.
+"""
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import icekit
+from icekit.api import Lake
+from icekit.cli.main import main
+from tests.test_docs import ROOT, TEXTS, blocks
+from tests.tune.test_event_log import log, query
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+MERGE = """\
+MERGE INTO prod.db.events t
+USING (SELECT id AS event_id, TIMESTAMP '2026-01-02 00:00:00' AS event_time, 7L AS user_id
+       FROM range(40, 60)) s
+ON t.event_id = s.event_id AND t.event_time = s.event_time
+WHEN MATCHED THEN UPDATE SET user_id = s.user_id
+WHEN NOT MATCHED THEN INSERT *
+"""
+SCAN = (
+    "BatchScan prod.db.events[] IcebergScan(table=prod.db.events, schemaId=0, snapshotId=1, "
+    "branch=null, filters=user_id = 3, runtimeFilters=, groupedBy=) RuntimeFilters: []"
+)
+# Other programs' lines, and those that build and restore the lab, which tests/lab has.
+OTHERS = re.compile(r"(pip|make|papermill|icekit lab)\b")
+# What has nothing to do here, and says so.
+NOTHING_TO_DO = {"--resume": "no unfinished run", "--clear RUN": "does not block"}
+
+
+@pytest.fixture(scope="module")
+def world(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the files that the pages name, and a catalog with their tables."""
+    folder = tmp_path_factory.mktemp("documented")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYICEBERG_CATALOG__PROD__TYPE", "sql")
+        patch.setenv("PYICEBERG_CATALOG__PROD__URI", f"sqlite:///{folder}/prod.db")
+        patch.setenv("PYICEBERG_CATALOG__PROD__WAREHOUSE", str(folder / "warehouse"))
+        patch.setenv("ICEKIT_LEDGER", str(folder / "ledger.db"))
+        sql = icekit.connect("prod").spark.sql
+        sql("CREATE NAMESPACE prod.db")
+        sql(
+            "CREATE TABLE prod.db.events (event_id BIGINT, event_time TIMESTAMP, user_id BIGINT) "
+            "PARTITIONED BY (days(event_time)) TBLPROPERTIES ('format-version'='2', "
+            "'write.delete.mode'='merge-on-read')"
+        )
+        for table in ("orders", "customers_eu"):
+            sql(f"CREATE TABLE prod.db.{table} AS SELECT id FROM range(3)")
+        folder.joinpath("nightly.sql").write_text(MERGE)
+        folder.joinpath("logs").mkdir()
+        log(folder / "logs" / "app-1", query(0, "prod.db.events", scan=SCAN))
+        for state in ("before", "after"):
+            for first in range(0, 60, 10):
+                sql(
+                    "INSERT INTO prod.db.events SELECT id, TIMESTAMP '2026-01-02 00:00:00', id % 7 "
+                    f"FROM range({first}, {first + 10})"
+                )
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                assert main(["look", "db.events", "--catalog", "prod", "--json"]) == 0
+            folder.joinpath(state).mkdir()
+            folder.joinpath(state, "db.events.json").write_text(printed.getvalue())
+        sql("ALTER TABLE prod.db.events CREATE BRANCH audit")
+        sql("DELETE FROM prod.db.events WHERE user_id = 3")
+        begin_long_ago(folder)
+        yield folder
+
+
+def begin_long_ago(folder: Path) -> None:
+    """Have the first commit of the events be one of the last year."""
+    [newest] = sorted(folder.glob("warehouse/db/events/metadata/*.metadata.json"))[-1:]
+    metadata = json.loads(newest.read_text())
+    first = metadata["snapshots"][0]
+    for entry in (first, *metadata["snapshot-log"]):
+        if entry["snapshot-id"] == first["snapshot-id"]:
+            entry["timestamp-ms"] = 1_700_000_000_000
+    newest.write_text(json.dumps(metadata))
+    icekit.connect("prod").spark.sql("REFRESH TABLE prod.db.events")
+
+
+def run(line: str) -> tuple[int, str]:
+    """Run a line of a shell that is one command of icekit's."""
+    words = shlex.split(line.replace("/logs", str(Path.cwd() / "logs")), comments=True)[1:]
+    target = words.pop() if words[-2:-1] == [">"] else None
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            status = main([word for word in words if word != ">"])
+        except SystemExit as end:
+            status = int(str(end.code))
+    if target is not None:
+        Path(target).write_text(printed.getvalue())
+    return status, printed.getvalue()
+
+
+def lines(page: str) -> list[str]:
+    shell = "\n".join(blocks(TEXTS[page], "sh"))
+    return [
+        line
+        for line in re.sub(r"\\\n +", "", shell).splitlines()
+        if line and not line.startswith("#") and not OTHERS.match(line)
+    ]
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if lines(page)])
+@pytest.mark.usefixtures("world")
+def test_the_commands_of_a_page_run_as_they_are_printed(page: str) -> None:
+    for line in lines(page):
+        if "look lab." in line:
+            continue
+        status, printed = run(line)
+
+        expected = next((text for option, text in NOTHING_TO_DO.items() if option in line), None)
+        assert (status == 0) if expected is None else (expected in printed), f"{line}\n{printed}"
+        if "schedule example" in line:
+            as_the_comments_say()
+
+
+def as_the_comments_say() -> None:
+    """The example for a catalog that a profile names, at any hour."""
+    policy = Path("policy.yaml").read_text().replace("# catalog: prod", "catalog: prod")
+    Path("policy.yaml").write_text(re.sub("^hours: .*$", "", policy, flags=re.M))
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if "papermill" in TEXTS[page]])
+def test_papermill_runs_the_notebooks_as_it_is_printed(page: str, world: Path) -> None:
+    shell = re.sub(r"\\\n +", "", "\n".join(blocks(TEXTS[page], "sh")))
+    for line in re.findall(r"^papermill .*", shell, re.M):
+        words = shlex.split(line.replace("notebooks/", f"{ROOT}/notebooks/"))
+        ended = subprocess.run(
+            [sys.executable, "-m", *words], cwd=world, capture_output=True, text=True, check=False
+        )
+
+        assert ended.returncode == 0, f"{line}\n{ended.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/compact.md", "docs/platforms.md"])
+@pytest.mark.usefixtures("world")
+def test_the_python_of_a_page_runs_as_it_is_printed(page: str, lake: Lake) -> None:
+    names = {"icekit": icekit, "spark": lake.spark}
+    for code in blocks(TEXTS[page], "python"):
+        exec(code, names)
