@@ -48,7 +48,7 @@ def test_a_class_that_does_not_compile_is_an_error_that_says_where(
     (tmp_path / "java" / "Wrong.java").write_text(
         "package icekit;\n\npublic class Wrong {\n  int of() { return unknown; }\n}\n"
     )
-    monkeypatch.setattr(bridge, "files", lambda _: tmp_path)
+    monkeypatch.setattr(bridge, "__file__", str(tmp_path / "bridge.py"))
 
     with pytest.raises(Exception, match=r"Wrong\.java.*Line 4"):
         load(lake, "Wrong")

@@ -15,7 +15,7 @@ from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.rollup import equality_deletes_applied
 from tests.facts.both import facts_of
-from tests.resolve.tables import Table, add_column, types
+from tests.resolve.tables import TYPES, Table, add_column, types
 from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
@@ -197,27 +197,7 @@ def _texts(table: Table) -> None:
         table.delete("name", f"SELECT {value}")
 
 
-_VALUES = {
-    "c_boolean": ("boolean", "false", "true"),
-    "c_int": ("int", "-7", "8"),
-    "c_long": ("bigint", "-70000000000", "1"),
-    "c_decimal": ("decimal(9,2)", "-1.50", "2.50"),
-    "c_large": ("decimal(38,3)", "-12345678901234567890.125", "1"),
-    "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
-    "c_ntz": (
-        "timestamp_ntz",
-        "TIMESTAMP_NTZ '1969-01-01 00:00:00.000001'",
-        "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'",
-    ),
-    "c_tz": (
-        "timestamp",
-        "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'",
-        "TIMESTAMP '2024-01-01 00:00:00.000002 UTC'",
-    ),
-    "c_string": ("string", "'ß'", "'ss'"),
-    "c_binary": ("binary", "X'00FF'", "X'7F'"),
-    "c_fixed": ("binary", "X'01020304'", "X'FF020305'"),
-}
+_VALUES = {name: value for name, value in TYPES.items() if name != "c_uuid"}
 
 
 def _every_type(table: Table) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from icekit.compact import bundles
 from icekit.compact.outcome import Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -41,7 +42,9 @@ def table(named: Named) -> Table:
 
 
 @pytest.fixture
-def sick(named: Named) -> Table:
+def sick(named: Named, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """Two partitions, each of which is a commit."""
+    monkeypatch.setattr(bundles, "BUNDLE_GROUPS", 1)
     return named("sick").create().fill()
 
 

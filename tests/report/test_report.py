@@ -167,16 +167,6 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
 
 
 @pytest.mark.soak
-def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
-    done = papermill(
-        tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-p", "storage", "true"
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "db.sick.json").read_text())["facts"]["missing"] is not None
-
-
-@pytest.mark.soak
 def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(
     small_lake: Path, tmp_path: Path
 ) -> None:

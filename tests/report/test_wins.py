@@ -375,22 +375,6 @@ def test_the_index_is_ranked_by_what_is_saved_and_not_by_severity() -> None:
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
 
 
-def test_of_tables_that_save_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(
-    tmp_path: Path,
-) -> None:
-    rows = [
-        row("a", "critical"),
-        row("b", "healthy", frees=0),
-        row("c", "healthy", frees=GIB),
-        row("d", saved=1),
-        row("e", frees=MIB),
-    ]
-
-    assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
-    page = written(tmp_path, *rows)
-    assert "These two break ties." in page.replace("\n", " ")
-
-
 def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None:
     listed = won(table_facts(storage=StorageFacts(0, 7, ("a",), 700, 7)))
     unlisted = won(table_facts())
@@ -422,32 +406,6 @@ def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
     assert weighed(3, []) is None
     assert StorageFacts(0, 3, (), 6, 2).is_estimated
     assert not StorageFacts(0, 3, (), 6, 3).is_estimated
-
-
-def test_the_index_weighs_orphans_only_where_storage_was_listed(
-    tmp_path: Path, golden: Golden
-) -> None:
-    def of(table: str, **told: int) -> Row:
-        return dataclasses.replace(row(table), savings=Savings(scan_cost=100, **told))
-
-    exact = of("a", orphan_files=7, orphan_bytes=3 * MIB, orphan_files_weighed=7)
-    unweighed, estimated = (
-        of("b", orphan_files=1),
-        of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000),
-    )
-    rows = [
-        exact,
-        unweighed,
-        estimated,
-        row("d"),
-        of("e", orphan_files=0, orphan_bytes=0, orphan_files_weighed=0),
-    ]
-
-    golden("index/orphan-files.html", written(tmp_path, *rows))
-    assert [r.table for r in sorted(rows, key=rank)] == ["c", "a", "b", "d", "e"]
-    none = written(tmp_path, row("d"))
-    assert "Orphan files hold</button>" not in none
-    assert none.count("<th scope") == none.split("<tbody>")[1].count("<td")
 
 
 def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:

@@ -27,32 +27,32 @@ Rows = Counter[tuple[Any, ...]]
 IN_ORDER = RewriteOrder()
 
 # Of each type that a key can have: a value, and another.
-_TYPES = {
-    "c_boolean": ("boolean", "true", "false"),
-    "c_int": ("int", "7", "8"),
-    "c_long": ("bigint", "70000000000", "1"),
-    "c_decimal": ("decimal(9,2)", "1.50", "2.50"),
-    "c_large": ("decimal(38,3)", "12345678901234567890.125", "1"),
+TYPES = {
+    "c_boolean": ("boolean", "false", "true"),
+    "c_int": ("int", "-7", "8"),
+    "c_long": ("bigint", "-70000000000", "1"),
+    "c_decimal": ("decimal(9,2)", "-1.50", "2.50"),
+    "c_large": ("decimal(38,3)", "-12345678901234567890.125", "1"),
     "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
     "c_ntz": (
         "timestamp_ntz",
-        "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'",
+        "TIMESTAMP_NTZ '1969-01-01 00:00:00.000001'",
         "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'",
     ),
     "c_tz": (
         "timestamp",
         "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'",
-        "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'",
+        "TIMESTAMP '2024-01-01 00:00:00.000002 UTC'",
     ),
     "c_string": ("string", "'ß'", "'ss'"),
-    "c_binary": ("binary", "X'00FF'", "X'00'"),
+    "c_binary": ("binary", "X'00FF'", "X'7F'"),
     # What SQL has no name for comes through Iceberg's API.
     "c_uuid": (
         "string",
         "'f79c3e09-677c-4bbd-a479-3f349cb785e7'",
         "'f79c3e09-677c-4bbd-a479-3f349cb785e8'",
     ),
-    "c_fixed": ("binary", "X'01020304'", "X'01020305'"),
+    "c_fixed": ("binary", "X'01020304'", "X'FF020305'"),
 }
 
 
@@ -267,7 +267,7 @@ def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int
     """
     columns = ", ".join(
         f"{name} {kind}"
-        for name, (kind, _, _) in _TYPES.items()
+        for name, (kind, _, _) in TYPES.items()
         if name not in {"c_uuid", "c_fixed"}
     )
     table.create(f"id bigint, {columns}", version=version)
@@ -276,17 +276,14 @@ def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int
     hit = [
         [
             str(i),
-            *(
-                hit if place == i else other
-                for place, (_, hit, other) in enumerate(_TYPES.values())
-            ),
+            *(hit if place == i else other for place, (_, hit, other) in enumerate(TYPES.values())),
         ]
-        for i in range(len(_TYPES))
+        for i in range(len(TYPES))
     ]
-    nulls = [str(len(_TYPES)), *("NULL" for _ in _TYPES)]
+    nulls = [str(len(TYPES)), *("NULL" for _ in TYPES)]
     table.commit().data(rows_of([*hit, nulls]), format=file_format).done()
     commit = table.commit()
-    for name, (kind, value, _) in _TYPES.items():
+    for name, (kind, value, _) in TYPES.items():
         commit.deletes(name, f"SELECT cast({value} AS {kind})", format=file_format)
     commit.done()
-    return len(_TYPES)
+    return len(TYPES)
