@@ -133,8 +133,8 @@ def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
 
     rows = table.rewritten()
 
-    few = group_rows._FEW_APPLIED
-    assert sorted(files) == ([1, 1, 3] if few == 0 else [1, 4])
+    # Iceberg's reader applies one delete to each of two groups, and one in all to a query.
+    assert (len(files), sum(files)) == ((3, 5) if group_rows._FEW_APPLIED == 0 else (2, 5))
     assert len(rows) == 5 * 6 - 3
     assert table.sql("SELECT count(*), count(DISTINCT partition) FROM {t}.data_files")[0] == (5, 5)
 
