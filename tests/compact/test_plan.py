@@ -4,8 +4,6 @@ asked of an engine.
 
 import datetime as dt
 import math
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from icekit.compact.model import NOTHING, Action, Plan, RewriteOrder
 from icekit.compact.order import sort_by
-from icekit.compact.plan import plan, saves_nothing
+from icekit.compact.plan import Predict, plan, saves_nothing
 from icekit.compact.policy import Policy
 from icekit.compact.selection import conflict_chance
 from icekit.compact.skipped import Skipped, SkipReason
@@ -317,12 +315,6 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file(
     budget: dict[str, Any], is_enough: bool
 ) -> None:
     assert len(made(of(small(1, 5, 12 * MIB)), **budget).actions) == is_enough
-
-
-def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
-    facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
-
-    assert made(facts, since=at(2)).actions == ()
 
 
 def test_the_last_hours_are_counted_back_from_now() -> None:
@@ -714,7 +706,7 @@ def test_the_cluster_is_asked_for_what_the_rewrite_is() -> None:
     assert not {"max-file-group-size-bytes", "shuffle-partitions-per-file"} & options(scope="major")
 
 
-def planner(bytes_per_partition: int, groups: int = 1) -> Callable[[Action], Action]:
+def planner(bytes_per_partition: int, groups: int = 1) -> Predict:
     """An engine that takes so many bytes of each partition."""
 
     def predict(action: Action) -> Action:
@@ -735,18 +727,6 @@ def test_the_engines_planner_has_the_last_word() -> None:
     assert nothing.left_alone[0].reason == SkipReason.PLANNER_FINDS_NOTHING
 
 
-@pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
-def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(
-    budget: dict[str, Any],
-) -> None:
-    facts = FOUR_DAYS
-    planned = made(facts, predict=planner(80 * MIB), speed=Speed(0, 200 * MIB / 60), **budget)
-
-    assert [len(a.partitions) for a in planned.actions] == [2]
-    assert planned.prediction.bytes_in == 160 * MIB
-    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [(BEYOND, 2)]
-
-
 def eight_files_each(action: Action) -> Action:
     """An engine that takes eight files of each partition."""
     return replace(
@@ -755,37 +735,35 @@ def eight_files_each(action: Action) -> Action:
 
 
 @pytest.mark.parametrize(
+    ("predict", "budget", "left"),
+    [
+        (planner(80 * MIB), {"budget_bytes": 200 * MIB}, [(BEYOND, 2)]),
+        (planner(80 * MIB), {"budget_minutes": 1.0}, [(BEYOND, 2)]),
+        # Facts say five files each, so that three partitions fit.
+        (eight_files_each, {"budget_files": 16}, [(SkipReason.BUDGET_SPENT, 1), (BEYOND, 1)]),
+    ],
+)
+def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(
+    predict: Predict, budget: dict[str, Any], left: list[tuple[SkipReason, int]]
+) -> None:
+    planned = made(FOUR_DAYS, predict=predict, speed=Speed(0, 200 * MIB / 60), **budget)
+
+    assert [len(a.partitions) for a in planned.actions] == [2]
+    assert [(each.reason, each.partition_count) for each in planned.left_alone] == left
+
+
+@pytest.mark.parametrize(
     ("predict", "budget"),
     [(planner(80 * MIB), {"budget_bytes": 200 * MIB}), (eight_files_each, {"budget_files": 20})],
 )
 def test_each_action_has_what_those_before_it_left_of_the_budget(
-    predict: Callable[[Action], Action], budget: dict[str, Any]
+    predict: Predict, budget: dict[str, Any]
 ) -> None:
     planned = made(FOUR_DAYS, predict=predict, max_action_partitions=1, **budget)
 
     # Facts say 50 MiB in five files each, and all four fit; the planner's third does not.
     assert [len(a.partitions) for a in planned.actions] == [1, 1]
     assert [left.partition_count for left in planned.left_alone] == [1, 1]
-
-
-def test_a_plan_is_made_now_unless_it_is_told_otherwise() -> None:
-    planned = plan(of(small()), SMALL, Policy(skip_last_hours=1))
-
-    assert len(planned.actions) == 1
-    assert abs(planned.made_at_ms / 1000 - time.time()) < 600
-
-
-def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
-    planned = made(FOUR_DAYS, predict=eight_files_each, budget_files=16)
-
-    # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
-    assert [(a.action_id, len(a.partitions), a.prediction.files_in) for a in planned.actions] == [
-        ("a1", 2, 16)
-    ]
-    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        (SkipReason.BUDGET_SPENT, 1),
-        (BEYOND, 1),
-    ]
 
 
 def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:

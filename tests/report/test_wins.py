@@ -401,7 +401,6 @@ def test_no_orphan_is_counted_where_another_table_shares_the_location() -> None:
 
 def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
     assert weighed(0, []) == 0
-    assert weighed(3, [1, 2, 3]) == 6
     assert weighed(1_000_000, [10, 20]) == 15_000_000
     assert weighed(3, []) is None
     assert StorageFacts(0, 3, (), 6, 2).is_estimated
