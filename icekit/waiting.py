@@ -44,7 +44,7 @@ def within(
         if left <= 0:
             raise DeadlineExceeded
     if errors:
-        raise errors[0]
+        raise errors.pop()
     return results[0]
 
 

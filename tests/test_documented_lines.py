@@ -81,7 +81,7 @@ def world(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 def begin_long_ago(folder: Path) -> None:
     """Have the first commit of the events be one of the last year, and the others of yesterday."""
-    [newest] = sorted(folder.glob("warehouse/db/events/metadata/*.metadata.json"))[-1:]
+    newest = max(folder.glob("warehouse/db/events/metadata/*.metadata.json"))
     metadata = json.loads(newest.read_text())
     first = metadata["snapshots"][0]["snapshot-id"]
     for entry in (*metadata["snapshots"], *metadata["snapshot-log"]):
@@ -95,7 +95,8 @@ def begin_long_ago(folder: Path) -> None:
 
 def run(line: str) -> tuple[int, str]:
     """Run a line of a shell that is one command of icekit's."""
-    words = shlex.split(line.replace("/logs", str(Path.cwd() / "logs")), comments=True)[1:]
+    program, *words = shlex.split(line.replace("/logs", str(Path.cwd() / "logs")), comments=True)
+    assert program == "icekit"
     target = words.pop() if words[-2:-1] == [">"] else None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
@@ -137,16 +138,21 @@ def as_the_comments_say() -> None:
     Path("policy.yaml").write_text(re.sub("^hours: .*$", "", policy, flags=re.M))
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if "papermill" in TEXTS[page]])
-def test_papermill_runs_the_notebooks_as_it_is_printed(page: str, world: Path) -> None:
-    shell = re.sub(r"\\\n +", "", "\n".join(blocks(TEXTS[page], "sh")))
-    for line in re.findall(r"^papermill .*", shell, re.M):
-        words = shlex.split(line.replace("notebooks/", f"{ROOT}/notebooks/"))
-        ended = subprocess.run(
-            [sys.executable, "-m", *words], cwd=world, capture_output=True, text=True, check=False
-        )
+@pytest.mark.parametrize(
+    "line",
+    re.findall(
+        r"^papermill .*",
+        "\n".join(blocks("\n".join(TEXTS.values()), "sh")).replace("\\\n", ""),
+        re.M,
+    ),
+)
+def test_papermill_runs_the_notebooks_as_it_is_printed(line: str, world: Path) -> None:
+    words = shlex.split(line.replace("notebooks/", f"{ROOT}/notebooks/"))
+    ended = subprocess.run(
+        [sys.executable, "-m", *words], cwd=world, capture_output=True, text=True, check=False
+    )
 
-        assert ended.returncode == 0, f"{line}\n{ended.stderr[-3000:]}"
+    assert ended.returncode == 0, ended.stderr[-3000:]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/compact.md", "docs/platforms.md"])

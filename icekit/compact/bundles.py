@@ -8,37 +8,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from icekit.compact.group import Group
 from icekit.compact.group_rows import RewriteSession
 from icekit.compact.key import Key
+from icekit.facts.metadata import columns, schema_of
 
-#: Choices: the most bytes, and groups, that one query writes for small groups together.
+#: Choices: the most bytes and groups that one query writes for small groups together. It keeps a
+# writer open for each column of each partition, and opens one file after another: fewer are spread
+# over the tasks that run at once.
 BUNDLE_BYTES, BUNDLE_GROUPS = 64 << 20, 100
+_MOST_WRITERS, _LEAST_FILES, _MOST_FILES = 5_000, 128, 500
 _ONE_SPLIT = 2**50
 
 
 @dataclass
 class Bundle:
-    """Groups (objects of Iceberg's API) with their keys, their bytes, and the delete records that
-    Iceberg's reader applies.
+    """Groups (objects of Iceberg's API) with the keys of each, their bytes and files, and the delete
+    records that Iceberg's reader applies.
     """
 
     groups: list[Any] = field(default_factory=list)
-    keys: list[Key] = field(default_factory=list)
+    keys: list[Sequence[Key]] = field(default_factory=list)
     size_in_bytes: int = 0
+    files: int = 0
     applied: int = 0
 
-    def group(self, rewrite: RewriteSession) -> Any:
+    def work(self, rewrite: RewriteSession, at_once: int) -> Group:
         """All of them as one group, which one task writes: each of their partitions gets one
         file.
         """
         first = self.groups[0]
         if len(self.groups) == 1:
-            return first
+            return Group(rewrite, first, self.keys[0], at_once)
         jvm: Any = rewrite.spark._jvm
         tasks = jvm.java.util.ArrayList()
         for group in self.groups:
             tasks.addAll(group.fileScanTasks())
-        return jvm.org.apache.iceberg.actions.RewriteFileGroup(
+        together = jvm.org.apache.iceberg.actions.RewriteFileGroup(
             first.info(),
             tasks,
             int(first.outputSpecId()),
@@ -46,41 +52,57 @@ class Bundle:
             _ONE_SPLIT,
             len(self.groups),
         )
+        keys = [key for each in self.keys for key in each]
+        return Group(rewrite, together, keys, at_once, is_bundle=True)
+
+    def apart(self) -> list[Bundle]:
+        """Each group by itself."""
+        return [Bundle([group], [keys]) for group, keys in zip(self.groups, self.keys, strict=True)]
 
 
 def bundled(
-    rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]]
+    rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]], at_once: int
 ) -> list[Bundle]:
-    """Groups with their keys: small ones that become one file each together, and each other one by
-    itself.
+    """Groups with their keys: small ones that become one file each together, if possible in as many
+    bundles as are written at once, and each other one by itself.
 
     Only those are together whose equality deletes Iceberg's own reader applies, file by file: a
-    join with the deletes of one partition must not see the rows of another. Rows that are sorted
-    stay with their group.
+    join with the deletes of one partition must not see the rows of another. Those without equality
+    deletes are apart, because they are checked in another way; and rows that are sorted stay with
+    their group.
     """
-    alone: list[Bundle] = []
-    bundles: list[Bundle] = []
+    leaves = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
+    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // leaves))
+    share = sum(int(group.inputFileNum()) for group in groups) // at_once
+    most_files = min(_MOST_FILES, max(_LEAST_FILES, share))
+    result: list[Bundle] = []
+    last: dict[bool, Bundle] = {}
     for group, own in zip(groups, keys, strict=True):
-        size, applied = int(group.inputFilesSizeInBytes()), rewrite.applied(group)
-        is_small = size <= BUNDLE_BYTES and int(group.expectedOutputFiles()) == 1
+        size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
+        applied = None
         if (
-            rewrite.runner is not None
-            or applied is None
-            or not is_small
-            or not rewrite.staging.java.areOf(group.fileScanTasks(), int(group.outputSpecId()))
+            rewrite.runner is None
+            and size <= BUNDLE_BYTES
+            and int(group.expectedOutputFiles()) == 1
+            and rewrite.staging.java.areOf(group.fileScanTasks(), int(group.outputSpecId()))
         ):
-            alone.append(Bundle([group], list(own)))
+            applied = rewrite.applied(group)
+        if applied is None:
+            result.append(Bundle([group], [own]))
             continue
-        last = bundles[-1] if bundles else Bundle()
+        bundle = last.get(bool(own))
         if (
-            not last.groups
-            or len(last.groups) == BUNDLE_GROUPS
-            or last.size_in_bytes + size > BUNDLE_BYTES
-            or last.applied + applied > rewrite.few_applied
+            bundle is None
+            or len(bundle.groups) == most_groups
+            or bundle.files + files > most_files
+            or bundle.size_in_bytes + size > BUNDLE_BYTES
+            or bundle.applied + applied > rewrite.most_applied
         ):
-            bundles.append(last := Bundle())
-        last.groups.append(group)
-        last.keys += own
-        last.size_in_bytes += size
-        last.applied += applied
-    return alone + bundles
+            bundle = last[bool(own)] = Bundle()
+            result.append(bundle)
+        bundle.groups.append(group)
+        bundle.keys.append(own)
+        bundle.size_in_bytes += size
+        bundle.files += files
+        bundle.applied += applied
+    return result

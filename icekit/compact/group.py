@@ -6,12 +6,13 @@ import contextlib
 import math
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.group_sample import Sample, SampledRows
 from icekit.compact.key import CHOSEN, HASH, Key
+from icekit.engine.bridge import elements
 from icekit.prove.checked import SAMPLED_FILES, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, summed, summed_up
 from icekit.resolve.applies import disagreement
@@ -37,11 +38,10 @@ class Group(SampledRows):
     and checked.
     """
 
-    def compare_files(self, groups: int) -> None:
-        """Read some whole files twice, also without equality deletes: those of so many groups."""
-        if not int(self.chosen.size()):
-            # Each has its newest as well.
-            self.chosen = self._some(groups * (SAMPLED_FILES + 1) - 1)
+    def compare_files(self, group: Any) -> None:
+        """Read some whole files of a group twice, also without equality deletes."""
+        if not (self.keys or self.read_deletes):
+            self.chosen.addAll(self._some(SAMPLED_FILES, group.fileScanTasks()))
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing
@@ -93,21 +93,26 @@ class Group(SampledRows):
             checked = (
                 self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
             )
-            self.rewrite.deletes.check_deleted(
-                self.tasks, self._rows_read(), is_observed=bool(self.keys)
-            )
+            for tasks, count_read in self._rows_read():
+                self.rewrite.deletes.check_deleted(tasks, count_read, is_observed=bool(self.keys))
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise
 
-    def _rows_read(self) -> int | None:
-        """The rows of the old files without those that are deleted by position; None if that is
-        unknown.
+    def _rows_read(self) -> Iterator[tuple[Any, int | None]]:
+        """The old files, those of each partition where several are written together, and their rows
+        without those that are deleted by position; None if that is unknown.
         """
+        added = self.group.addedFiles()
         if self.keys:
-            return int(_observed(self.seen)["rows"]) if self.seen else None
-        return None if self.read_deletes else int(self.java.records(self.group.addedFiles()))
+            yield self.tasks, int(_observed(self.seen)["rows"]) if self.seen else None
+        elif not self.is_bundle:
+            yield self.tasks, None if self.read_deletes else int(self.java.records(added))
+        else:
+            for tasks in elements(self.java.byPartition(self.tasks)):
+                rows = int(self.java.recordsBeside(added, tasks.get(0)))
+                yield tasks, None if self.read_deletes else rows
 
     def _options(self) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.

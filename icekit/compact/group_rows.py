@@ -98,7 +98,7 @@ class RewriteSession:
             self.cluster.heap_bytes,
             int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
         )
-        self.few_applied = _FEW_APPLIED
+        self.most_applied = _FEW_APPLIED
         self.memory = Memory(_BROADCAST_SHARE * heap)
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
@@ -124,7 +124,7 @@ class RewriteSession:
         # tells.
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
         applied = int(self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster)))
-        return applied if is_small and 0 <= applied <= self.few_applied else None
+        return applied if is_small and 0 <= applied <= self.most_applied else None
 
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
@@ -137,9 +137,16 @@ class GroupRows:
     """The rows of one group of files, as the specification says that they are read."""
 
     def __init__(
-        self, rewrite: RewriteSession, group: Any, keys: Sequence[Key], at_once: int
+        self,
+        rewrite: RewriteSession,
+        group: Any,
+        keys: Sequence[Key],
+        at_once: int,
+        *,
+        is_bundle: bool = False,
     ) -> None:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
+        self.is_bundle = is_bundle
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
         self.hash = ""
@@ -155,6 +162,8 @@ class GroupRows:
         self.keys, self.read_deletes = (
             ((), sum(key.records for key in keys)) if are_few else (keys, 0)
         )
+        if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
+            raise ValueError("a join with the deletes of one partition, for rows of several")
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
         # deletes.
         self.chosen = (
@@ -167,14 +176,13 @@ class GroupRows:
             key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
             for key in self.keys
         }
-        if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
-            raise ValueError("a join with the deletes of one partition, for rows of several")
         self.ruled_out = {
             column: lists for column, lists in lists_by_column.items() if lists is not None
         }
 
-    def _some(self, files: int) -> Any:
-        return self.java.some(self.tasks, files, most_records(self.cluster), self.rewrite.salt)
+    def _some(self, files: int, tasks: Any = None) -> Any:
+        tasks = self.tasks if tasks is None else tasks
+        return self.java.some(tasks, files, most_records(self.cluster), self.rewrite.salt)
 
     def _path(self, file: str) -> str:
         """The path of a data file by what its rows are marked with: its number, or its path."""

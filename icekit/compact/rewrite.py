@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.bundles import bundled
+from icekit.compact.bundles import Bundle, bundled
 from icekit.compact.group import Group
 from icekit.compact.group_rows import NotHere, RewriteSession
 from icekit.compact.group_sample import DRAWN_FILES
@@ -54,6 +54,10 @@ _COMPARED_GROUPS = 8
 # A sample of keys before a rewrite: groups, delete records; and of each group the most files and
 # delete records that are read for a plan.
 _DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_RECORDS = 3, 10_000, 500_000
+
+
+def _is_always_raised(error: Exception) -> bool:
+    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
 
 
 class CheckedRewrite(RewriteSession):
@@ -105,27 +109,34 @@ class CheckedRewrite(RewriteSession):
         with lent(self.spark, self._settings()):
             if action.order.is_sorting:
                 self.runner, self.order_id = self._runner()
-            bundles = bundled(self, groups, keys)
             at_once = min(
-                int(options.get("max-concurrent-file-group-rewrites", "5")),
-                self.cluster.tasks,
-                len(bundles),
+                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks
             )
-            works = [Group(self, each.group(self), each.keys, at_once) for each in bundles]
-            if self.check:
-                pairs = list(zip(works, bundles, strict=True))
-                for work, bundle in random.sample(pairs, min(_COMPARED_GROUPS, len(pairs))):
-                    work.compare_files(min(_COMPARED_GROUPS, len(bundle.groups)))
+            works = self._works(bundled(self, groups, keys, at_once), at_once)
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             return self._rewritten(works, at_once, commits, is_partial=is_partial)
 
+    def _works(self, bundles: Sequence[Bundle], at_once: int) -> list[tuple[Bundle, Group]]:
+        """The work of each bundle; some files of a few of their groups are read twice."""
+        at_once = min(at_once, len(bundles))
+        works = [(bundle, bundle.work(self, at_once)) for bundle in bundles]
+        if self.check:
+            every = [(group, work) for bundle, work in works for group in bundle.groups]
+            for group, work in random.sample(every, min(_COMPARED_GROUPS, len(every))):
+                work.compare_files(group)
+        return works
+
     def _rewritten(
-        self, works: Sequence[Group], at_once: int, commits: int, *, is_partial: bool
+        self, works: Sequence[tuple[Bundle, Group]], at_once: int, commits: int, *, is_partial: bool
     ) -> list[Exception]:
-        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed."""
+        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed.
+
+        Where several that are written together fail, each is tried by itself.
+        """
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[tuple[Any, CheckedRows]] = []
+        enough = -(-len(works) // commits)
 
         def commit() -> None:
             done, ready[:] = list(ready), []
@@ -135,22 +146,26 @@ class CheckedRewrite(RewriteSession):
                 raised.append(error)
 
         with ThreadPoolExecutor(at_once) as pool:
-            futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
-            for future in as_completed(futures):
-                try:
-                    ready.append((futures[future], future.result()))
-                except CancelledError:
-                    continue
-                except Exception as error:
-                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {
-                        "conflict",
-                        "refused",
-                    }
-                    (raised if always else failed).append(error)
-                    if not is_partial or self.stop.is_set:
-                        pool.shutdown(wait=False, cancel_futures=True)
-                if is_partial and not self.stop.is_set and len(ready) >= -(-len(works) // commits):
-                    commit()
+            while works:
+                futures = {pool.submit(self._in_session(work[1].run)): work for work in works}
+                works = []
+                for future in as_completed(futures):
+                    bundle, work = futures[future]
+                    try:
+                        ready.append((work.group, future.result()))
+                    except CancelledError:
+                        continue
+                    except Exception as error:
+                        if len(bundle.groups) > 1 and not self.stop.is_set:
+                            works += self._works(bundle.apart(), at_once)
+                            continue
+                        (raised if _is_always_raised(error) else failed).append(error)
+                        if not is_partial or self.stop.is_set:
+                            pool.shutdown(wait=False, cancel_futures=True)
+                    if is_partial and not self.stop.is_set and len(ready) >= enough:
+                        commit()
+                if self.stop.is_set or ((failed or raised) and not is_partial):
+                    break
         if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
             commit()
         for group, _ in ready:

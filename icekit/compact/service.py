@@ -376,8 +376,8 @@ def plan_table(
     spark = lake.spark if is_asked else None
     unasked = missing_api(spark) if spark else _UNASKED
     most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
-    speeds = past_speed(*past), past_speed(*past, "rows_in")
-    planner = _EnginePlanner(spark, facts, at.sequence_number, *speeds, most)
+    speed, row_speed = past_speed(*past), past_speed(*past, "rows_in")
+    planner = _EnginePlanner(spark, facts, at.sequence_number, speed, row_speed, most)
     planned = plan(
         facts,
         findings,
@@ -386,7 +386,7 @@ def plan_table(
         cluster=cluster_of(spark) if spark and has_bridge(spark) else None,
         recent=recent,
         predict=planner,
-        speed=speeds[0],
+        speed=speed,
         now=now,
     )
     planned = _with_head(planned, at, planner.sample, unasked)

@@ -391,7 +391,7 @@ _OF_NETWORK = {
     errno.EADDRNOTAVAIL,
 }
 _CLIENTS = (socket.gaierror, socket.herror, TimeoutError)
-# Clients that take long to load: an error of theirs says that they are.
+# Clients that take long to load: an error of theirs shows that they are loaded.
 _LOADED_CLIENTS = {"ssl", "urllib.error"}
 # Libraries that catalogs and storages are reached by; what they raise is said in their own words.
 _REACHING = (

@@ -123,7 +123,7 @@ def entries(
             schema = inlined(blocks.writer_schema)
             _check_fields(schema, file_fields | of_columns.keys())
             if len(_readers) >= _MOST_READERS:
-                _readers.clear()
+                _readers.pop(next(iter(_readers)), None)
             read = _readers[key] = record_reader(schema, wanted)
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]

@@ -220,18 +220,18 @@ def propose(
     maintenance, settings.
 
     The compaction resolves equality deletes; they are converted only if it leaves their partitions
-    alone and Spark's own read may not fit the heap of the ``executor`` (default: that of the session).
+    alone and Spark's own read may not fit the heap of the ``executor`` (default: the session's).
     Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and only if a commit
     is likely to conflict) are not compacted. ``options`` are added to the commands of compact and
-    maintain, so that they see the same findings. Figures are those of the metadata, as health cards
-    and reports give them; the engine's planner is asked by the commands themselves. Starts Spark
-    only for equality deletes, writes nothing, and raises the errors of :mod:`icekit.errors`.
+    maintain, so that they see the same findings. Figures are those of the metadata; the engine's
+    planner is asked by the commands themselves. Starts Spark only for equality deletes, writes
+    nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
     case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
-    proposals, notes = list[Proposal](), case.notes
+    proposals: list[Proposal] = []
     has_equality_deletes = "equality_deletes" in findings.names
     forecast = forecast_facts(lake, facts, executor) if has_equality_deletes else None
     compaction = None
@@ -242,15 +242,15 @@ def propose(
     if forecast and is_large and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
     proposals += _compaction(case, compaction, leave_alone) if compaction else []
-    before = len(notes)
+    before = len(case.notes)
     proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
     explained = (COMPACTED if compaction else frozenset()) | (
-        MAINTAINED.keys() if len(notes) > before else frozenset()
+        MAINTAINED.keys() if len(case.notes) > before else frozenset()
     )
     proposals += _settings(facts, findings)
     if compaction and compaction.waits and proposals:
-        notes.append(compaction.waits)
+        case.notes.append(compaction.waits)
     planned = explained.union(*(p.findings for p in proposals))
     return Proposals(
         catalog=facts.catalog,
@@ -262,7 +262,7 @@ def propose(
         delete_rows=case.savings.delete_rows,
         manifests=case.savings.manifests,
         forecast=None if forecast is None else _said(forecast),
-        notes=tuple(notes),
+        notes=tuple(case.notes),
         left_alone=compaction.recent_partitions if compaction else 0,
         waits=compaction.waits if compaction else None,
     )

@@ -271,7 +271,7 @@ def report(
     row that says so and does not stop the others; nor does a glob that matches nothing, as long as
     another table is found, nor a history that cannot be written. When the run is interrupted
     (Ctrl-C, or a signal), finished tables keep their reports, and the index lists them. ``part``
-    numbers them after earlier ones. Raises the errors of all tables, such as the catalog's.
+    numbers them after earlier ones. Raises the errors of :mod:`icekit.errors` for all tables.
     """
     thresholds = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)

@@ -23,6 +23,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 _PATHS: Mapping[str, Mapping[str, Any]] = {
     # A fault in one file is found if that file is one of the few that are read twice; here all are.
     "no equality deletes": {"SAMPLED_FILES": 10},
+    "together": {"SAMPLED_FILES": 10},
     "by Iceberg's reader": {"_FEW_APPLIED": 10**6},
     "broadcast": {"_FEW_APPLIED": 0},
     "hashed": {"_FEW_APPLIED": 0, "_ROW_BYTES": 2**40, "_HASHED_BYTES": 1},
@@ -37,7 +38,7 @@ _JOINS = {"broadcast", "hashed", "shuffled", "sorted"}
 def test_no_fault_of_a_rewrite_is_committed(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str, version: int
 ) -> None:
-    first = _fill(table, version, has_equality_deletes=path != "no equality deletes")
+    first = _fill(table, version, path)
     for name, value in _PATHS[path].items():
         monkeypatch.setattr(group if name == "SAMPLED_FILES" else group_rows, name, value)
     order = RewriteOrder("sort", ((("id",), "ASC"),)) if path == "sorted" else RewriteOrder()
@@ -55,22 +56,32 @@ def test_no_fault_of_a_rewrite_is_committed(
     assert table.rewritten(order=order) == before
 
 
-def _fill(table: Table, version: int, *, has_equality_deletes: bool) -> str:
+def _fill(table: Table, version: int, path: str) -> str:
     """Three data files, a delete by position, and deletes of two keys, some of rows that were
     inserted again; returns the name of a data file.
     """
     table.create("id bigint, k int, name string", version=version)
+    if path == "together":
+        table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+        for name in ("a", "b"):
+            table.insert(f"(SELECT id, 1, '{name}' FROM range(12))")
+        table.sql("DELETE FROM {t} WHERE id = 7 AND name = 'a'")
+        return _file_of(table, "b")
     commit = table.commit().data("SELECT id, CAST(id % 7 AS int), 'a' FROM range(40)")
     commit.data("SELECT id + 40, CAST(id % 7 AS int), 'b' FROM range(40)").done()
     table.sql("DELETE FROM {t} WHERE id = 7")
     commit = table.commit()
-    if has_equality_deletes:
+    if path != "no equality deletes":
         commit.deletes("id", "SELECT 5 UNION ALL SELECT 45")
         commit.deletes(["k", "name"], "SELECT 3, 'a' UNION ALL SELECT 2, 'b'")
     commit.data(
         "SELECT * FROM VALUES (5, 1, 'c'), (45, 1, 'c'), (90, 3, 'a') AS v(id, k, name)"
     ).done()
-    (row,) = table.sql("SELECT max(_file) FROM {t} WHERE name = 'b'")
+    return _file_of(table, "b")
+
+
+def _file_of(table: Table, name: str) -> str:
+    (row,) = table.sql(f"SELECT max(_file) FROM {{t}} WHERE name = '{name}'")
     return str(row[0]).rpartition("/")[2]
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -295,30 +294,6 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
         ].data.file_count
         == 3
     )
-
-
-@pytest.mark.slow
-def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[float] = []
-
-    def slowly(kernel: Kernel, imports: str) -> None:
-        began = time.monotonic()
-        threading.Event().wait(3)
-        ready(kernel, imports)
-        started.append(time.monotonic() - began)
-
-    ready = Kernel.ready
-    monkeypatch.setattr(Kernel, "ready", slowly)
-    began = time.monotonic()
-    (row,) = report(["db.t00"], Options(output=tmp_path), progress=ignored).rows
-    whole = time.monotonic() - began
-
-    assert row.outcome is not None
-    assert len(started) == 1
-    assert row.seconds <= whole - started[0]
-    assert sum(row.stages.values()) <= row.seconds + 0.5
 
 
 def test_reading_facts_brings_no_papermill() -> None:

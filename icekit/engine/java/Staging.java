@@ -6,7 +6,7 @@ import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
-import org.apache.iceberg.util.PartitionSet;
+import org.apache.iceberg.util.*;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
 
@@ -144,6 +144,30 @@ public class Staging {
       if (file.specId() != specId || parts.size() > 1) return false;
     }
     return true;
+  }
+
+  /** The tasks of each partition. */
+  public List byPartition(List tasks) {
+    PartitionMap found = PartitionMap.create(table.specs());
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      if (found.get(file.specId(), file.partition()) == null) found.put(file.specId(), file.partition(), new ArrayList());
+      ((List) found.get(file.specId(), file.partition())).add(task);
+    }
+    return new ArrayList(found.values());
+  }
+
+  /** The records of those files that are in the partition of a task. */
+  public long recordsBeside(Collection files, FileScanTask task) {
+    PartitionSet parts = PartitionSet.create(table.specs());
+    parts.add(((DataFile) task.file()).specId(), ((DataFile) task.file()).partition());
+    long records = 0;
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      DataFile file = (DataFile) each.next();
+      if (parts.contains(file.specId(), file.partition())) records += file.recordCount();
+    }
+    return records;
   }
 
   public int paths(Collection tasks) {
