@@ -72,7 +72,7 @@ def bundled(
     their group.
     """
     leaves = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
-    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // leaves))
+    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaves)))
     share = sum(int(group.inputFileNum()) for group in groups) // at_once
     most_files = min(_MOST_FILES, max(_LEAST_FILES, share))
     result: list[Bundle] = []

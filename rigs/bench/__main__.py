@@ -18,6 +18,7 @@ BENCHES = (
     "write_mode",
     "forecast",
     "headline",
+    "partitions",
     "equality_deletes",
     "file_sizes",
     "lake_report",

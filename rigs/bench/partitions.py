@@ -1,0 +1,71 @@
+"""``python -m rigs.bench partitions``: whole commands on a table of many small partitions.
+
+``icekit compact`` with its checks, and a Spark job that calls ``rewrite_data_files``, in turns on
+equal tables, from the command to the prompt.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import icekit
+from rigs.bench.measure import in_child, show
+
+NAME = "rigs.bench.partitions"
+PARTITIONS, FILES, ROWS = 300, 6, 20
+TABLE = "bench.partitions"
+ICEKIT, STOCK = "icekit compact, checked", "stock rewrite_data_files, not checked"
+
+
+def run(sizes: Sequence[int], *, long: bool) -> None:
+    """Measure both commands; ``sizes`` are of other benches' tables."""
+    del sizes
+    commands = {
+        ICEKIT: [
+            *(sys.executable, "-m", "icekit", "compact", TABLE),
+            *("--leave-alone", "0 minutes", "--execute"),
+        ],
+        STOCK: [sys.executable, "-m", NAME, "stock"],
+    }
+    rows = []
+    for _ in range(3 if long else 1):
+        for way, command in commands.items():
+            in_child(NAME, "make")
+            started = time.monotonic()
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+            seconds = time.monotonic() - started
+            files, count = in_child(NAME, "count")
+            result = "right" if count == PARTITIONS * FILES * ROWS else "WRONG"
+            rows.append((way, f"{seconds:.1f} s", result, files))
+    title = f"From the command to the prompt: {PARTITIONS} partitions of {FILES} small files each"
+    show(title, ("command", "time", "rows", "files left"), rows)
+
+
+def _step(step: str) -> list[int]:
+    lake = icekit.connect()
+    sql = lake.spark.sql
+    if step == "make":
+        sql("CREATE NAMESPACE IF NOT EXISTS `lake`.bench")
+        sql(f"DROP TABLE IF EXISTS `lake`.{TABLE}")
+        sql(
+            f"CREATE TABLE `lake`.{TABLE} (id BIGINT, p INT, name STRING) PARTITIONED BY (p) "
+            "TBLPROPERTIES ('write.distribution-mode' = 'none')"
+        )
+        sql(
+            f"INSERT INTO `lake`.{TABLE} SELECT /*+ REPARTITION({FILES}) */ id, "
+            f"CAST(id % {PARTITIONS} AS INT), CAST(id AS STRING) "
+            f"FROM range({PARTITIONS * FILES * ROWS})"
+        )
+    elif step == "stock":
+        sql(f"CALL `lake`.system.rewrite_data_files(table => '{TABLE}')").collect()
+    files = sql(f"SELECT count(*) FROM `lake`.{TABLE}.data_files").collect()[0][0]
+    rows = sql(f"SELECT count(DISTINCT id) FROM `lake`.{TABLE}").collect()[0][0]
+    lake.close()
+    return [int(files), int(rows)]
+
+
+if __name__ == "__main__":
+    print(_step(sys.argv[1]))
