@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 
 import icekit
+from icekit.api import Lake
 from rigs.bench.measure import in_child, show
 
 NAME = "rigs.bench.partitions"
@@ -45,7 +46,15 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
 
 
 def _step(step: str) -> list[int]:
+    """Make the table, rewrite it, or count its files and rows."""
     lake = icekit.connect()
+    try:
+        return _done(lake, step)
+    finally:
+        lake.close()
+
+
+def _done(lake: Lake, step: str) -> list[int]:
     sql = lake.spark.sql
     if step == "make":
         sql("CREATE NAMESPACE IF NOT EXISTS `lake`.bench")
@@ -59,11 +68,12 @@ def _step(step: str) -> list[int]:
             f"CAST(id % {PARTITIONS} AS INT), CAST(id AS STRING) "
             f"FROM range({PARTITIONS * FILES * ROWS})"
         )
-    elif step == "stock":
+        return []
+    if step == "stock":
         sql(f"CALL `lake`.system.rewrite_data_files(table => '{TABLE}')").collect()
+        return []
     files = sql(f"SELECT count(*) FROM `lake`.{TABLE}.data_files").collect()[0][0]
     rows = sql(f"SELECT count(DISTINCT id) FROM `lake`.{TABLE}").collect()[0][0]
-    lake.close()
     return [int(files), int(rows)]
 
 
