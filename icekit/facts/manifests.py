@@ -7,6 +7,7 @@ Works on the bytes of the manifest list and of a few manifests, so both collecto
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from bisect import bisect_left, bisect_right
@@ -15,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -92,9 +94,23 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
         raise _corrupt(location, error) from None
 
 
-# Of each schema and what is read by it: the manifests of a table share a few.
-_MOST_READERS = 100
-_readers: dict[tuple[Any, ...], Read] = {}
+@lru_cache(maxsize=100)  # the manifests of a table share a few
+def _reader(
+    schema_text: str,
+    file_fields: frozenset[str],
+    own: tuple[str, ...],
+    of_columns: tuple[tuple[str, tuple[int, ...]], ...],
+) -> Read:
+    """The reader of the entries of manifests with a schema; see :func:`entries`."""
+    import fastavro
+
+    wanted: Fields = {
+        **dict.fromkeys(own),
+        "data_file": {**dict.fromkeys(file_fields), **dict(of_columns)},
+    }
+    schema = inlined(fastavro.parse_schema(json.loads(schema_text)))
+    _check_fields(schema, file_fields | dict(of_columns).keys())
+    return record_reader(schema, wanted)
 
 
 def entries(
@@ -114,17 +130,8 @@ def entries(
 
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
-        key = blocks.metadata["avro.schema"], file_fields, tuple(own), tuple(of_columns.items())
-        if (read := _readers.get(key)) is None:
-            wanted: Fields = {
-                **dict.fromkeys(own),
-                "data_file": {**dict.fromkeys(file_fields), **of_columns},
-            }
-            schema = inlined(blocks.writer_schema)
-            _check_fields(schema, file_fields | of_columns.keys())
-            if len(_readers) >= _MOST_READERS:
-                _readers.pop(next(iter(_readers)), None)
-            read = _readers[key] = record_reader(schema, wanted)
+        schema = blocks.metadata["avro.schema"]
+        read = _reader(schema, file_fields, tuple(own), tuple(of_columns.items()))
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):
