@@ -53,7 +53,7 @@ class Bundle:
             len(self.groups),
         )
         keys = [key for each in self.keys for key in each]
-        return Group(rewrite, together, keys, at_once, is_bundle=True)
+        return Group(rewrite, together, keys, at_once)
 
     def apart(self) -> list[Bundle]:
         """Each group by itself."""
@@ -63,7 +63,7 @@ class Bundle:
 def bundled(
     rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]], at_once: int
 ) -> list[Bundle]:
-    """Groups with their keys: small ones that become one file each together, if possible in as many
+    """Groups of one partition with their keys: small ones that become one file each together, if possible in as many
     bundles as are written at once, and each other one by itself.
 
     Only those are together whose equality deletes Iceberg's own reader applies, file by file: a
@@ -79,14 +79,8 @@ def bundled(
     last: dict[bool, Bundle] = {}
     for group, own in zip(groups, keys, strict=True):
         size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
-        applied = None
-        if (
-            rewrite.runner is None
-            and size <= BUNDLE_BYTES
-            and int(group.expectedOutputFiles()) == 1
-            and rewrite.staging.java.areOf(group.fileScanTasks(), int(group.outputSpecId()))
-        ):
-            applied = rewrite.applied(group)
+        becomes_one = size <= BUNDLE_BYTES and int(group.expectedOutputFiles()) == 1
+        applied = rewrite.applied(group) if becomes_one and rewrite.runner is None else None
         if applied is None:
             result.append(Bundle([group], [own]))
             continue

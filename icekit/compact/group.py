@@ -107,12 +107,15 @@ class Group(SampledRows):
         added = self.group.addedFiles()
         if self.keys:
             yield self.tasks, int(_observed(self.seen)["rows"]) if self.seen else None
-        elif not self.is_bundle:
-            yield self.tasks, None if self.read_deletes else int(self.java.records(added))
-        else:
-            for tasks in elements(self.java.byPartition(self.tasks)):
-                rows = int(self.java.recordsBeside(added, tasks.get(0)))
-                yield tasks, None if self.read_deletes else rows
+            return
+        parts = list(elements(self.java.byPartition(self.tasks)))
+        for tasks in parts:
+            rows = (
+                self.java.records(added)
+                if len(parts) == 1
+                else self.java.recordsBeside(added, tasks.get(0))
+            )
+            yield tasks, None if self.read_deletes else int(rows)
 
     def _options(self) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.

@@ -137,16 +137,9 @@ class GroupRows:
     """The rows of one group of files, as the specification says that they are read."""
 
     def __init__(
-        self,
-        rewrite: RewriteSession,
-        group: Any,
-        keys: Sequence[Key],
-        at_once: int,
-        *,
-        is_bundle: bool = False,
+        self, rewrite: RewriteSession, group: Any, keys: Sequence[Key], at_once: int
     ) -> None:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
-        self.is_bundle = is_bundle
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
         self.hash = ""
