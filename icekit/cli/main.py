@@ -74,7 +74,8 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Reject an unknown argument here, where the options of its command are known."""
-        options, unknown = super(_Parser, self.filled()).parse_known_args(args, namespace)
+        self.filled()
+        options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import icekit
 from icekit.api import Lake
+from rigs.bench.headline import ICEKIT, STOCK
 from rigs.bench.measure import in_child, show
 
 NAME = "rigs.bench.partitions"
 PARTITIONS, FILES, ROWS = 300, 6, 20
 TABLE = "bench.partitions"
-ICEKIT, STOCK = "icekit compact, checked", "stock rewrite_data_files, not checked"
 
 
 def run(sizes: Sequence[int], *, long: bool) -> None:
