@@ -14,7 +14,8 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit.compact.bundles import Bundle, bundled
 from icekit.compact.group import Group
@@ -54,6 +55,11 @@ _COMPARED_GROUPS = 8
 # A sample of keys before a rewrite: groups, delete records; and of each group the most files and
 # delete records that are read for a plan.
 _DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_RECORDS = 3, 10_000, 500_000
+
+
+#: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
+Written = tuple[Any, CheckedRows]
+T = TypeVar("T")
 
 
 def _is_always_raised(error: Exception) -> bool:
@@ -129,13 +135,10 @@ class CheckedRewrite(RewriteSession):
     def _rewritten(
         self, works: Sequence[tuple[Bundle, Group]], at_once: int, commits: int, *, is_partial: bool
     ) -> list[Exception]:
-        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed.
-
-        Where several that are written together fail, each is tried by itself.
-        """
+        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed."""
         failed: list[Exception] = []
         raised: list[Exception] = []
-        ready: list[tuple[Any, CheckedRows]] = []
+        ready: list[Written] = []
         enough = -(-len(works) // commits)
 
         def commit() -> None:
@@ -146,26 +149,21 @@ class CheckedRewrite(RewriteSession):
                 raised.append(error)
 
         with ThreadPoolExecutor(at_once) as pool:
-            while works:
-                futures = {pool.submit(self._in_session(work[1].run)): work for work in works}
-                works = []
-                for future in as_completed(futures):
-                    bundle, work = futures[future]
-                    try:
-                        ready.append((work.group, future.result()))
-                    except CancelledError:
-                        continue
-                    except Exception as error:
-                        if len(bundle.groups) > 1 and not self.stop.is_set:
-                            works += self._works(bundle.apart(), at_once)
-                            continue
-                        (raised if _is_always_raised(error) else failed).append(error)
-                        if not is_partial or self.stop.is_set:
-                            pool.shutdown(wait=False, cancel_futures=True)
-                    if is_partial and not self.stop.is_set and len(ready) >= enough:
-                        commit()
-                if self.stop.is_set or ((failed or raised) and not is_partial):
-                    break
+            futures = [
+                pool.submit(self._in_session(partial(self._written, *work))) for work in works
+            ]
+            for future in as_completed(futures):
+                try:
+                    written, errors = future.result()
+                except CancelledError:
+                    continue
+                ready += written
+                for error in errors:
+                    (raised if _is_always_raised(error) else failed).append(error)
+                if errors and (not is_partial or self.stop.is_set):
+                    pool.shutdown(wait=False, cancel_futures=True)
+                if is_partial and not self.stop.is_set and len(ready) >= enough:
+                    commit()
         if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
             commit()
         for group, _ in ready:
@@ -173,6 +171,23 @@ class CheckedRewrite(RewriteSession):
         if raised or (failed and not is_partial):
             raise (raised or failed)[0]
         return failed
+
+    def _written(self, bundle: Bundle, work: Group) -> tuple[list[Written], list[Exception]]:
+        """Write a bundle, or where that fails each of its groups by itself; returns what is ready to
+        be committed, and the errors.
+        """
+        try:
+            return [(work.group, work.run())], []
+        except Exception as error:
+            if len(bundle.groups) == 1 or self.stop.is_set:
+                return [], [error]
+        ready: list[Written] = []
+        errors: list[Exception] = []
+        for alone in self._works(bundle.apart(), work.at_once):
+            written, problems = self._written(*alone)
+            ready += written
+            errors += problems
+        return ready, errors
 
     def drawn(self, most_bytes: int) -> KeySample | None:
         """How many rows a sample of delete keys deletes in a few groups of medium size, in files of
@@ -248,7 +263,7 @@ class CheckedRewrite(RewriteSession):
             "spark.sql.inMemoryColumnarStorage.compressed": "false",
         }
 
-    def _commit(self, done: Sequence[tuple[Any, CheckedRows]]) -> None:
+    def _commit(self, done: Sequence[Written]) -> None:
         """Commit some groups as Iceberg's own action does; their files are removed if the commit
         certainly failed.
         """
@@ -267,8 +282,8 @@ class CheckedRewrite(RewriteSession):
             self.table, start, keeps, tags, self.action.branch
         ).commitOrClean(groups)
 
-    def _in_session(self, work: Callable[[], CheckedRows]) -> Callable[[], CheckedRows]:
-        def run() -> CheckedRows:
+    def _in_session(self, work: Callable[[], T]) -> Callable[[], T]:
+        def run() -> T:
             make_active(self.spark)
             return work()
 
