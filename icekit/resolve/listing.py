@@ -77,31 +77,34 @@ def scopes(
 ) -> tuple[Scope, ...]:
     """Roll up the equality deletes of a snapshot by partition; ``table`` is named with its catalog.
 
-    ``up_to`` leaves out deletes of later sequence numbers. The driver receives a row per
-    partition that has equality deletes. Global deletes come last. ``expected`` are the files
-    that the snapshot's manifest list counts: raises
-    :class:`~icekit.errors.MetadataUnreadable` if the metadata table lists a different number.
+    ``up_to`` leaves out deletes of later sequence numbers. The driver receives at most four rows
+    per partition. Global deletes come last. ``expected`` are the files that the snapshot's manifest
+    list counts: raises :class:`~icekit.errors.MetadataUnreadable` if the metadata table lists a
+    different number.
     """
     entries = _entries(spark, table, snapshot_id)
-    if expected is not None:
-        # Not with an observation of the query below: Spark does not observe plans that it finds to
-        # be empty.
-        check_listed(spark, table, snapshot_id, expected, _counted(entries))
     names = unified(specs.values())
     keyed = entries.selectExpr(
         *_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names)
     )
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
     # Gathered by partition once, in few tasks: the rows are narrow.
-    counted = arrow_of(
+    by_scope = arrow_of(
         keyed.repartition(_REDUCERS, "part_key")
         .selectExpr(
             "*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest"
         )
-        .where(f"newest IS NOT NULL AND (({is_delete}) OR (content = 0 AND sequence < newest))")
-        .groupBy("spec_id", "part_key", *(f"p{i}" for i in range(len(names))), "content", "newest")
+        .selectExpr(
+            "*", f"coalesce({is_delete} OR content = 0 AND sequence < newest, false) AS counts"
+        )
+        .groupBy(
+            *("spec_id", "part_key", "content", "newest", "counts"),
+            *(f"p{i}" for i in range(len(names))),
+        )
         .agg(*_sums())
     )
+    check_listed(spark, table, snapshot_id, expected, _counted(by_scope))
+    counted = by_scope.filter(by_scope.column("counts"))
     if not counted.num_rows:
         return ()
     sums_of: dict[tuple[str, int], tuple[int, int, int]] = {}
@@ -118,14 +121,17 @@ def scopes(
     result = []
     for key, (partition, newest) in where.items():
         is_global = specs[partition.spec_id].is_unpartitioned
-        data = _all_older(keyed, newest) if is_global else sums_of.get((key, 0), (0, 0, 0))
+        reaches_others = is_global and len(specs) > 1
+        data = _all_older(keyed, newest) if reaches_others else sums_of.get((key, 0), (0, 0, 0))
         result.append(Scope(partition, key, is_global, *sums_of[key, 2], newest, *data))
     return tuple(sorted(result, key=lambda s: (s.is_global, s.key)))
 
 
-def _counted(entries: DataFrame) -> FileCounts:
-    row = entries.selectExpr(f"count_if({CONTENT} = 0)", f"count_if({CONTENT} <> 0)").first()
-    return FileCounts(*map(int, row)) if row is not None else FileCounts(0, 0)
+def _counted(sums: pa.Table) -> FileCounts:
+    """The files of all partitions."""
+    files = sums.group_by("content").aggregate([("files", "sum")]).to_pylist()
+    data = sum(row["files_sum"] for row in files if row["content"] == 0)
+    return FileCounts(data, sum(row["files_sum"] for row in files) - data)
 
 
 @dataclass(frozen=True, slots=True)
