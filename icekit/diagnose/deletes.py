@@ -344,6 +344,7 @@ def distribution_mode(context: Context) -> Finding | None:
         return None
     per_partition = statistics.median(f / p for f, p, _ in scattered)
     mean_bytes = statistics.median(b / f for f, _, b in scattered)
+    share = "each" if len(scattered) == len(recent) else f"{len(scattered):,}"
     append = facts.distribution[0]
     if append.mode == "none":
         remedy = (
@@ -359,8 +360,8 @@ def distribution_mode(context: Context) -> Finding | None:
         sql = ()
     return context.finding(
         Severity.WARNING,
-        evidence=f"{len(scattered):,} of the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
-        f"partition (median), {size(mean_bytes)} each, with "
+        evidence=f"{share} of the last {count(len(recent), 'append')} wrote "
+        f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",
