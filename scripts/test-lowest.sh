@@ -14,8 +14,9 @@ uv pip install --quiet --python "$venv" --constraint constraints.txt pytest pyte
 uv pip list --quiet --python "$venv" | grep -iE '^(pyspark|pyiceberg|pyarrow|pandas|numpy|pydantic|matplotlib|papermill) '
 PATH=$PWD/$venv/bin:$PATH
 
-# Old libraries warn of what has changed since, which is not an error of icekit's. Sphinx is not here: the documentation is built with pinned versions.
-python -m pytest -n 2 --dist loadfile -m 'not spark and not browser and not soak' --ignore tests/browser --ignore tests/test_docs_site.py -o filterwarnings=default
+# Old libraries warn of what has changed since, which is not an error of icekit's. Sphinx is not here: the documentation is built with pinned versions, and
+# so are the published schemas.
+python -m pytest -n 2 --dist loadfile -m 'not spark and not browser and not soak' --ignore tests/browser --ignore tests/test_docs_site.py --ignore tests/test_json.py -o filterwarnings=default
 icekit lab small_files
 icekit look lab.small_files --collector spark
 icekit report lab.small_files --output build/lowest-reports --junit build/lowest-reports/junit.xml

@@ -283,13 +283,9 @@ def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple
     pairs = [("findings", "".join(rows))]
     step = _next_step(findings)
     if step is not None:
-        pairs.append(
-            (
-                "next",
-                f"for {html.text(step.title)}: "
-                f"{html.prose(step.remedy)}{html.statements(step.sql[:1])}",
-            )
-        )
+        lines_to_run = html.statements([step.command] if step.command else step.sql[:1])
+        remedy = f"for {html.text(step.title)}: {html.prose(step.remedy)}"
+        pairs.append(("next", f"{remedy}{lines_to_run}"))
     return pairs
 
 
