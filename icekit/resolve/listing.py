@@ -77,7 +77,7 @@ def scopes(
 ) -> tuple[Scope, ...]:
     """Roll up the equality deletes of a snapshot by partition; ``table`` is named with its catalog.
 
-    ``up_to`` leaves out deletes of later sequence numbers. The driver receives at most four rows
+    ``up_to`` leaves out deletes of later sequence numbers. The driver receives at most five rows
     per partition. Global deletes come last. ``expected`` are the files that the snapshot's manifest
     list counts: raises :class:`~icekit.errors.MetadataUnreadable` if the metadata table lists a
     different number.

@@ -49,7 +49,7 @@ def test_no_fault_of_a_rewrite_is_committed(
             try:
                 rewrite(table, order=order)
             except RowsDiffer:
-                assert table.snapshots() == snapshots, name
+                assert (table.rows(), table.snapshots()) == (before, snapshots), name
             else:
                 pytest.fail(f"{name} was committed")
 

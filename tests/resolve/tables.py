@@ -165,7 +165,7 @@ class Table(tables.Table):
         for snapshot, then in history.items():
             if snapshot in there:
                 assert self.rows(f"VERSION AS OF {snapshot}") == then
-        assert self.version < 3 or self.vectors_per_file() <= 1
+        assert self.vectors_per_file() <= 1
 
 
 @contextlib.contextmanager

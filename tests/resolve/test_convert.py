@@ -601,7 +601,6 @@ def test_a_second_conversion_takes_what_came_since(table: Table, version: int) -
     assert table.ids() == [0, 1, 3, 4, 5]
 
 
-@pytest.mark.slow  # the gate has the conflicts between two slices
 @both_versions
 def test_in_slices(table: Table, version: int) -> None:
     table.create(version=version)
