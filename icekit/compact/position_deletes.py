@@ -36,7 +36,7 @@ class PositionDeletes:
         most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
         self.java = compiled(
-            jvm, staging.java, "PositionDeletes", staging.java, jvm.java.lang.Long.valueOf(most)
+            jvm, staging.table, "PositionDeletes", staging.java, jvm.java.lang.Long.valueOf(most)
         )
         self._is_looked_up = False
         self._lock = threading.Lock()

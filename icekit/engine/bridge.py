@@ -303,24 +303,25 @@ def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
     keeps the methods that it finds by the name of their class, and would call those of an earlier
     class.
     """
-    constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
+    loaders, constructors = vars(jvm._gateway_client).setdefault("icekit_classes", ([], {}))
     with _compiling:
         if name not in constructors:
-            constructors[name] = _load(jvm, loaded, name).getConstructors()[0]
+            parent = loaded.getClass().getClassLoader()
+            # The classes know each other only from one loader.
+            loader = next((known for known in loaders if known.getParent() == parent), None)
+            if loader is None:
+                loaders.append(loader := _loader(jvm, parent))
+            constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]
     given = jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)
     return constructors[name].newInstance(given.toArray())
 
 
-def _load(jvm: Any, loaded: Any, name: str) -> Any:
-    """A class, compiled now with those that it needs: a class loader that has all sources compiles
-    what it is asked for.
-    """
+def _loader(jvm: Any, parent: Any) -> Any:
+    """A class loader that has all sources, and compiles what it is asked for."""
     sources = jvm.java.util.HashMap()
     for file in Path(__file__).with_name("java").iterdir():
         sources.put(f"icekit/{file.name}", file.read_bytes())
     finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
-    return jvm.org.codehaus.janino.JavaSourceClassLoader(
-        loaded.getClass().getClassLoader(), finder, "UTF-8"
-    ).loadClass(f"icekit.{name}")
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, finder, "UTF-8")

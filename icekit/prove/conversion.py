@@ -31,17 +31,14 @@ from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_u
 from icekit.prove.readers import most_records
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import KeySet, deduplicated, hinted, looked_up, sampled, tasks, words
-from icekit.resolve.key_view import DATA, KIND
-from icekit.resolve.keys import path_to
-from icekit.sql import identifier
+from icekit.resolve.join import deduplicated, hinted, looked_up, sampled, tasks, words
+from icekit.resolve.key_view import KeyView
+from icekit.resolve.keys import KeySet, path_to
 from icekit.units import count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame
-
-    from icekit.sql import Identifier
 
 # Delete files that are read at the same time.
 _AT_ONCE = 4
@@ -84,11 +81,11 @@ class _Check:
         )
         files = (java_list(self.spark, files_of) for files_of in (pending.added, pending.removed))
         self.java = compiled(
-            self.spark._jvm, staging.java, "Conversion", staging.java, *files, deletes
+            self.spark._jvm, staging.table, "Conversion", staging.java, *files, deletes
         )
 
     @property
-    def view(self) -> Identifier:
+    def view(self) -> KeyView:
         """The key view; only for deletes that apply to some file."""
         assert self.pending.view is not None
         return self.pending.view
@@ -209,15 +206,9 @@ class _Check:
     def _keys(self, key_set: KeySet) -> int:
         """About how many different keys of a set the rows in its sample have."""
         columns = ", ".join(column.sql for column in key_set.columns)
-        rows = (
-            f"FROM {identifier(*self.view)} WHERE {KIND} = {DATA} AND "
-            f"{self._sample(key_set, SAMPLED_KEYS)}"
-        )
-        return int(
-            self.spark.sql(f"SELECT approx_count_distinct(xxhash64({columns})) {rows}").collect()[
-                0
-            ][0]
-        )
+        rows = self.view.data.where(self._sample(key_set, SAMPLED_KEYS))
+        (row,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
+        return int(row[0])
 
     def _shuffling(
         self, one_in: int, key_sets: Sequence[KeySet]
@@ -243,9 +234,8 @@ class _Check:
         if key_set.records < _FEW:
             yield None
             return
-        deletes = deduplicated(
-            self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS)
-        ).persist()
+        sample = self._sample(key_set, SAMPLED_KEYS)
+        deletes = deduplicated(self.view, key_set, sample).persist()
         try:
             with self._shuffling(SAMPLED_KEYS, [key_set]):
                 records = deletes.count()
@@ -303,7 +293,6 @@ class _Check:
     def _rows(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> DataFrame:
         """All rows, or those of the sampled keys of the first set, whose ``deletes`` are given."""
         return looked_up(
-            self.spark,
             self.view,
             key_sets,
             self._sample(key_sets[0], 1 if deletes is None else SAMPLED_KEYS),

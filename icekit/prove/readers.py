@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from icekit.engine.bridge import load_now
 from icekit.engine.cluster import Cluster, cluster_of
 from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.metadata import Json
-from icekit.resolve.listing import Scope, scopes
+from icekit.resolve.listing import DeleteListing, Scope
 from icekit.resolve.resolved import Stripped, stripped
 from icekit.sql import Identifier
 
@@ -67,7 +68,7 @@ def resolving(
         read: dict[int, Stripped] = {}
         for side in sorted(sides):
             try:
-                if _most_applied(scopes(lake.spark, reader.name, side, reader.specs)) <= most:
+                if _most_applied(_scopes(reader, side)) <= most:
                     continue
                 stripped_table = stack.enter_context(stripped(lake, reader.table, side))
             except CloneRefused:
@@ -91,6 +92,11 @@ def existing_sides(reader: Reader, snapshot_ids: Sequence[int]) -> list[Json]:
             None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits)
         ),
     ]
+
+
+def _scopes(reader: Reader, snapshot_id: int) -> Sequence[Scope]:
+    spark = reader.lake.spark
+    return DeleteListing(spark, load_now(spark, reader.name), snapshot_id, reader.specs).scopes
 
 
 def _most_applied(found: Sequence[Scope]) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +24,15 @@ from icekit.resolve.delete_files import (
     Delta,
     Placed,
     Positions,
-    Present,
     Writer,
     commit,
-    partitions_of,
     placed,
-    present,
+    position_deletes,
 )
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import dead_rows, disagreeing, tasks, words
-from icekit.resolve.key_view import key_view
-from icekit.resolve.listing import File, Scope, local, repeated, uncovered
+from icekit.resolve.key_view import KeyView, key_view
+from icekit.resolve.listing import File, Scope, local
 from icekit.sql import Identifier, identifier
 from icekit.units import count, counted, size
 
@@ -46,7 +44,7 @@ _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
 def deleted_positions(
-    spark: SparkSession, view: Identifier, found: Found, say: Callable[[str], None]
+    spark: SparkSession, view: KeyView, found: Found, say: Callable[[str], None]
 ) -> dict[int, Positions]:
     """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
     of ``found``.
@@ -60,55 +58,50 @@ def deleted_positions(
         f"{count(len(found.data), 'data file')}"
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
-        dead = dead_rows(spark, view, found.key_sets, found.ruled_out)
-        with disagreement(lambda: _disagreeing(spark, view, found)):
+        dead = dead_rows(view, found.key_sets, found.ruled_out)
+        with disagreement(lambda: _disagreeing(view, found)):
             return by_file(arrow_of(words(dead, records)))
 
 
-def _disagreeing(spark: SparkSession, view: Identifier, found: Found) -> list[str]:
+def _disagreeing(view: KeyView, found: Found) -> list[str]:
     """Some data files that have rows which only the specification deletes."""
     if found.ruled_out is None:
         return []
     return [
-        found.data[number].path
-        for number in disagreeing(spark, view, found.key_sets, found.ruled_out)
+        found.data[number].path for number in disagreeing(view, found.key_sets, found.ruled_out)
     ]
 
 
 def merge(
-    spark: SparkSession,
-    name: Identifier,
-    known: Present,
-    positions: dict[int, Positions],
-    found: Found,
+    spark: SparkSession, name: Identifier, positions: dict[int, Positions], found: Found
 ) -> tuple[list[Any], dict[int, Positions]]:
     """Merge existing position deletes into the new vectors, because a data file has at most one
     vector; returns the delete files they replace, and the existing positions.
     """
     numbers = {found.data[number].path: number for number in positions}
-    touched = [path for path in numbers if path in known.of_data_file]
-    if not (known.shared or touched):
+    own, shared = position_deletes(found.at.listing.java, numbers)
+    if not (shared or own):
         return [], {}
     by_path = local(
         spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())}
     )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
-    _check_shared(spark, listed, known.shared)
+    _check_shared(spark, listed, shared)
     old = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path).select(
         "f", "pos"
     )
     before = by_file(arrow_of(words(old, sum(deleted.count for deleted in positions.values()))))
-    for path in touched:
+    for path, deletes in own.items():
         # A vector that is replaced but was not read in full would bring its rows back.
         there_are = before.get(numbers[path], Positions()).count
-        if there_are < (expected := max(map(_least, known.of_data_file[path]))):
+        if there_are < (expected := max(map(_least, deletes))):
             raise ConversionRefused(
                 f"Only {there_are} of {expected} positions deleted earlier could be read for "
                 f"{path}. Nothing was changed; run the conversion again."
             )
     for number, deleted in before.items():
         positions[number] = positions[number].with_more(deleted)
-    return [delete for path in touched for delete in known.of_data_file[path]], before
+    return [delete for deletes in own.values() for delete in deletes], before
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
@@ -170,7 +163,7 @@ class Pending:
 
     spark: SparkSession
     found: Found
-    view: Identifier | None
+    view: KeyView | None
     dead: Mapping[int, Positions]
     earlier: Mapping[int, Positions]
     written: Mapping[int, Positions]
@@ -216,8 +209,8 @@ def convert(
 
 
 class _Conversion:
-    """One conversion, and the basis of its slices so far: the equality deletes, the snapshots they
-    were listed at, the marks of their commits.
+    """One conversion, and the basis of its slices so far: the equality deletes, the first snapshot,
+    the sequence number that each was listed at, the marks of their commits.
     """
 
     def __init__(
@@ -238,6 +231,7 @@ class _Conversion:
             say,
         )
         self.deletes: set[str] = set()
+        self.start: int | None = None
         self.listed_at: list[int] = []
         self.marks: set[str] = set()
 
@@ -261,14 +255,10 @@ class _Conversion:
                 self.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
             is_last = index == slices - 1
             self._check_before(found, deletes, slices, is_last=is_last)
-            self.listed_at.append(found.at.snapshot_id)
+            self.start = self.start or found.at.snapshot_id
+            self.listed_at.append(int(found.at.snapshot.sequenceNumber()))
             mark = uuid.uuid4().hex
-            view_of = (
-                key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries)
-                if found.data
-                else contextlib.nullcontext()
-            )
-            with view_of as view:
+            with key_view(self.spark, found) if found.data else nullcontext() as view:
                 if self._slice(found, view, mark, (index, slices)):
                     self.marks.add(mark)
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
@@ -279,25 +269,17 @@ class _Conversion:
         """Check that a slice still fits the earlier ones: their deletes, their commits and, before
         the deletes are removed, all data files they apply to.
         """
-        if not self.listed_at:
+        if self.start is None:
             return
         if not self.deletes.issuperset(deletes):
             raise CommitConflict("older equality deletes were added while others were converted")
-        commits, marks = _since(found, self.listed_at[0])
-        if not self.marks <= marks:
+        if not self.marks <= _marks_since(found, self.start):
             raise CommitConflict(
                 "the table was rolled back while its equality deletes were converted"
             )
         if not is_last:
             return
-        # Newest first: a slice has not seen commits after the snapshot it was listed at.
-        unseen = [
-            commits[: commits.index(start)] if start in commits else commits
-            for start in self.listed_at
-        ]
-        files, path = uncovered(
-            self.spark, self.name, found.at.snapshot_id, found.at.scopes, unseen, slices
-        )
+        files, path = found.at.listing.uncovered(found.at.scopes, self.listed_at, slices)
         if files:
             raise CommitConflict(
                 f"another commit added {count(files, 'data file')} to which the equality deletes "
@@ -308,50 +290,39 @@ class _Conversion:
     def _check_listed_once(self, found: Found, positions: Iterable[int]) -> None:
         """Refuse to delete rows of a data file that the table has more than once."""
         paths = [found.data[number].path for number in positions]
-        if twice := repeated(self.spark, self.name, found.at.snapshot_id, paths):
+        if twice := found.at.listing.repeated(paths):
             raise ConversionRefused(
                 f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
                 f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
                 "Rewrite them first (rewrite_data_files with rewrite-all)."
             )
 
-    def _present(self, found: Found) -> Present:
-        """The delete files of the manifests, among them all that were found."""
-        at = found.at
-        paths, has_vectors = [f.path for f in found.deletes], at.format_version >= 3
-        known = present(at.table, at.snapshot, self.spark._jvm, paths, positions=has_vectors)
-        if missing := len(paths) - len(known.equality):
-            raise ConversionRefused(
-                f"{counted(missing, 'equality delete file', 'is', 'are')} in no readable "
-                "manifest. Nothing was changed; run the conversion again."
-            )
-        return known
-
     def _slice(
-        self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]
+        self, found: Found, view: KeyView | None, mark: str, slices: tuple[int, int]
     ) -> bool:
         """One commit: the positions found; the last commit also removes the equality deletes. False
         if there was nothing to commit.
         """
-        spark, name, at, known = self.spark, self.name, found.at, self._present(found)
+        spark, name, at = self.spark, self.name, found.at
         positions = deleted_positions(spark, view, found, self.say) if view else {}
         dead = dict(positions)
         self._check_listed_once(found, positions)
         replaced, earlier = (
-            merge(spark, name, known, positions, found) if at.format_version >= 3 else ([], {})
+            merge(spark, name, positions, found) if at.format_version >= 3 else ([], {})
         )
-        hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
+        hit = [(number, found.data[number], every) for number, every in sorted(positions.items())]
         writer, is_committing = Writer(spark, at.table, at.format_version), False
+        is_last = slices[0] == slices[1] - 1
         try:
-            where = _partitions(found, known, [file for file, _ in hit], spark._jvm)
-            added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
-            removed = [*replaced, *(known.equality.values() if slices[0] == slices[1] - 1 else ())]
+            places = _partitions(found, hit, spark._jvm)
+            added = writer.write([(file, every, places[file.part]) for _, file, every in hit])
+            removed = [*replaced, *(found.equality_deletes() if is_last else ())]
             if not added and not removed:
                 return False
             kind = "deletion vector" if at.format_version >= 3 else "position delete file"
             self.say(
                 f"  {count(len(added), kind)} for "
-                f"{count(sum(d.count for _, d in hit), 'deleted row')}, "
+                f"{count(sum(every.count for *_, every in hit), 'deleted row')}, "
                 f"{size(writer.bytes_written)}"
             )
             pending = Pending(
@@ -372,7 +343,7 @@ class _Conversion:
                 branch=self.branch,
                 added=added,
                 removed=removed,
-                touched=[f.path for f, _ in hit],
+                touched=[file.path for _, file, _ in hit],
                 tags={**self.tags(at.scopes), **checked, _MARK: mark},
             )
             commit(spark, at.table, delta)
@@ -384,34 +355,30 @@ class _Conversion:
         return True
 
 
-def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Placed]:
-    """The partition of each data file: taken from a delete file of its partition, if there is
-    one.
-    """
-    table, specs = found.at.table, found.at.table.specs()
-    a_delete = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
-    by_part = {part: placed(jvm, table, delete) for part, delete in a_delete.items()}
-    where: dict[str, Placed] = {f.path: by_part[f.part] for f in hit if f.part in by_part}
-    where |= {f.path: None for f in hit if specs[f.spec_id].isUnpartitioned()}
-    rest = [f.path for f in hit if f.path not in where]
-    return {**where, **partitions_of(table, found.at.snapshot, jvm, rest)} if rest else where
+def _partitions(
+    found: Found, hit: Sequence[tuple[int, File, Positions]], jvm: Any
+) -> dict[int, Placed]:
+    """The partitions of data files, by their numbers."""
+    one_of = {file.part: number for number, file, _ in hit}
+    return {
+        part: placed(jvm, found.at.table, found.at.listing.java.dataFile(number))
+        for part, number in one_of.items()
+    }
 
 
-def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
-    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if
-    the snapshot is no longer an ancestor.
+def _marks_since(found: Found, start: int) -> set[str]:
+    """The marks in the summaries of the commits after a snapshot; a conflict if the snapshot is no
+    longer an ancestor.
     """
     at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
     try:
-        commits = since(at, start)[::-1]
+        commits = since(at, start)
     except SnapshotNotFound:
         raise CommitConflict(
             "the table was rolled back, or its snapshots expired, while its equality deletes were "
             "converted"
         ) from None
-    return [int(commit["snapshot-id"]) for commit in commits], {
-        str((commit.get("summary") or {}).get(_MARK)) for commit in commits
-    }
+    return {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
 
 
 def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:

@@ -10,7 +10,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -160,45 +160,17 @@ _VECTOR, _ROW_POSITION_ID = "deletion-vector-v1", 2_147_483_645
 VECTORS_PER_FILE = 1_000
 
 
-@dataclass
-class Present:
-    """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and
-    position deletes by data file.
-
-    ``shared`` are position delete files that cover more than one data file: the rows of each, by
-    path.
+def position_deletes(
+    listing: Any, paths: Iterable[str]
+) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    """The position delete files and deletion vectors of some data files, by data file; and of those
+    that cover several data files how many rows each has, by path. ``listing`` is Java's.
     """
-
-    equality: dict[str, Any] = field(default_factory=dict)
-    of_data_file: dict[str, list[Any]] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)
-
-
-def present(
-    table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, positions: bool
-) -> Present:
-    """Find delete files in a snapshot's manifests; ``positions`` also finds position delete files
-    that cover only one data file.
-    """
-    iceberg = jvm.org.apache.iceberg
-    live = Present()
-    wanted = set(equality)
-    for manifest in elements(snapshot.deleteManifests(table.io())):
-        if not positions and len(live.equality) == len(wanted):
-            break
-        for delete in entries(
-            iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
-        ):
-            location = delete.location()
-            if location in wanted:
-                live.equality[location] = delete
-            elif positions and delete.content().id() == 1:
-                data_file = iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
-                if data_file is None:
-                    live.shared[location] = int(delete.recordCount())
-                else:
-                    live.of_data_file.setdefault(str(data_file), []).append(delete)
-    return live
+    own, shared = elements(listing.positionDeletes("\0".join(paths)))
+    return (
+        {path: list(elements(own.get(path))) for path in elements(own.keySet())},
+        {path: int(shared.get(path)) for path in elements(shared.keySet())},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +192,6 @@ def placed(jvm: Any, table: Any, file: Any) -> Placed:
         return None
     parsed = json.loads(jvm.org.apache.iceberg.ContentFileParser.toJson(file, spec))
     return Partitioned(file.partition(), parsed["partition"])
-
-
-def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -> dict[str, Placed]:
-    """The partition of data files, by path."""
-    wanted = set(paths)
-    placed_files: dict[str, Placed] = {}
-    for manifest in elements(snapshot.dataManifests(table.io())):
-        if len(placed_files) == len(wanted):
-            break
-        for data in entries(
-            jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
-        ):
-            if (location := data.location()) in wanted:
-                placed_files[location] = placed(jvm, table, data)
-    return placed_files
-
-
-def entries(reader: Any) -> Iterator[Any]:
-    """The live files of a manifest reader, which is closed afterwards."""
-    try:
-        yield from elements(reader)
-    finally:
-        reader.close()
 
 
 class Writer:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, encryption_of, load_table, metadata_of, read_bytes
+from icekit.engine.bridge import encryption_of, load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import Partition, Scalar
+from icekit.facts.files import Partition
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.manifests import FileCounts, file_counts, manifest_list
 from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.metadata_file import check_metadata
-from icekit.facts.spark_entries import scalar
+from icekit.facts.spark import check_listed
 from icekit.resolve.applies import ruled_out
-from icekit.resolve.delete_files import entries
-from icekit.resolve.join import KeySet
-from icekit.resolve.key_view import DATA, Entry
-from icekit.resolve.keys import DeleteKeys, keys_of
-from icekit.resolve.listing import File, FileSelection, Scope, files, scopes
+from icekit.resolve.keys import DeleteKeys, KeySet, keys_of
+from icekit.resolve.listing import DeleteListing, File, Scope
 from icekit.sql import Identifier, identifier
 from icekit.units import count
 
@@ -39,6 +36,7 @@ class At:
     snapshot_id: int
     metadata: Mapping[str, Any]
     specs: Mapping[int, PartitionSpec]
+    listing: DeleteListing
     scopes: Sequence[Scope]
 
     @property
@@ -58,28 +56,26 @@ class Found:
     data: Sequence[File]
     keys: DeleteKeys
     key_sets: Sequence[KeySet]
-    kinds: Mapping[tuple[bool, tuple[int, ...]], int]
     #: The deletes that Iceberg's scan rules out for some data files
     # (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
     ruled_out: DataFrame | None
 
-    @property
-    def entries(self) -> list[Entry]:
-        """The files as a key view lists them: data files by their place, delete files by their key
-        set.
+    def deletes_of(self, key_set: KeySet) -> list[tuple[int, File, int]]:
+        """The delete files of a key set: each with its place in ``deletes`` and its place among
+        those of its partition, or among the global ones.
         """
-        data = [Entry(file, index, DATA) for index, file in enumerate(self.data)]
-        return [
-            *data,
-            *(
-                Entry(file, index, self.kind(file))
-                for file, index in _placed(self.at.specs, self.deletes)
-            ),
-        ]
+        files = []
+        seen: Counter[int] = Counter()
+        for index, file in enumerate(self.deletes):
+            part = -1 if self.is_global(file) else file.part
+            if file.field_ids == key_set.field_ids and self.is_global(file) == key_set.is_global:
+                files.append((index, file, seen[part]))
+            seen[part] += 1
+        return files
 
-    def kind(self, file: File) -> int:
-        """The number of a delete file's key set."""
-        return self.kinds[self.is_global(file), file.field_ids]
+    def equality_deletes(self) -> list[Any]:
+        """``deletes`` as files of Iceberg's API."""
+        return [self.at.listing.java.deleteFile(place) for place in range(len(self.deletes))]
 
     def is_global(self, file: File) -> bool:
         """Whether a delete file applies to every partition."""
@@ -115,12 +111,10 @@ def remaining(
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
     expected = _expected(table.io(), snapshots_by_id(metadata)[snapshot_id])
-    by_partition = [
-        s
-        for s in scopes(spark, name, snapshot_id, known, up_to, expected)
-        if chosen is None or s.partition in chosen
-    ]
-    return At(table, snapshot, snapshot_id, metadata, known, by_partition)
+    listing = DeleteListing(spark, table, snapshot_id, known, up_to)
+    check_listed(spark, name, snapshot_id, expected, listing.counted)
+    by_partition = [s for s in listing.scopes if chosen is None or s.partition in chosen]
+    return At(table, snapshot, snapshot_id, metadata, known, listing, by_partition)
 
 
 def _expected(io: Any, snapshot: Json) -> FileCounts | None:
@@ -151,11 +145,11 @@ def find(
     if at is None or not at.scopes:
         return None
     known = at.specs
-    deletes, data = files(
-        spark, name, at.snapshot_id, known, FileSelection(at.scopes, up_to, slices)
-    )
+    deletes, data = at.listing.files(at.scopes, slices)
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
+    if keyless := [file.path for file in deletes if not file.field_ids]:
+        raise ConversionRefused(f"Equality deletes name no key column: {keyless[0]}.")
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
@@ -173,30 +167,11 @@ def find(
     ]
     parts = [(file, _part(known, file)) for file in deletes]
     left_out = ruled_out(spark, at.table, at.snapshot_id, data, parts) if data else None
-    return Found(
-        at,
-        deletes,
-        data,
-        keys,
-        key_sets,
-        {key: kind for kind, (key, _) in enumerate(ordered)},
-        left_out,
-    )
+    return Found(at, deletes, data, keys, key_sets, left_out)
 
 
 def _part(specs: Mapping[int, PartitionSpec], delete: File) -> int:
     return -1 if specs[delete.spec_id].is_unpartitioned else delete.part
-
-
-def _placed(
-    specs: Mapping[int, PartitionSpec], deletes: Sequence[File]
-) -> Iterator[tuple[File, int]]:
-    """Each delete file with its place among those of its partition, or among the global ones."""
-    places: Counter[int] = Counter()
-    for delete in deletes:
-        part = _part(specs, delete)
-        yield delete, places[part]
-        places[part] += 1
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
@@ -239,45 +214,3 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
             "dropped, and Iceberg can no longer write delete files for such partitions. Run "
             "icekit compact, which then rewrites the whole table."
         )
-
-
-def partitions_where(
-    spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False
-) -> tuple[frozenset[Partition], bool]:
-    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether
-    any were left out.
-
-    An expression that no partition field answers selects every partition; then none are left
-    out. Raises Iceberg's error for a column that does not exist.
-    """
-    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    chosen: set[Partition] = set()
-    narrows = False
-    projected: dict[int, Any] = {}
-    for manifest in elements(at.snapshot.deleteManifests(at.table.io())):
-        spec_id = int(manifest.partitionSpecId())
-        if spec_id not in projected:
-            projection = iceberg.expressions.Projections.inclusive(
-                at.table.specs()[spec_id], case_sensitive
-            ).project(expression)
-            narrows = narrows or str(projection) != "true"
-            projected[spec_id] = projection
-        reader = iceberg.ManifestFiles.readDeleteManifest(
-            manifest, at.table.io(), at.table.specs()
-        ).filterPartitions(projected[spec_id])
-        width = len(at.specs[spec_id].fields)
-        for delete in entries(reader):
-            partition = delete.partition()
-            chosen.add(Partition(spec_id, tuple(_scalar(partition.get(i)) for i in range(width))))
-    return frozenset(chosen), narrows
-
-
-def _scalar(value: Any) -> Scalar:
-    """A value of Iceberg's API in the form that facts keep."""
-    if hasattr(value, "getClass"):  # a Java object that py4j did not convert
-        return (
-            str(value.toString())
-            if "ByteBuffer" not in value.getClass().getName()
-            else bytes(value.array()).hex()
-        )
-    return scalar(value)

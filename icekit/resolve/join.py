@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,12 @@ from icekit.resolve.applies import (
     unless_ruled_out,
 )
 from icekit.resolve.applies import FILE as RULED_FILE
-from icekit.resolve.key_view import DATA, FILE, KIND, PART, SEQUENCE
-from icekit.resolve.keys import KeyColumn
-from icekit.sql import Identifier, identifier
+from icekit.resolve.key_view import FILE, PART, SEQUENCE, KeyView
+from icekit.resolve.keys import KeySet
+from icekit.sql import identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 #: Most distinct keys that one task holds in memory (some 150 bytes each): deduplicated keys
 #: spread evenly, whatever the skew, so this bounds a task's memory and not the table's size.
@@ -34,24 +33,8 @@ BROADCAST_KEYS = 200_000
 _LEAST_TASKS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class KeySet:
-    """Delete files with one key: ``kind`` is their number in the key view; global ones apply to
-    every partition.
-    """
-
-    kind: int
-    columns: tuple[KeyColumn, ...]
-    is_global: bool
-    records: int
-    max_sequence: int
-
-
 def dead_rows(
-    spark: SparkSession,
-    view: Identifier,
-    key_sets: Sequence[KeySet],
-    ruled_out: DataFrame | None = None,
+    view: KeyView, key_sets: Sequence[KeySet], ruled_out: DataFrame | None = None
 ) -> DataFrame:
     """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear
     twice.
@@ -60,14 +43,12 @@ def dead_rows(
     unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for
     its file.
     """
-    return _united(_dead(spark, view, key_set, ruled_out, unless_ruled_out) for key_set in key_sets)
+    return _united(_dead(view, key_set, ruled_out, unless_ruled_out) for key_set in key_sets)
 
 
-def disagreeing(
-    spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame
-) -> list[int]:
+def disagreeing(view: KeyView, key_sets: Sequence[KeySet], ruled_out: DataFrame) -> list[int]:
     """The numbers of some data files with rows at which :func:`dead_rows` fails."""
-    rows = _united(_dead(spark, view, key_set, ruled_out, by_ruled_out) for key_set in key_sets)
+    rows = _united(_dead(view, key_set, ruled_out, by_ruled_out) for key_set in key_sets)
     return sorted(row[0] for row in rows.select(FILE).distinct().limit(MOST_FILES).collect())
 
 
@@ -76,11 +57,7 @@ def _united(frames: Iterable[DataFrame]) -> DataFrame:
 
 
 def looked_up(
-    spark: SparkSession,
-    view: Identifier,
-    key_sets: Sequence[KeySet],
-    sample: str,
-    given: DataFrame | None = None,
+    view: KeyView, key_sets: Sequence[KeySet], sample: str, given: DataFrame | None = None
 ) -> DataFrame:
     """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a
     newer delete, of any key set.
@@ -95,9 +72,8 @@ def looked_up(
         for key_set in key_sets
         for i, c in enumerate(key_set.columns)
     ]
-    selected = ", ".join([FILE, "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys])
-    rows = spark.sql(
-        f"SELECT {selected} FROM {identifier(*view)} WHERE {KIND} = {DATA} AND {sample}"
+    rows = view.data.where(sample).selectExpr(
+        FILE, "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys
     )
     dead = ["false"]
     for key_set in key_sets:
@@ -106,7 +82,7 @@ def looked_up(
         deletes = (
             given
             if given is not None and key_set is first
-            else hinted(deduplicated(spark, view, key_set, taken), key_set.records)
+            else hinted(deduplicated(view, key_set, taken), key_set.records)
         )
         deletes = deletes.withColumnRenamed(SEQUENCE, newest)
         equal = deletes[newest] > rows["r"]
@@ -160,20 +136,12 @@ def tasks(records: int) -> int:
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
-def deduplicated(
-    spark: SparkSession, view: Identifier, key_set: KeySet, where: str = "true"
-) -> DataFrame:
+def deduplicated(view: KeyView, key_set: KeySet, where: str = "true") -> DataFrame:
     """Each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence
     number ``s``; ``where`` takes only some.
     """
-    names = ", ".join(_names(key_set))
-    rows = (
-        f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = "
-        f"{key_set.kind} AND {where}"
-    )
-    return spark.sql(
-        f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}"
-    )
+    rows = view.deletes[key_set.kind].where(where).selectExpr(SEQUENCE, *_keys(key_set))
+    return rows.groupBy(*_names(key_set)).agg(_max(SEQUENCE))
 
 
 def hinted(deletes: DataFrame, records: int) -> DataFrame:
@@ -189,18 +157,16 @@ def _names(key_set: KeySet) -> list[str]:
     ]
 
 
-def _keys(key_set: KeySet) -> str:
-    return ", ".join(
-        [
-            *(() if key_set.is_global else (PART,)),
-            *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns)),
-        ]
-    )
+def _keys(key_set: KeySet) -> list[str]:
+    """SQL for the columns of :func:`_names`."""
+    return [
+        *(() if key_set.is_global else (PART,)),
+        *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns)),
+    ]
 
 
 def _dead(
-    spark: SparkSession,
-    view: Identifier,
+    view: KeyView,
     key_set: KeySet,
     ruled_out: DataFrame | None,
     narrow: Callable[[str, str, str], str],
@@ -212,21 +178,19 @@ def _dead(
 
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
-    older = f"{KIND} = {DATA} AND {SEQUENCE} < {order_of(key_set.max_sequence, 0)}L"
-    rows = spark.sql(
-        f"SELECT *, {hashed} FROM (SELECT {FILE}, _pos AS pos, {SEQUENCE}, {_keys(key_set)} FROM "
-        f"{identifier(*view)} WHERE {older})"
+    rows = (
+        view.data.where(f"{SEQUENCE} < {order_of(key_set.max_sequence, 0)}L")
+        .selectExpr(FILE, "_pos AS pos", SEQUENCE, *_keys(key_set))
+        .selectExpr("*", hashed)
     )
-    deletes = spark.sql(
-        f"SELECT *, {hashed} FROM (SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} "
-        f"WHERE {KIND} = {key_set.kind})"
-    )
+    deletes = view.deletes[key_set.kind].selectExpr(SEQUENCE, *_keys(key_set))
+    deletes = deletes.selectExpr("*", hashed)
     few = key_set.records <= BROADCAST_KEYS
     if not few:
         # By hash alone, as the join needs it: all deletes of a key are then in one task, and
         # pre-aggregation gains nothing.
         deletes = deletes.repartition(
-            max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h"
+            max(tasks(key_set.records), rows.sparkSession.sparkContext.defaultParallelism), "h"
         )
     once = (
         deletes.groupBy("h", *names)

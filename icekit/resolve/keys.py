@@ -47,6 +47,24 @@ class DeleteKeys:
     last_column_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """Delete files with one key: ``kind`` is its number, from 0; global ones apply to every
+    partition.
+    """
+
+    kind: int
+    columns: tuple[KeyColumn, ...]
+    is_global: bool
+    records: int
+    max_sequence: int
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The key, as delete files name it."""
+        return tuple(column.field_id for column in self.columns)
+
+
 def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     """Find key columns in a table's schemas, the current one first, then the newest that has the
     field.

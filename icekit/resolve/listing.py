@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 import pyarrow as pa
 
-from icekit.engine.compat import arrow_of, frame_of
-from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.engine.bridge import compiled
+from icekit.engine.compat import frame_of
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.manifests import FileCounts
-from icekit.facts.spark import check_listed
-from icekit.facts.spark_entries import Partitions, partition_columns, unified
-from icekit.sql import Identifier
+from icekit.facts.values import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-# Number of tasks that manifest entries are gathered in.
-_REDUCERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +26,18 @@ class Scope:
     """The equality deletes of one partition, or the global ones of an unpartitioned spec, and the
     data files they may apply to.
 
-    ``data_*`` count the data files older than the newest of these deletes: for global deletes in
-    the complete table, else in the partition.
+    ``number`` is its number in its listing, where global deletes come last. ``data_*`` count the
+    data files older than the newest of these deletes: for global deletes in the complete table,
+    else in the partition.
     """
 
     partition: Partition
-    key: str
+    number: int
     is_global: bool
+    max_sequence: int
     delete_files: int
     delete_records: int
     delete_bytes: int
-    max_sequence: int
     data_files: int
     data_records: int
     data_bytes: int
@@ -49,237 +46,94 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class File:
     """A data file or an equality delete file (``field_ids`` are its key's), and the number of its
-    partition.
-
-    ``constants`` are the columns of a data file (by field id) whose value is the partition's
-    value: Iceberg reads them from there, whatever the file holds.
+    partition: equal if the deletes of one apply to the other. For global deletes it does not
+    matter.
     """
 
     path: str
-    format: str
+    field_ids: tuple[int, ...]
     size: int
     records: int
-    split_offsets: tuple[int, ...]
     sequence: int
     spec_id: int
     part: int
-    field_ids: tuple[int, ...] = ()
-    constants: tuple[tuple[int, Scalar], ...] = ()
 
 
-def scopes(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    specs: Mapping[int, PartitionSpec],
-    up_to: int | None = None,
-    expected: FileCounts | None = None,
-) -> tuple[Scope, ...]:
-    """Roll up the equality deletes of a snapshot by partition; ``table`` is named with its catalog.
+class DeleteListing:
+    """The equality deletes of a snapshot, rolled up by partition as ``scopes``, and the number of all
+    its files as ``counted``; ``java`` has the files that were listed last.
 
-    ``up_to`` leaves out deletes of later sequence numbers. The driver receives at most five rows
-    per partition. Global deletes come last. ``expected`` are the files that the snapshot's manifest
-    list counts: raises :class:`~icekit.errors.MetadataUnreadable` if the metadata table lists a
-    different number.
-    """
-    entries = _entries(spark, table, snapshot_id)
-    names = unified(specs.values())
-    keyed = entries.selectExpr(
-        *_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names)
-    )
-    is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
-    # Gathered by partition once, in few tasks: the rows are narrow.
-    by_scope = arrow_of(
-        keyed.repartition(_REDUCERS, "part_key")
-        .selectExpr(
-            "*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest"
-        )
-        .selectExpr(
-            "*", f"coalesce({is_delete} OR content = 0 AND sequence < newest, false) AS counts"
-        )
-        .groupBy(
-            *("spec_id", "part_key", "content", "newest", "counts"),
-            *(f"p{i}" for i in range(len(names))),
-        )
-        .agg(*_sums())
-    )
-    check_listed(spark, table, snapshot_id, expected, _counted(by_scope))
-    counted = by_scope.filter(by_scope.column("counts"))
-    if not counted.num_rows:
-        return ()
-    sums_of: dict[tuple[str, int], tuple[int, int, int]] = {}
-    where: dict[str, tuple[Partition, int]] = {}
-    columns = [
-        counted.column(c).to_pylist()
-        for c in ("part_key", "content", "newest", "files", "records", "bytes")
-    ]
-    for partition, key, content, newest, *sums in zip(
-        Partitions(specs, names).read(counted), *columns, strict=True
-    ):
-        sums_of[key, content] = (sums[0], sums[1], sums[2])
-        where[key] = (partition, newest)
-    result = []
-    for key, (partition, newest) in where.items():
-        is_global = specs[partition.spec_id].is_unpartitioned
-        reaches_others = is_global and len(specs) > 1
-        data = _all_older(keyed, newest) if reaches_others else sums_of.get((key, 0), (0, 0, 0))
-        result.append(Scope(partition, key, is_global, *sums_of[key, 2], newest, *data))
-    return tuple(sorted(result, key=lambda s: (s.is_global, s.key)))
-
-
-def _counted(sums: pa.Table) -> FileCounts:
-    """The files of all partitions."""
-    files = sums.group_by("content").aggregate([("files", "sum")]).to_pylist()
-    data = sum(row["files_sum"] for row in files if row["content"] == 0)
-    return FileCounts(data, sum(row["files_sum"] for row in files) - data)
-
-
-@dataclass(frozen=True, slots=True)
-class FileSelection:
-    """Equality deletes of some scopes, up to a sequence number (None: all), and a part of the data
-    files: (2, 5) is the third of five.
+    ``table`` is an object of Iceberg's API. ``up_to`` leaves out deletes of later sequence numbers.
+    The driver receives a row per partition.
     """
 
-    scopes: Sequence[Scope]
-    up_to: int | None = None
-    slices: tuple[int, int] = (0, 1)
-
-
-def files(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    specs: Mapping[int, PartitionSpec],
-    selection: FileSelection,
-) -> tuple[list[File], list[File]]:
-    """The equality delete files of some scopes, and the data files older than their newest.
-
-    Each has the number of its partition, equal if the deletes of one apply to the other; for
-    global deletes the number does not matter. The driver holds a row per file of a batch, not of
-    the table.
-    """
-    entries = _entries(spark, table, snapshot_id)
-    up_to, (index, slices) = selection.up_to, selection.slices
-    late = "" if up_to is None else f" AND sequence <= {up_to}"
-    sliced = f" AND {_slice(slices)} = {index}" if slices > 1 else ""
-    names = unified(specs.values())
-    listed = entries.selectExpr(
-        *_PLAIN,
-        _key(entries),
-        "data_file.file_path AS path",
-        "data_file.file_format AS format",
-        "data_file.split_offsets AS split_offsets",
-        "data_file.equality_ids AS field_ids",
-        *partition_columns(entries, "data_file.partition", names),
-    )
-    joined, older = _beside(spark, listed, selection.scopes)
-    wanted = joined.where(f"(content = 2 AND chosen_key IS NOT NULL{late}) OR ({older}{sliced})")
-    numbers: dict[str, int] = {}
-    deletes: list[File] = []
-    data: list[File] = []
-    constants: dict[int, tuple[tuple[int, Scalar], ...]] = {}
-    rows = arrow_of(wanted.drop("chosen_key", "newest"))
-    places = iter(Partitions(specs, names).read(rows)) if rows.num_rows else iter(())
-    for batch in rows.to_batches():
-        for row in batch.to_pylist():
-            part = numbers.setdefault(row["part_key"], len(numbers))
-            partition = next(places)
-            if part not in constants:
-                constants[part] = _constants(specs[partition.spec_id], partition)
-            made = File(
-                path=row["path"],
-                format=row["format"].upper(),
-                size=row["size"],
-                records=row["records"],
-                split_offsets=tuple(row["split_offsets"] or ()),
-                sequence=row["sequence"],
-                spec_id=row["spec_id"],
-                part=part,
-                field_ids=tuple(sorted(row["field_ids"] or ())) if row["content"] == 2 else (),
-                constants=constants[part] if row["content"] == 0 else (),
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Any,
+        snapshot_id: int,
+        specs: Mapping[int, PartitionSpec],
+        up_to: int | None = None,
+    ) -> None:
+        long = spark._jvm.java.lang.Long.valueOf  # type: ignore[union-attr]
+        limit = long(2**63 - 1 if up_to is None else up_to)
+        self.java = compiled(spark._jvm, table, "Listing", table, long(snapshot_id), limit)
+        self.counted = FileCounts(*map(int, str(self.java.counted()).split()))
+        rows = _rows(str(self.java.scopes()), 9)
+        self.scopes = tuple(
+            Scope(
+                partition_of(int(spec_id), map(_value, values.split("/") if values else ())),
+                number,
+                specs[int(spec_id)].is_unpartitioned,
+                *map(int, sums),
             )
-            (deletes if row["content"] == 2 else data).append(made)
-    # In the order they were written: tasks then read neighbouring files, whose keys repeat.
-    order = lambda file: (file.part, file.sequence, file.path)  # noqa: E731
-    return sorted(deletes, key=order), sorted(data, key=order)
+            for number, (spec_id, values, *sums) in enumerate(rows)
+        )
 
+    def files(
+        self, chosen: Iterable[Scope], slices: tuple[int, int] = (0, 1)
+    ) -> tuple[list[File], list[File]]:
+        """The equality delete files of some scopes, and the data files older than their newest; of
+        these a part: (2, 5) is the third of five.
 
-def uncovered(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    chosen: Sequence[Scope],
-    since: Sequence[Collection[int]],
-    slices: int,
-) -> tuple[int, str]:
-    """Count the data files with some scopes' deletes that the earlier slices have not seen, and
-    name one.
+        The driver holds a row per file of a batch, not of the table.
+        """
+        deletes: list[File] = []
+        data: list[File] = []
+        for path, *more, key in _rows(str(self.java.list(_numbers(chosen), *slices)), 7):
+            field_ids = tuple(map(int, re.findall(r"\d+", key)))
+            (deletes if key else data).append(File(path, field_ids, *map(int, more)))
+        return deletes, data
 
-    ``since`` has, for each earlier slice, the commits made after it was listed. A rewrite may give
-    the files of such a commit the sequence number that the rewrite started from, so that deletes
-    older than the file apply to it.
-    """
-    entries = _entries(spark, table, snapshot_id)
-    listed = entries.selectExpr(
-        *_PLAIN, _key(entries), "data_file.file_path AS path", "snapshot_id"
-    )
-    joined, older = _beside(spark, listed, chosen)
-    new = " OR ".join(
-        f"({_slice(slices)} = {index} AND snapshot_id IN ({', '.join(map(str, sorted(commits)))}))"
-        for index, commits in enumerate(since)
-        if commits
-    )
-    row = (
-        joined.where(f"{older} AND ({new or 'false'})").selectExpr("count(*)", "min(path)").first()
-    )
-    return (int(row[0]), str(row[1])) if row is not None else (0, "")
+    def uncovered(
+        self, chosen: Iterable[Scope], listed_at: Sequence[int], slices: int
+    ) -> tuple[int, str]:
+        """Count the data files with some scopes' deletes that the earlier slices have not seen, and
+        name one.
 
+        ``listed_at`` has, for each earlier slice, the sequence number of the snapshot that it was
+        listed at. A rewrite may give its files the sequence number that the rewrite started from,
+        so that deletes older than the files apply to them.
+        """
+        found = str(self.java.uncovered(_numbers(chosen), _joined(listed_at), slices))
+        files, _, path = found.partition(" ")
+        return int(files), path
 
-def _beside(
-    spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]
-) -> tuple[DataFrame, str]:
-    """Entries with their scope (``chosen_key``, None for another scope), and SQL for the data files
-    older than its newest delete.
-    """
-    newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
-    everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
-    keys = sorted({scope.key for scope in chosen})
-    by_key = local(
-        spark,
-        {
-            "chosen_key": (pa.string(), keys),
-            "newest": (pa.int64(), [newest.get(key, -1) for key in keys]),
-        },
-    )
-    joined = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left")
-    return joined, f"content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L)"
+    def repeated(self, paths: Collection[str]) -> list[str]:
+        """The given data files that the snapshot holds more than once (appended twice), with
+        different sequence numbers.
+        """
+        return str(self.java.repeated(_joined(paths))).split("\0")[:-1] if paths else []
 
+    def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
+        """The partitions with equality deletes that may hold rows of an Iceberg expression, and
+        whether any were left out.
 
-def _slice(slices: int) -> str:
-    """SQL for the slice of a data file: computed from its path, so the file stays in its slice
-    whatever is added or removed.
-    """
-    return f"crc32(CAST(path AS binary)) % {slices}"
-
-
-def repeated(
-    spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]
-) -> list[str]:
-    """The given data files that a snapshot holds more than once (appended twice), with different
-    sequence numbers.
-    """
-    if not paths:
-        return []
-    chosen = local(spark, {"path": (pa.string(), paths)})
-    listed = (
-        _entries(spark, table, snapshot_id)
-        .where(f"{CONTENT} = 0")
-        .selectExpr("data_file.file_path AS path")
-        .join(chosen.hint("broadcast"), "path", "left_semi")
-    )
-    return sorted(
-        row["path"] for row in listed.groupBy("path").count().where("count > 1").collect()
-    )
+        An expression that no partition field answers selects every partition; then none are left
+        out. Raises Iceberg's error for a column that does not exist.
+        """
+        narrows, *numbers = str(self.java.where(expression, case_sensitive)).split("\0")
+        return frozenset(self.scopes[int(n)].partition for n in numbers), narrows == "true"
 
 
 def local(
@@ -294,66 +148,27 @@ def local(
     )
 
 
-def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:
-    """The columns whose values a partition gives, by field id."""
-    pairs = zip(spec.fields, partition.values, strict=True)
-    return tuple(
-        sorted(
-            {
-                field.source_id: value for field, value in pairs if field.transform == "identity"
-            }.items()
-        )
-    )
+def _joined(values: Iterable[object]) -> str:
+    return "\0".join(map(str, values))
 
 
-_PLAIN = (
-    f"{CONTENT} AS content",
-    "data_file.spec_id AS spec_id",
-    "data_file.record_count AS records",
-    "data_file.file_size_in_bytes AS size",
-    "coalesce(sequence_number, 0L) AS sequence",
-)
+def _numbers(chosen: Iterable[Scope]) -> str:
+    return _joined(scope.number for scope in chosen)
 
 
-def _entries(spark: SparkSession, table: Identifier, snapshot_id: int) -> DataFrame:
-    return metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
+def _rows(text: str, width: int) -> Iterator[list[str]]:
+    """Rows of so many texts, each followed by a zero."""
+    every = text.split("\0")
+    return (every[start : start + width] for start in range(0, len(every) - 1, width))
 
 
-def _key(entries: DataFrame) -> str:
-    """SQL for a text that distinguishes a partition from every other, of any spec."""
-    return f"concat(data_file.spec_id, ' ', {partition_text(entries)}) AS part_key"
-
-
-def partition_text(entries: DataFrame) -> str:
-    """SQL for a text that distinguishes a partition from the others of its spec; empty if the table
-    has none, whose entries have no such column.
-    """
-    struct: Any = entries.select("data_file.*").schema
-    has_partition = (
-        "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
-    )
-    # Without formats JSON truncates to milliseconds, and partitions may differ by less.
-    moments = (
-        "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd "
-        "HH:mm:ss.SSSSSS'"
-    )
-    return f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
-
-
-def _sums() -> list[Any]:
-    from pyspark.sql import functions as F
-
-    return [
-        F.count("*").alias("files"),
-        F.sum("records").alias("records"),
-        F.sum("size").alias("bytes"),
-    ]
-
-
-def _all_older(keyed: DataFrame, sequence: int) -> tuple[int, int, int]:
-    row = (
-        keyed.where(f"content = 0 AND sequence < {sequence}")
-        .selectExpr("count(*)", "coalesce(sum(records), 0L)", "coalesce(sum(size), 0L)")
-        .first()
-    )
-    return (int(row[0]), int(row[1]), int(row[2])) if row is not None else (0, 0, 0)
+def _value(text: str) -> Scalar:
+    """A partition value by its kind."""
+    kind, rest = text[0], text[1:]
+    if kind == "s":
+        return unquote_plus(rest)
+    if kind == "b":
+        return rest == "true"
+    if kind == "-":
+        return None
+    return int(rest) if kind == "i" else float(rest)

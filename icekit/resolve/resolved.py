@@ -14,14 +14,11 @@ from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json, schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
 from icekit.resolve.convert import convert
-from icekit.resolve.delete_files import (
-    present,
-)
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import KeySet, deduplicated, hinted
-from icekit.resolve.key_view import key_view
-from icekit.resolve.keys import key_sql, path_to
-from icekit.resolve.listing import local, repeated
+from icekit.resolve.join import deduplicated, hinted
+from icekit.resolve.key_view import KeyView, key_view
+from icekit.resolve.keys import KeySet, key_sql, path_to
+from icekit.resolve.listing import local
 from icekit.sandbox.clones import clone
 from icekit.sql import Identifier, identifier
 
@@ -101,60 +98,48 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         ):
             yield None
             return
-        if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
+        if found.at.listing.repeated([f.path for f in found.data]):
             # A row identifies its file, but not which of two copies with different sequence
             # numbers.
             yield None
             return
-        _strip(lake, found)
+        _strip(found)
         lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
-        deletes = [entry for entry in found.entries if entry.kind >= 0]
-        view = stack.enter_context(
-            key_view(lake.spark, name, found.at.metadata, found.keys, deletes)
-        )
+        view = stack.enter_context(key_view(lake.spark, found))
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [
             f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}"
             for c in found.keys.columns.values()
         ]
         selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
-        yield Stripped(
-            name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame)
-        )
+        yield Stripped(name, selected, columns, lambda frame: _without_deleted(view, found, frame))
 
 
-def _strip(lake: Lake, found: Found) -> None:
+def _strip(found: Found) -> None:
     """Remove the equality deletes from a clone, only in its metadata."""
-    jvm: Any = lake.spark._jvm
-    known = present(
-        found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False
-    )
     delta = found.at.table.newRowDelta()
-    for delete in known.equality.values():
+    for delete in found.equality_deletes():
         delta.removeDeletes(delete)
     delta.commit()
 
 
-def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFrame) -> DataFrame:
-    spark = lake.spark
+def _without_deleted(view: KeyView, found: Found, frame: DataFrame) -> DataFrame:
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         _FILE: (pa.string(), [f.path for f in found.data]),
         _SEQUENCE: (pa.int64(), [order_of(f.sequence) for f in found.data]),
         FILE: (pa.int32(), list(range(len(found.data)))),
         _PART: (pa.int32(), [f.part for f in found.data]),
     }
-    files = local(spark, columns)
+    files = local(frame.sparkSession, columns)
     # Files younger than every delete are not listed, and lose no rows.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:
-        rows = _anti(lake, view, found, key_set, rows)
+        rows = _anti(view, found, key_set, rows)
     return rows.drop(FILE, _FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
 
 
-def _anti(
-    lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: DataFrame
-) -> DataFrame:
-    deletes = deduplicated(lake.spark, view, key_set)
+def _anti(view: KeyView, found: Found, key_set: KeySet, rows: DataFrame) -> DataFrame:
+    deletes = deduplicated(view, key_set)
     # The rows have names of their own.
     deletes = deletes.selectExpr(
         *(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns)

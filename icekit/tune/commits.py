@@ -18,7 +18,6 @@ from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.facts.where import where
-from icekit.resolve.listing import partition_text
 from icekit.sandbox.trial import Sandbox, packed
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
@@ -193,11 +192,14 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
     snapshot_id = int(done.snapshots[-1]["snapshot-id"])
     cut, small = max(1, int(target_bytes * (1 - TOLERANCE))), min_file_size(target_bytes)
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
+    # The entries of a table without partitions have no such column.
+    files: Any = entries.select("data_file.*").schema
+    partition = "data_file.partition" if "partition" in files.fieldNames() else "''"
     row = box.lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(small), 0) AS small_bytes,
               count(*) AS partitions, coalesce(sum(ceil(b / {cut})), 0) AS fewest, coalesce(max(b), 0) AS largest_partition_bytes
             FROM (SELECT count(*) AS n, sum(s) AS b, sum(IF(s < {small}, s, 0)) AS small
-                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition_text(entries)} AS p
+                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition} AS p
                         FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
                   GROUP BY spec, p)""",
         entries=entries,

@@ -20,9 +20,8 @@ SOURCES = {
 
 def load(lake: Lake, name: str) -> Any:
     jvm: Any = lake.spark._jvm
-    return bridge._load(
-        jvm, jvm.org.apache.iceberg.spark.actions.SparkActions.get(lake.spark._jsparkSession), name
-    )
+    actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(lake.spark._jsparkSession)
+    return bridge._loader(jvm, actions.getClass().getClassLoader()).loadClass(f"icekit.{name}")
 
 
 def test_every_class_is_asked_for_and_there() -> None:

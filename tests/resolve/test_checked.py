@@ -310,11 +310,9 @@ def test_a_position_deleted_before_that_would_come_back_is_found(
     _upgraded(table)
     merge = converting.merge
 
-    def lossy(
-        spark: Any, name: Any, known: Any, positions: dict[int, Positions], found: Any
-    ) -> Any:
+    def lossy(spark: Any, name: Any, positions: dict[int, Positions], found: Any) -> Any:
         dead = dict(positions)
-        replaced, before = merge(spark, name, known, positions, found)
+        replaced, before = merge(spark, name, positions, found)
         less = {number: Positions.at(some.all()[1:]) for number, some in before.items()}
         positions |= {number: dead[number].with_more(some) for number, some in less.items()}
         return replaced, less
@@ -330,9 +328,9 @@ def test_an_equality_delete_that_would_go_too_early_is_found(
     sick(table, 3)
     merge = converting.merge
 
-    def early(spark: Any, name: Any, known: Any, *given: Any) -> Any:
-        replaced, before = merge(spark, name, known, *given)
-        return [*replaced, *known.equality.values()], before
+    def early(*given: Any) -> Any:
+        replaced, before = merge(*given)
+        return [*replaced, *given[-1].equality_deletes()], before
 
     monkeypatch.setattr(converting, "merge", early)
 

@@ -61,6 +61,14 @@ def test_a_floating_point_key_is_refused(table: Table, kind: str) -> None:
     assert table.equality_deletes() == 1
 
 
+def test_deletes_without_a_key_are_refused(table: Table) -> None:
+    table.create().insert("VALUES (1, 'a')")
+    table.commit().deletes([], "SELECT 1", extra=["id"]).done()
+
+    with pytest.raises(ConversionRefused, match="no key column"):
+        convert(table.spark, table.full)
+
+
 def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
     table.create("id bigint, a int, s struct<x: int, t: struct<y: string, z: int>>")
     table.data(

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,8 +20,6 @@ from icekit.catalog.lake import embedded_path
 from icekit.cli.main import main
 from icekit.facts.head import head
 from icekit.owner import Owner
-from icekit.resolve.key_view import key_view
-from icekit.resolve.keys import keys_of
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import (
     HOST,
@@ -216,15 +213,6 @@ def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Tab
 
 
 @contextlib.contextmanager
-def a_key_view(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
-    metadata = head(lake, table.name).metadata
-    with key_view(
-        lake.spark, lake.sql_name(table.name), metadata, keys_of(metadata, [1]), []
-    ) as made:
-        yield made[1:]
-
-
-@contextlib.contextmanager
 def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
     with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandboxes(
         1, always_sample=True
@@ -232,11 +220,10 @@ def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
         yield box.table
 
 
-@pytest.mark.parametrize("made_by", [a_key_view, a_sample])
 def test_what_no_table_can_need_is_removed_without_reading_the_tables_manifests(
-    lake: Lake, table: Table, made_by: Any
+    lake: Lake, table: Table
 ) -> None:
-    with made_by(lake, table) as made:
+    with a_sample(lake, table) as made:
         folder = Path(head(lake, made).metadata["location"].removeprefix("file:"))
         assert folder.exists()
         change(lake, made, pid=NOBODY)

@@ -28,7 +28,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
-from icekit.resolve.find import At, partitions_where, remaining
+from icekit.resolve.find import At, remaining
 from icekit.resolve.listing import Scope
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
@@ -142,7 +142,7 @@ def plan_conversion(
 def _chosen(spark: SparkSession, at: At, asked_for: Any) -> tuple[list[Scope], list[str]]:
     """The deletes of the partitions that a filter selects, and notes on those that it does not."""
     notes = []
-    asked, narrows = partitions_where(spark, at, asked_for, case_sensitive=is_case_sensitive(spark))
+    asked, narrows = at.listing.where(asked_for, case_sensitive=is_case_sensitive(spark))
     if not narrows and any(not s.is_global for s in at.scopes):
         notes.append("The filter uses no partition column, so it selects every partition.")
     if left := [s for s in at.scopes if s.is_global]:
@@ -179,7 +179,7 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
     full: list[Batch] = []
     waiting: list[Scope] = []
     size_of = files_of = 0
-    for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.key):
+    for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.number):
         if waiting and (size_of + _bytes(scope) > budget or files_of + _files(scope) > MAX_FILES):
             full.append(Batch(tuple(waiting)))
             waiting, size_of, files_of = [], 0, 0

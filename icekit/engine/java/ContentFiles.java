@@ -1,5 +1,6 @@
 package icekit;
 
+import java.util.zip.CRC32;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
@@ -17,6 +18,13 @@ final class ContentFiles {
 
   /** A path without its folder. */
   static String nameOf(String path) { return path.substring(path.lastIndexOf('/') + 1); }
+
+  /** The slice of a data file: computed from its path, so that the file stays in its slice whatever is added or removed. */
+  static int slice(String path, int slices) throws Exception {
+    CRC32 sum = new CRC32();
+    sum.update(path.getBytes("UTF-8"));
+    return (int) (sum.getValue() % slices);
+  }
 
   /** Texts that came joined by zeros. */
   static String[] split(String joined) { return joined.split(String.valueOf((char) 0)); }

@@ -3,7 +3,6 @@ package icekit;
 import java.util.*;
 import java.util.function.Function;
 import java.util.function.LongConsumer;
-import java.util.zip.CRC32;
 import org.apache.iceberg.*;
 import org.apache.iceberg.data.BaseDeleteLoader;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
@@ -114,7 +113,7 @@ public class Conversion {
         // The bounds of a listed file may rule all deletes out.
         if (!isApplied(task) && known == null) continue;
         if (known != null && !isListed(task, known)) result.put("mismatched", path);
-        if (!isIn(path, place, slices)) continue;
+        if (ContentFiles.slice(path, slices) != place) continue;
         if (known == null) result.put("unlisted", path);
         DeleteFile hit = (DeleteFile) missing.remove(path);
         if (hit != null) compare(task, hit, result);
@@ -147,13 +146,6 @@ public class Conversion {
       ((Set) found.get(all[i])).add(all[i + 1] + " " + all[i + 2]);
     }
     return found;
-  }
-
-  /** Whether a file is in a slice: by the checksum of its path, as {@code crc32} is in Spark. */
-  private static boolean isIn(String path, int place, int slices) throws Exception {
-    CRC32 sum = new CRC32();
-    sum.update(path.getBytes("UTF-8"));
-    return sum.getValue() % slices == place;
   }
 
   private boolean isApplied(FileScanTask task) {

@@ -8,12 +8,14 @@ from icekit.resolve.listing import Scope
 def scope(
     name: str, records: int = 10, rows: int = 10, *, files: int = 1, everywhere: bool = False
 ) -> Scope:
-    return Scope(Partition(0, (name,)), name, everywhere, 1, records, 1000, 5, files, rows, 1000)
+    number = ord(name)
+    return Scope(Partition(0, (name,)), number, everywhere, 5, 1, records, 1000, files, rows, 1000)
 
 
 def packed(*scopes: Scope, budget: int = 10**12) -> list[tuple[str, int]]:
     return [
-        ("".join(s.key for s in batch.scopes), batch.slices) for batch in batches(scopes, budget)
+        ("".join(chr(s.number) for s in batch.scopes), batch.slices)
+        for batch in batches(scopes, budget)
     ]
 
 

@@ -1,0 +1,324 @@
+package icekit;
+
+import java.net.URLEncoder;
+import java.nio.ByteBuffer;
+import java.util.*;
+import org.apache.iceberg.*;
+import org.apache.iceberg.expressions.Evaluator;
+import org.apache.iceberg.expressions.Expression;
+import org.apache.iceberg.expressions.Projections;
+import org.apache.iceberg.util.ByteBuffers;
+import org.apache.iceberg.util.ContentFileUtil;
+import org.apache.iceberg.util.Tasks;
+import org.apache.iceberg.util.ThreadPools;
+
+/**
+ * The equality deletes of a snapshot by partition, and the data files that they apply to by the specification. Read from the manifests, in
+ * Iceberg's own threads: a scan would leave out what the bounds of keys rule out.
+ *
+ * A scope is a partition with equality deletes; those of an unpartitioned spec are global. Scopes are known by their numbers. Results are text,
+ * joined by zeros.
+ */
+public class Listing {
+  /** What is read of a data file: no statistics. */
+  private static final List COLUMNS = Arrays.asList(
+      new String[] {"content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes", "split_offsets"});
+
+  private final Table table;
+  private final Snapshot snapshot;
+  private final long upTo;
+  /** By the text of their partition, in the order of their numbers: global ones come last. */
+  private final SortedMap scopes = new TreeMap();
+  private final long[] counted = new long[2];
+  /** What was listed last, and the numbers of partitions without equality deletes. */
+  private final List data = new ArrayList();
+  private final List deletes = new ArrayList();
+  private final Map others = new HashMap();
+
+  private static class Scope {
+    final int specId;
+    final StructLike partition;
+    final boolean isGlobal;
+    int number;
+    long newest = -1;
+    /** Files, records and bytes of the deletes, and of the data files older than the newest. */
+    final long[] sums = new long[6];
+
+    Scope(ContentFile file, boolean isGlobal) {
+      this.specId = file.specId();
+      this.partition = file.partition();
+      this.isGlobal = isGlobal;
+    }
+
+    void add(ContentFile file, int place) {
+      sums[place]++;
+      sums[place + 1] += file.recordCount();
+      sums[place + 2] += file.fileSizeInBytes();
+    }
+  }
+
+  /** Sees one file after another, from the manifest that has it. */
+  private abstract static class Visitor { abstract void see(ContentFile file, ManifestFile manifest) throws Exception; }
+
+  private static class Found {
+    final ContentFile file;
+    final int part;
+
+    Found(ContentFile file, int part) {
+      this.file = file;
+      this.part = part;
+    }
+  }
+
+  /** Leaves out deletes of later sequence numbers. */
+  public Listing(Table table, long snapshotId, long upTo) throws Exception {
+    this.table = table;
+    this.snapshot = table.snapshot(snapshotId);
+    this.upTo = upTo;
+    visitDeletes(new Visitor() { void see(ContentFile file, ManifestFile manifest) throws Exception { count(file); } });
+    int number = 0;
+    for (Iterator each = scopes.values().iterator(); each.hasNext();) ((Scope) each.next()).number = number++;
+    visitData(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) throws Exception {
+        counted[0]++;
+        for (Iterator each = reaching(file).iterator(); each.hasNext();) ((Scope) each.next()).add(file, 3);
+      }
+    });
+  }
+
+  private void count(ContentFile file) throws Exception {
+    counted[1]++;
+    if (!isTaken(file)) return;
+    String key = key(file);
+    Scope scope = (Scope) scopes.get(key);
+    if (scope == null) scopes.put(key, scope = new Scope(file, isGlobal(file)));
+    scope.add(file, 0);
+    scope.newest = Math.max(scope.newest, ContentFiles.sequence(file));
+  }
+
+  private boolean isTaken(ContentFile file) { return file.content() == FileContent.EQUALITY_DELETES && ContentFiles.sequence(file) <= upTo; }
+
+  private PartitionSpec spec(int specId) { return (PartitionSpec) table.specs().get(new Integer(specId)); }
+
+  private boolean isGlobal(ContentFile file) { return spec(file.specId()).isUnpartitioned(); }
+
+  /** The scopes that have deletes newer than a data file which apply to it. */
+  private List reaching(ContentFile file) throws Exception {
+    List found = new ArrayList();
+    long sequence = ContentFiles.sequence(file);
+    Scope own = scopes.isEmpty() ? null : (Scope) scopes.get(key(file));
+    if (own != null && !own.isGlobal && sequence < own.newest) found.add(own);
+    for (Iterator each = scopes.tailMap("1").values().iterator(); each.hasNext();) {
+      Scope scope = (Scope) each.next();
+      if (sequence < scope.newest) found.add(scope);
+    }
+    return found;
+  }
+
+  /** Tells a partition from every other, of any spec. */
+  private String key(ContentFile file) throws Exception { return (isGlobal(file) ? "1" : "0") + file.specId() + " " + values(file.partition()); }
+
+  /** The values of a partition: each its kind and its text, joined by slashes. */
+  private static String values(StructLike partition) throws Exception {
+    StringBuilder found = new StringBuilder();
+    for (int i = 0; i < partition.size(); i++) {
+      if (i > 0) found.append('/');
+      Object value = partition.get(i, Object.class);
+      if (value == null) found.append('-');
+      else if (value instanceof Integer || value instanceof Long) found.append('i').append(value);
+      else if (value instanceof Float || value instanceof Double) found.append('d').append(((Number) value).doubleValue());
+      else if (value instanceof Boolean) found.append('b').append(value);
+      else found.append('s').append(URLEncoder.encode(text(value), "UTF-8"));
+    }
+    return found.toString();
+  }
+
+  private static String text(Object value) {
+    if (value instanceof java.math.BigDecimal) return ((java.math.BigDecimal) value).toPlainString();
+    if (!(value instanceof ByteBuffer)) return value.toString();
+    StringBuilder found = new StringBuilder();
+    byte[] bytes = ByteBuffers.toByteArray((ByteBuffer) value);
+    for (int i = 0; i < bytes.length; i++) {
+      found.append(Character.forDigit(bytes[i] >> 4 & 15, 16)).append(Character.forDigit(bytes[i] & 15, 16));
+    }
+    return found.toString();
+  }
+
+  private void visitDeletes(final Visitor visitor) throws Exception { visit(snapshot.deleteManifests(table.io()), visitor); }
+
+  private void visitData(final Visitor visitor) throws Exception { visit(snapshot.dataManifests(table.io()), visitor); }
+
+  private void visit(List manifests, final Visitor visitor) throws Exception {
+    Tasks.foreach((Iterable) manifests).executeWith(ThreadPools.getWorkerPool()).stopOnFailure().throwFailureWhenFinished().run(new Tasks.Task() {
+      public void run(Object item) throws Exception {
+        ManifestFile manifest = (ManifestFile) item;
+        // Of deletes everything: bounds may name the data file of a position delete.
+        ManifestReader files = manifest.content() == ManifestContent.DATA
+            ? ManifestFiles.read(manifest, table.io(), table.specs()).select(COLUMNS)
+            : ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs());
+        try {
+          for (Iterator each = files.iterator(); each.hasNext();) {
+            ContentFile file = (ContentFile) each.next();
+            synchronized (visitor) {
+              visitor.see(file, manifest);
+            }
+          }
+        } finally {
+          files.close();
+        }
+      }
+    }, Exception.class);
+  }
+
+  /** How many data files and delete files there are. */
+  public String counted() { return counted[0] + " " + counted[1]; }
+
+  /** Of each scope: its spec, the values of its partition, its newest sequence number and its sums. */
+  public String scopes() throws Exception {
+    StringBuilder found = new StringBuilder();
+    for (Iterator each = scopes.values().iterator(); each.hasNext();) {
+      Scope scope = (Scope) each.next();
+      found.append(scope.specId).append((char) 0).append(values(scope.partition)).append((char) 0).append(scope.newest).append((char) 0);
+      for (int i = 0; i < scope.sums.length; i++) found.append(scope.sums[i]).append((char) 0);
+    }
+    return found.toString();
+  }
+
+  /** The scopes whose partitions may hold rows of an expression, after whether any was left out. */
+  public String where(Expression expression, boolean isCaseSensitive) {
+    StringBuilder found = new StringBuilder();
+    boolean narrows = false;
+    for (Iterator each = scopes.values().iterator(); each.hasNext();) {
+      Scope scope = (Scope) each.next();
+      Expression projected = Projections.inclusive(spec(scope.specId), isCaseSensitive).project(expression);
+      narrows = narrows || projected.op() != Expression.Operation.TRUE;
+      boolean isChosen = new Evaluator(spec(scope.specId).partitionType(), projected, isCaseSensitive).eval(scope.partition);
+      if (isChosen) found.append((char) 0).append(scope.number);
+    }
+    return narrows + found.toString();
+  }
+
+  private static BitSet numbers(String joined) {
+    BitSet found = new BitSet();
+    String[] all = ContentFiles.split(joined);
+    for (int i = 0; i < all.length; i++) found.set(Integer.parseInt(all[i]));
+    return found;
+  }
+
+  private boolean isReached(ContentFile file, BitSet chosen) throws Exception {
+    for (Iterator each = reaching(file).iterator(); each.hasNext();) {
+      if (chosen.get(((Scope) each.next()).number)) return true;
+    }
+    return false;
+  }
+
+  /**
+   * List the deletes of some scopes, and those data files they apply to that are in a slice: path, size, records, sequence number, spec, number of
+   * the partition (equal if the deletes of one apply to the other) and key of each; first the deletes. Both are in the order in which they were
+   * written: tasks then read neighbouring files, whose keys repeat.
+   */
+  public String list(String joined, final int place, final int slices) throws Exception {
+    final BitSet chosen = numbers(joined);
+    deletes.clear();
+    data.clear();
+    others.clear();
+    visitDeletes(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) throws Exception {
+        if (isTaken(file) && chosen.get(((Scope) scopes.get(key(file))).number)) deletes.add(new Found((ContentFile) file.copyWithoutStats(), part(file)));
+      }
+    });
+    visitData(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) throws Exception {
+        if (isReached(file, chosen) && ContentFiles.slice(file.location(), slices) == place) data.add(new Found(file, part(file)));
+      }
+    });
+    StringBuilder found = new StringBuilder();
+    write(deletes, found);
+    write(data, found);
+    return found.toString();
+  }
+
+  private int part(ContentFile file) throws Exception {
+    String key = key(file);
+    if (scopes.containsKey(key)) return ((Scope) scopes.get(key)).number;
+    if (!others.containsKey(key)) others.put(key, new Integer(scopes.size() + others.size()));
+    return ((Integer) others.get(key)).intValue();
+  }
+
+  private static String key(List fieldIds) { return fieldIds == null ? "[]" : new TreeSet(fieldIds).toString(); }
+
+  private static void write(List files, StringBuilder found) {
+    Collections.sort(files, new Comparator() {
+      public int compare(Object one, Object other) {
+        Found a = (Found) one, b = (Found) other;
+        if (a.part != b.part) return a.part < b.part ? -1 : 1;
+        long first = ContentFiles.sequence(a.file), second = ContentFiles.sequence(b.file);
+        return first != second ? (first < second ? -1 : 1) : a.file.location().compareTo(b.file.location());
+      }
+    });
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      Found one = (Found) each.next();
+      found.append(one.file.location()).append((char) 0).append(one.file.fileSizeInBytes()).append((char) 0).append(one.file.recordCount()).append((char) 0)
+          .append(ContentFiles.sequence(one.file)).append((char) 0).append(one.file.specId()).append((char) 0).append(one.part).append((char) 0);
+      if (one.file.content() == FileContent.EQUALITY_DELETES) found.append(key(one.file.equalityFieldIds()));
+      found.append((char) 0);
+    }
+  }
+
+  /** A listed file, as Iceberg knows it. */
+  public ContentFile deleteFile(int place) { return ((Found) deletes.get(place)).file; }
+
+  public ContentFile dataFile(int place) { return ((Found) data.get(place)).file; }
+
+  /**
+   * How many data files, to which the deletes of some scopes apply, the earlier slices have not seen, and the path of one. Each slice has the
+   * sequence number of the snapshot that it was listed at. A rewrite may give its files the number that it started from, so that older deletes
+   * apply to them; the number of a file's own commit tells.
+   */
+  public String uncovered(String joined, String listedAt, final int slices) throws Exception {
+    final BitSet chosen = numbers(joined);
+    final String[] seen = ContentFiles.split(listedAt);
+    final SortedSet paths = new TreeSet();
+    visitData(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) throws Exception {
+        int slice = ContentFiles.slice(file.location(), slices);
+        // An old writer may not have kept the number: then the manifest tells.
+        long added = file.fileSequenceNumber() == null ? manifest.sequenceNumber() : file.fileSequenceNumber().longValue();
+        if (slice < seen.length && added > Long.parseLong(seen[slice]) && isReached(file, chosen)) paths.add(file.location());
+      }
+    });
+    return paths.isEmpty() ? "0" : paths.size() + " " + paths.first();
+  }
+
+  /** Those of some data files that the snapshot has more than once (appended twice). */
+  public String repeated(String joined) throws Exception {
+    final Set given = new HashSet(Arrays.asList(ContentFiles.split(joined)));
+    final Set seen = new HashSet();
+    final SortedSet found = new TreeSet();
+    visitData(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) {
+        if (given.contains(file.location()) && !seen.add(file.location())) found.add(file.location());
+      }
+    });
+    StringBuilder paths = new StringBuilder();
+    for (Iterator each = found.iterator(); each.hasNext();) paths.append(each.next()).append((char) 0);
+    return paths.toString();
+  }
+
+  /** The position deletes and vectors of some data files, by data file; and the number of rows of those that cover several files, by path. */
+  public List positionDeletes(String joined) throws Exception {
+    final Set given = new HashSet(Arrays.asList(ContentFiles.split(joined)));
+    final Map own = new HashMap(), shared = new HashMap();
+    visitDeletes(new Visitor() {
+      void see(ContentFile file, ManifestFile manifest) {
+        if (file.content() != FileContent.POSITION_DELETES) return;
+        String path = ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
+        if (path == null) shared.put(file.location(), new Long(file.recordCount()));
+        if (path == null || !given.contains(path)) return;
+        if (!own.containsKey(path)) own.put(path, new ArrayList());
+        ((List) own.get(path)).add(file);
+      }
+    });
+    return Arrays.asList(new Object[] {own, shared});
+  }
+}
