@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
 _FEW = UNSEEN * SAMPLED_KEYS
+# With fewer rows and delete records together, too: that is one query, where a sample is four.
+_SMALL = 1_000_000
 
 
 def check_positions(pending: Pending) -> Mapping[str, str]:
@@ -231,7 +233,8 @@ class _Check:
         """The newest delete of each sampled key of a set; None if a sample has too few different
         keys to show something.
         """
-        if key_set.records < _FEW:
+        rows = sum(file.records for file in self.found.data)
+        if key_set.records < _FEW or rows + key_set.records < _SMALL:
             yield None
             return
         sample = self._sample(key_set, SAMPLED_KEYS)

@@ -22,17 +22,15 @@ from icekit.facts.lineage import snapshots_by_id
 from icekit.resolve.applies import disagreement
 from icekit.resolve.delete_files import (
     Delta,
-    Placed,
     Positions,
     Writer,
     commit,
-    placed,
     position_deletes,
 )
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import dead_rows, disagreeing, tasks, words
 from icekit.resolve.key_view import KeyView, key_view
-from icekit.resolve.listing import File, Scope, local
+from icekit.resolve.listing import Scope, local
 from icekit.sql import Identifier, identifier
 from icekit.units import count, counted, size
 
@@ -311,11 +309,11 @@ class _Conversion:
             merge(spark, name, positions, found) if at.format_version >= 3 else ([], {})
         )
         hit = [(number, found.data[number], every) for number, every in sorted(positions.items())]
-        writer, is_committing = Writer(spark, at.table, at.format_version), False
+        writer = Writer(spark, at.table, at.listing.java, at.format_version)
+        is_committing = False
         is_last = slices[0] == slices[1] - 1
         try:
-            places = _partitions(found, hit, spark._jvm)
-            added = writer.write([(file, every, places[file.part]) for _, file, every in hit])
+            added = writer.write(hit)
             removed = [*replaced, *(found.equality_deletes() if is_last else ())]
             if not added and not removed:
                 return False
@@ -353,17 +351,6 @@ class _Conversion:
                 writer.take_back()
             raise
         return True
-
-
-def _partitions(
-    found: Found, hit: Sequence[tuple[int, File, Positions]], jvm: Any
-) -> dict[int, Placed]:
-    """The partitions of data files, by their numbers."""
-    one_of = {file.part: number for number, file, _ in hit}
-    return {
-        part: placed(jvm, found.at.table, found.at.listing.java.dataFile(number))
-        for part, number in one_of.items()
-    }
 
 
 def _marks_since(found: Found, start: int) -> set[str]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import struct
 import uuid
 import zlib
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from icekit.engine.bridge import elements, java_list, write_bytes
+from icekit.engine.bridge import compiled, elements, java_list
 from icekit.resolve.listing import File
 
 if TYPE_CHECKING:
@@ -154,8 +153,6 @@ def position_file(path: str, positions: Positions) -> bytes:
 
 
 _AT_ONCE = 4
-# Iceberg's specification: the blob type of a deletion vector, and the field that it refers to.
-_VECTOR, _ROW_POSITION_ID = "deletion-vector-v1", 2_147_483_645
 #: Most deletion vectors in one Puffin file.
 VECTORS_PER_FILE = 1_000
 
@@ -173,145 +170,56 @@ def position_deletes(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioned:
-    """A partition for Iceberg's API, and as JSON."""
-
-    value: Any
-    json: Mapping[str, Any]
-
-
-#: None for a file of an unpartitioned spec.
-Placed = Partitioned | None
-
-
-def placed(jvm: Any, table: Any, file: Any) -> Placed:
-    """The partition of a data or delete file of Iceberg's API."""
-    spec = table.specs()[file.specId()]
-    if spec.isUnpartitioned():
-        return None
-    parsed = json.loads(jvm.org.apache.iceberg.ContentFileParser.toJson(file, spec))
-    return Partitioned(file.partition(), parsed["partition"])
-
-
 class Writer:
-    """Writes what a conversion adds to a table, and can remove it as long as no commit names it."""
+    """Writes what a conversion adds to a table, and can remove it as long as no commit names it;
+    ``listing`` is Java's listing of the data files.
+    """
 
-    def __init__(self, spark: SparkSession, table: Any, format_version: int) -> None:
-        jvm: Any = spark._jvm
-        self._spark, self._jvm = spark, jvm
-        self._version = format_version
-        self._io, self._provider, self._specs = table.io(), table.locationProvider(), table.specs()
-        self._mapper = jvm.org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
+    def __init__(self, spark: SparkSession, table: Any, listing: Any, format_version: int) -> None:
+        self._io, self._version = table.io(), format_version
+        self._java = compiled(spark._jvm, table, "PositionWriter", table, listing)
         self.written: list[str] = []
         self.bytes_written = 0
 
-    def write(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
-        """Position delete files, or deletion vectors from format version 3 on, for (data file,
-        positions, partition).
+    def write(self, found: Sequence[tuple[int, File, Positions]]) -> list[Any]:
+        """Position delete files, or deletion vectors from format version 3 on, for the positions in
+        data files, which have their places in the listing.
         """
-        if not found:
-            return []
-        if self._version >= 3:
-            return self._vectors(found)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda one: self._position_file(*one), found))
-
-    def _position_file(self, file: File, positions: Positions, partition: Placed) -> Any:
-        content = position_file(file.path, positions)
-        location = self._location(file.spec_id, partition, "parquet")
-        self._put(location, content)
-        every = positions.all()
-        bounds = [
-            {PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")}
-            for p in (every[0], every[-1])
+        if self._version < 3:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                return list(pool.map(lambda one: self._position_file(*one), found))
+        chunks = range(0, len(found), VECTORS_PER_FILE)
+        return [
+            each
+            for start in chunks
+            for each in self._vectors(found[start : start + VECTORS_PER_FILE])
         ]
-        # The full path: it shows readers that ignore the referenced data file that this covers one
-        # file.
-        lower, upper = (
-            {"keys": list(b), "values": [value.hex().upper() for value in b.values()]}
-            for b in bounds
-        )
-        more = {
-            "record-count": len(every),
-            "file-format": "PARQUET",
-            "lower-bounds": lower,
-            "upper-bounds": upper,
-        }
-        return self._made(file, partition, location, len(content), more)
 
-    def _vectors(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
-        jvm, files = self._jvm, []
-        puffin = jvm.org.apache.iceberg.puffin
-        for start in range(0, len(found), VECTORS_PER_FILE):
-            chunk = found[start : start + VECTORS_PER_FILE]
-            location = self._location(chunk[0][0].spec_id, chunk[0][2], "puffin")
-            self.written.append(location)
-            writer = (
-                puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
-            )
-            blobs = []
-            try:
-                fields = java_list(self._spark, [_ROW_POSITION_ID])
-                for file, positions, partition in chunk:
-                    content, count = vector_blob(positions), positions.count
-                    properties = {"referenced-data-file": file.path, "cardinality": str(count)}
-                    wrapped = jvm.java.nio.ByteBuffer.wrap(content)
-                    blob = puffin.Blob(
-                        _VECTOR,
-                        fields,
-                        -1,
-                        -1,
-                        wrapped,
-                        puffin.PuffinCompressionCodec.NONE,
-                        properties,
-                    )
-                    blobs.append((file, count, partition, writer.write(blob)))
-            finally:
-                writer.close()
-            size = writer.fileSize()
-            self.bytes_written += size
-            for file, count, partition, blob in blobs:
-                more = {
-                    "file-format": "PUFFIN",
-                    "content-offset": blob.offset(),
-                    "content-size-in-bytes": blob.length(),
-                }
-                files.append(
-                    self._made(file, partition, location, size, {"record-count": count, **more})
-                )
+    def _position_file(self, number: int, file: File, positions: Positions) -> Any:
+        content, every = position_file(file.path, positions), positions.all()
+        location = self._location(number, "parquet")
+        self.bytes_written += len(content)
+        return self._java.write(
+            number, location, content, len(every), int(every[0]), int(every[-1])
+        )
+
+    def _vectors(self, found: Sequence[tuple[int, File, Positions]]) -> list[Any]:
+        location = self._location(found[0][0], "puffin")
+        blobs = [vector_blob(positions) for _, _, positions in found]
+        given = (
+            str(value)
+            for (number, _, positions), blob in zip(found, blobs, strict=True)
+            for value in (number, len(blob), positions.count)
+        )
+        files = list(elements(self._java.vectors(location, b"".join(blobs), "\0".join(given))))
+        self.bytes_written += int(files[0].fileSizeInBytes())
         return files
 
-    def _made(
-        self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]
-    ) -> Any:
-        """A delete file for Iceberg's API; from JSON, which takes a few calls where a builder takes
-        dozens.
-        """
-        content = {
-            "spec-id": file.spec_id,
-            "content": "POSITION_DELETES",
-            "file-path": location,
-            **({"partition": partition.json} if partition else {}),
-            "file-size-in-bytes": size,
-            "referenced-data-file": file.path,
-            **more,
-        }
-        iceberg = self._jvm.org.apache.iceberg
-        return iceberg.ContentFileParser.fromJson(
-            self._mapper.readTree(json.dumps(content)), self._specs[file.spec_id]
-        )
-
-    def _location(self, spec_id: int, partition: Placed, suffix: str) -> str:
-        name = f"icekit-{uuid.uuid4()}-deletes.{suffix}"
-        if partition is None:
-            return str(self._provider.newDataLocation(name))
-        return str(self._provider.newDataLocation(self._specs[spec_id], partition.value, name))
-
-    def _put(self, location: str, content: bytes) -> None:
+    def _location(self, number: int, suffix: str) -> str:
+        """Where a new file for a data file belongs; noted before it is written."""
+        location = str(self._java.location(number, f"icekit-{uuid.uuid4()}-deletes.{suffix}"))
         self.written.append(location)
-        write_bytes(self._io, location, content)
-        self.bytes_written += len(content)
+        return location
 
     def take_back(self) -> None:
         """Remove what was written; only if it is certain that no commit names it."""

@@ -54,6 +54,12 @@ def sick(table: Table, version: int) -> Table:
     return table
 
 
+def sampling(monkeypatch: pytest.MonkeyPatch, deletes: int) -> None:
+    """From so many deletes on, a sample of the keys is looked up."""
+    monkeypatch.setattr(checking, "_FEW", deletes)
+    monkeypatch.setattr(checking, "_SMALL", 0)
+
+
 def refused(
     table: Table,
     found: str | None,
@@ -119,7 +125,7 @@ def test_positions_that_are_not_right_are_found(
     refused(table, found)
 
     # As with many keys: a sample of all of them.
-    monkeypatch.setattr(checking, "_FEW", 0)
+    sampling(monkeypatch, 0)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 1)
     refused(table, "for one key in 1, .* would stay, and .* would be deleted")
@@ -178,13 +184,21 @@ def test_a_delete_file_of_another_partition_is_found(
 ) -> None:
     """Readers may not apply it."""
     sick(table, 2)
-    place = converting._partitions
+    write = delete_files.Writer.write
+    jvm: Any = table.spark._jvm
 
-    def swapped(*given: Any) -> Any:
-        where = place(*given)
-        return dict(zip(where, reversed(where.values()), strict=True))
+    def swapped(self: Any, found: Any) -> Any:
+        files = write(self, found)
+        specs = table.files.table().specs()
+        return [
+            jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(specs[one.specId()])
+            .copy(one)
+            .withPartition(other.partition())
+            .build()
+            for one, other in zip(files, reversed(files), strict=True)
+        ]
 
-    monkeypatch.setattr(converting, "_partitions", swapped)
+    monkeypatch.setattr(delete_files.Writer, "write", swapped)
 
     refused(table, "is of another partition")
 
@@ -193,7 +207,7 @@ def test_a_delete_file_of_another_partition_is_found(
 def test_where_keys_are_many_a_sample_is_looked_up(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(checking, "_FEW", 50)
+    sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", 1)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
     table.create(version=version).data("SELECT id, 'a' FROM range(400)")
@@ -214,7 +228,7 @@ def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletes of many keys, and many rows of one: here it is in the sample."""
-    monkeypatch.setattr(checking, "_FEW", 50)
+    sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", 2)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
     monkeypatch.setattr(checking._Check, "_sample", lambda *_: "true")
@@ -229,7 +243,7 @@ def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(
 def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_FEW", 50)
+    sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
     monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 300)
@@ -246,7 +260,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
 def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checking, "_FEW", 50)
+    sampling(monkeypatch, 50)
     table.create().data("SELECT id % 7, 'a' FROM range(400)")
     table.delete("id", "SELECT id % 5 FROM range(100)")
 
@@ -266,8 +280,8 @@ def test_a_delete_file_of_another_data_file_is_found(
     write = delete_files.Writer.write
 
     def swapped(self: Any, found: Any) -> Any:
-        (one, *rest), (other, *more) = found
-        return write(self, [(other, *rest), (one, *more)])
+        (*one, positions), (*other, others) = found
+        return write(self, [(*other, positions), (*one, others)])
 
     monkeypatch.setattr(delete_files.Writer, "write", swapped)
 

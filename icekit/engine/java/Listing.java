@@ -24,8 +24,12 @@ public class Listing {
   private static final List COLUMNS = Arrays.asList(
       new String[] {"content", "file_path", "file_format", "partition", "record_count", "file_size_in_bytes", "split_offsets"});
 
+  /** As many data files, or delete files, are remembered; more are read from their manifests again. */
+  private static final int MOST_KEPT = 20000;
+
   private final Table table;
   private final Snapshot snapshot;
+  private final Map kept = new HashMap();
   private final long upTo;
   /** By the text of their partition, in the order of their numbers: global ones come last. */
   private final SortedMap scopes = new TreeMap();
@@ -144,11 +148,19 @@ public class Listing {
     return found.toString();
   }
 
-  private void visitDeletes(final Visitor visitor) throws Exception { visit(snapshot.deleteManifests(table.io()), visitor); }
+  private void visitDeletes(final Visitor visitor) throws Exception { visit(snapshot.deleteManifests(table.io()), ManifestContent.DELETES, visitor); }
 
-  private void visitData(final Visitor visitor) throws Exception { visit(snapshot.dataManifests(table.io()), visitor); }
+  private void visitData(final Visitor visitor) throws Exception { visit(snapshot.dataManifests(table.io()), ManifestContent.DATA, visitor); }
 
-  private void visit(List manifests, final Visitor visitor) throws Exception {
+  private void visit(List manifests, ManifestContent content, final Visitor visitor) throws Exception {
+    if (kept.containsKey(content)) {
+      for (Iterator each = ((List) kept.get(content)).iterator(); each.hasNext();) {
+        Object[] one = (Object[]) each.next();
+        visitor.see((ContentFile) one[0], (ManifestFile) one[1]);
+      }
+      return;
+    }
+    final List seen = new ArrayList();
     Tasks.foreach((Iterable) manifests).executeWith(ThreadPools.getWorkerPool()).stopOnFailure().throwFailureWhenFinished().run(new Tasks.Task() {
       public void run(Object item) throws Exception {
         ManifestFile manifest = (ManifestFile) item;
@@ -161,6 +173,7 @@ public class Listing {
             ContentFile file = (ContentFile) each.next();
             synchronized (visitor) {
               visitor.see(file, manifest);
+              if (seen.size() <= MOST_KEPT) seen.add(new Object[] {file, manifest});
             }
           }
         } finally {
@@ -168,6 +181,7 @@ public class Listing {
         }
       }
     }, Exception.class);
+    if (seen.size() <= MOST_KEPT) kept.put(content, seen);
   }
 
   /** How many data files and delete files there are. */
