@@ -19,6 +19,7 @@ from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, since
 from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json
 from icekit.resolve.applies import disagreement
 from icekit.resolve.delete_files import (
     Delta,
@@ -77,6 +78,8 @@ def merge(
     vector; returns the delete files they replace, and the existing positions.
     """
     numbers = {found.data[number].path: number for number in positions}
+    if not numbers:
+        return [], {}
     own, shared = position_deletes(found.at.listing.java, numbers)
     if not (shared or own):
         return [], {}
@@ -207,8 +210,8 @@ def convert(
 
 
 class _Conversion:
-    """One conversion, and the basis of its slices so far: the equality deletes, the first snapshot,
-    the sequence number that each was listed at, the marks of their commits.
+    """One conversion, and the basis of its slices so far: the equality deletes, the snapshot that
+    each was listed at (its id and sequence number), the marks of their commits.
     """
 
     def __init__(
@@ -229,8 +232,7 @@ class _Conversion:
             say,
         )
         self.deletes: set[str] = set()
-        self.start: int | None = None
-        self.listed_at: list[int] = []
+        self.listed_at: list[tuple[int, int]] = []
         self.marks: set[str] = set()
 
     def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
@@ -253,8 +255,7 @@ class _Conversion:
                 self.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
             is_last = index == slices - 1
             self._check_before(found, deletes, slices, is_last=is_last)
-            self.start = self.start or found.at.snapshot_id
-            self.listed_at.append(int(found.at.snapshot.sequenceNumber()))
+            self.listed_at.append((found.at.snapshot_id, int(found.at.snapshot.sequenceNumber())))
             mark = uuid.uuid4().hex
             with key_view(self.spark, found) if found.data else nullcontext() as view:
                 if self._slice(found, view, mark, (index, slices)):
@@ -267,17 +268,22 @@ class _Conversion:
         """Check that a slice still fits the earlier ones: their deletes, their commits and, before
         the deletes are removed, all data files they apply to.
         """
-        if self.start is None:
+        if not self.listed_at:
             return
         if not self.deletes.issuperset(deletes):
             raise CommitConflict("older equality deletes were added while others were converted")
-        if not self.marks <= _marks_since(found, self.start):
+        listed_at, sequences = zip(*self.listed_at, strict=True)
+        commits = _since(found, listed_at[0])
+        marks = {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
+        # What a slice has seen counts only where the table has come from there.
+        known = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
+        if not self.marks <= marks or not known.issuperset(listed_at):
             raise CommitConflict(
                 "the table was rolled back while its equality deletes were converted"
             )
         if not is_last:
             return
-        files, path = found.at.listing.uncovered(found.at.scopes, self.listed_at, slices)
+        files, path = found.at.listing.uncovered(found.at.scopes, sequences, slices)
         if files:
             raise CommitConflict(
                 f"another commit added {count(files, 'data file')} to which the equality deletes "
@@ -353,19 +359,16 @@ class _Conversion:
         return True
 
 
-def _marks_since(found: Found, start: int) -> set[str]:
-    """The marks in the summaries of the commits after a snapshot; a conflict if the snapshot is no
-    longer an ancestor.
-    """
+def _since(found: Found, start: int) -> Sequence[Json]:
+    """The commits after a snapshot; a conflict if the snapshot is no longer an ancestor."""
     at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
     try:
-        commits = since(at, start)
+        return since(at, start)
     except SnapshotNotFound:
         raise CommitConflict(
             "the table was rolled back, or its snapshots expired, while its equality deletes were "
             "converted"
         ) from None
-    return {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
 
 
 def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:

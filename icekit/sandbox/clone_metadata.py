@@ -166,7 +166,6 @@ def register(spark: Any, table: Identifier, metadata: Json, io: Any) -> None:
 
 # What works without a clone.
 LOST_WITHOUT_CLONES = (
-    "without clones there are no trials and no conversion of equality deletes; diagnosis, plans, "
-    "runs and their proof still work (leave out --trial), and you can try changes to rows on a "
-    "copied sample (CREATE TABLE … AS SELECT)"
+    "without clones there are no trials; diagnosis, plans, runs and their proof still work (leave "
+    "out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
 )

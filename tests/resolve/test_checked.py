@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from icekit.compact.execute import _before_commit
-from icekit.engine.bridge import compiled
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ReadersDisagree
 from icekit.prove import conversion as checking
@@ -450,20 +449,3 @@ def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) ->
     table.delete("k", f"SELECT '{with_ruled_out_key(table)}'")
 
     refused(table, "rule these deletes out", error=ReadersDisagree)
-
-
-def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterwards(
-    table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    sick(table, 2)
-    monkeypatch.setattr(
-        checking,
-        "compiled",
-        lambda jvm, loaded, _, *given: compiled(jvm, loaded, "Unknown", *given),
-    )
-
-    outcome = table.converts(tmp_path)
-
-    assert outcome.proof is not None
-    assert outcome.proof.ok
-    assert checked(table) == []

@@ -16,6 +16,7 @@ from icekit.engine.errors import CommitConflict
 from icekit.resolve import convert as converting
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import commit as really_commit
+from icekit.resolve.find import find
 from icekit.run.limits import Limits, Retry
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
@@ -215,8 +216,8 @@ def live_data_files(table: Any) -> list[Any]:
     return [task.file() for task in elements(table.newScan().planFiles())]
 
 
-def slice_of(file: Any) -> int:
-    return crc32(str(file.location()).encode()) % 2
+def slice_of(file: Any, slices: int = 2) -> int:
+    return crc32(str(file.location()).encode()) % slices
 
 
 @both_versions
@@ -253,6 +254,37 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
     table.hold(before, history)
     assert table.equality_deletes() == 1
     table.converted(slices=2)
+
+
+def test_a_roll_back_that_brings_back_a_file_of_a_slice_without_commit_is_a_conflict(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slice was listed while a rewrite had moved the file's rows elsewhere."""
+    table.create().fill_slices(3)
+    planned, slices = table.files.table().currentSnapshot(), []
+    file = next(f for f in live_data_files(table.files.table()) if slice_of(f, 3) == 1)
+    where = f"{table.sql_name} WHERE _file = '{file.location()}'"
+    table.delete("id", f"SELECT min(id) FROM {where}")
+    before, start = table.rows(), table.snapshots()[-1]
+
+    def listed(*given: Any, **options: Any) -> Any:
+        slices.append(options["slices"])
+        if len(slices) == 2:
+            files = table.files.table()
+            rewrite = files.newRewrite().deleteFile(file)
+            rewrite.addFile(table.files.data(f"SELECT * FROM {where} OR id < 0"))
+            rewrite.dataSequenceNumber(planned.sequenceNumber()).commit()
+        if len(slices) == 3:
+            table.call("rollback_to_snapshot", f"snapshot_id => {start}")
+        return find(*given, **options)
+
+    monkeypatch.setattr(converting, "find", listed)
+
+    with pytest.raises(CommitConflict, match="was rolled back"):
+        convert(table.spark, table.full, slices=3)
+
+    table.files.refresh()
+    assert table.rows() == before
 
 
 def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: Table) -> None:

@@ -78,6 +78,7 @@ public class Listing {
   public Listing(Table table, long snapshotId, long upTo) throws Exception {
     this.table = table;
     this.snapshot = table.snapshot(snapshotId);
+    if (snapshot == null) throw new IllegalArgumentException("Snapshot " + snapshotId + " has expired");
     this.upTo = upTo;
     visitDeletes(new Visitor() { void see(ContentFile file, ManifestFile manifest) throws Exception { count(file); } });
     int number = 0;
