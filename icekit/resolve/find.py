@@ -148,8 +148,7 @@ def find(
     deletes, data = at.listing.files(at.scopes, slices)
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
-    if keyless := [file.path for file in deletes if not file.field_ids]:
-        raise ConversionRefused(f"Equality deletes name no key column: {keyless[0]}.")
+    _check_deletes(deletes)
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
@@ -193,6 +192,13 @@ def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_w
             f"Counted {counted}, but listed {len(deletes):,} for {len(data):,}. Nothing was "
             "changed; run the conversion again."
         )
+
+
+def _check_deletes(deletes: Sequence[File]) -> None:
+    if keyless := [file.path for file in deletes if not file.field_ids]:
+        raise ConversionRefused(f"Equality deletes name no key column: {keyless[0]}.")
+    if twice := [path for path, n in Counter(file.path for file in deletes).items() if n > 1]:
+        raise ConversionRefused(f"An equality delete file is in the table twice: {twice[0]}.")
 
 
 def _check_plain(table: Any) -> None:

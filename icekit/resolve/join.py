@@ -140,7 +140,7 @@ def deduplicated(view: KeyView, key_set: KeySet, where: str = "true") -> DataFra
     """Each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence
     number ``s``; ``where`` takes only some.
     """
-    rows = view.deletes[key_set.kind].where(where).selectExpr(SEQUENCE, *_keys(key_set))
+    rows = view.deletes(key_set).where(where).selectExpr(SEQUENCE, *_keys(key_set))
     return rows.groupBy(*_names(key_set)).agg(_max(SEQUENCE))
 
 
@@ -179,11 +179,12 @@ def _dead(
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
     rows = (
-        view.data.where(f"{SEQUENCE} < {order_of(key_set.max_sequence, 0)}L")
+        view.older(key_set)
+        .where(f"{SEQUENCE} < {order_of(key_set.max_sequence, 0)}L")
         .selectExpr(FILE, "_pos AS pos", SEQUENCE, *_keys(key_set))
         .selectExpr("*", hashed)
     )
-    deletes = view.deletes[key_set.kind].selectExpr(SEQUENCE, *_keys(key_set))
+    deletes = view.deletes(key_set).selectExpr(SEQUENCE, *_keys(key_set))
     deletes = deletes.selectExpr("*", hashed)
     few = key_set.records <= BROADCAST_KEYS
     if not few:

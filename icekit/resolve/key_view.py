@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled
@@ -24,7 +24,7 @@ from icekit.engine.staging import Staging
 from icekit.facts.definition import PartitionSpec
 from icekit.resolve.applies import order_of
 from icekit.resolve.find import Found
-from icekit.resolve.keys import DeleteKeys
+from icekit.resolve.keys import DeleteKeys, KeySet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,46 +40,66 @@ _PARTITION = 1000
 _SMALLEST_SPLIT, _SPLIT, _FILE_COST = 2**24, 2**27, 2**20
 
 
-@dataclass(frozen=True)
 class KeyView:
-    """The keys of the listed data files, and of the delete files of each key set; valid only inside
+    """The keys of listed files as frames, each staged when it is first asked for; valid only inside
     :func:`key_view`.
 
     Columns are named after their field ids. Beside them are :data:`FILE` (a data file's place in
     the listing), :data:`SEQUENCE` (:func:`~icekit.resolve.applies.order_of`) and :data:`PART`.
     """
 
-    data: DataFrame
-    deletes: Sequence[DataFrame]
+    def __init__(self, spark: SparkSession, found: Found, stack: contextlib.ExitStack) -> None:
+        self._spark, self._found, self._stack = spark, found, stack
+        metadata, table = _metadata(found.at.metadata, found.keys, found.at.specs), found.at.table
+        self._java = compiled(spark._jvm, table, "KeyTable", table, json.dumps(metadata))
+        self._staging = Staging(spark, self._java.table())
+        self._spec_of_deletes = int(metadata["default-spec-id"])
+        self._deletes: dict[int, DataFrame] = {}
+
+    @cached_property
+    def data(self) -> DataFrame:
+        """The rows of all data files."""
+        return self._data(range(len(self._found.data)))
+
+    def older(self, key_set: KeySet) -> DataFrame:
+        """The rows of data files that a key set applies to, and possibly others."""
+        files = self._found.data
+        older = [i for i, file in enumerate(files) if file.sequence < key_set.max_sequence]
+        return self._data(older) if 0 < len(older) < len(files) else self.data
+
+    def deletes(self, key_set: KeySet) -> DataFrame:
+        """The delete records of a key set."""
+        if key_set.kind not in self._deletes:
+            files = self._found.deletes_of(key_set)
+            rows = [(i, 0, order_of(f.sequence, order), f.part) for i, f, order in files]
+            size = sum(file.size for _, file, _ in files)
+            self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
+        return self._deletes[key_set.kind]
+
+    def _data(self, places: Iterable[int]) -> DataFrame:
+        files = [(i, self._found.data[i]) for i in places]
+        rows = [(i, i, order_of(file.sequence), file.part) for i, file in files]
+        return self._read(rows, sum(file.size for _, file in files), is_data=True)
+
+    def _read(
+        self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
+    ) -> DataFrame:
+        text = "\0".join(str(number) for row in rows for number in row)
+        listing = self._found.at.listing.java
+        tasks = self._java.tasks(self._staging.java, listing, text, is_data, self._spec_of_deletes)
+        split = size_bytes // self._spark.sparkContext.defaultParallelism
+        options = {
+            "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
+            "file-open-cost": str(_FILE_COST),
+        }
+        return self._stack.enter_context(self._staging.reading(tasks, options))
 
 
 @contextlib.contextmanager
 def key_view(spark: SparkSession, found: Found) -> Iterator[KeyView]:
     """A key view of the files that were found; writes nothing."""
-    metadata = _metadata(found.at.metadata, found.keys, found.at.specs)
-    keys = compiled(spark._jvm, found.at.table, "KeyTable", found.at.table, json.dumps(metadata))
-    staging, of_deletes = Staging(spark, keys.table()), int(metadata["default-spec-id"])
-    data = [(i, i, order_of(file.sequence), file.part) for i, file in enumerate(found.data)]
     with contextlib.ExitStack() as stack:
-
-        def read(
-            rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool = False
-        ) -> DataFrame:
-            text = "\0".join(str(number) for row in rows for number in row)
-            tasks = keys.tasks(staging.java, found.at.listing.java, text, is_data, of_deletes)
-            split = size_bytes // spark.sparkContext.defaultParallelism
-            options = {
-                "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
-                "file-open-cost": str(_FILE_COST),
-            }
-            return stack.enter_context(staging.reading(tasks, options))
-
-        deletes = []
-        for key_set in found.key_sets:
-            files = found.deletes_of(key_set)
-            rows = [(i, 0, order_of(f.sequence, order), f.part) for i, f, order in files]
-            deletes.append(read(rows, sum(file.size for _, file, _ in files)))
-        yield KeyView(read(data, sum(file.size for file in found.data), is_data=True), deletes)
+        yield KeyView(spark, found, stack)
 
 
 def _metadata(

@@ -75,9 +75,8 @@ class DeleteListing:
         specs: Mapping[int, PartitionSpec],
         up_to: int | None = None,
     ) -> None:
-        long = spark._jvm.java.lang.Long.valueOf  # type: ignore[union-attr]
-        limit = long(2**63 - 1 if up_to is None else up_to)
-        self.java = compiled(spark._jvm, table, "Listing", table, long(snapshot_id), limit)
+        limit = 2**63 - 1 if up_to is None else up_to
+        self.java = compiled(spark._jvm, table, "Listing", table, snapshot_id, limit)
         self.counted = FileCounts(*map(int, str(self.java.counted()).split()))
         rows = _rows(str(self.java.scopes()), 9)
         self.scopes = tuple(

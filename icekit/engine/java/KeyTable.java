@@ -36,11 +36,13 @@ public class KeyTable implements TableOperations {
   public List tasks(Staging staging, Listing listing, String places, boolean isData, int specOfDeletes) {
     String[] all = ContentFiles.split(places);
     List found = new ArrayList();
+    Map bySpec = new HashMap();
     for (int i = 0; i + 3 < all.length; i += 4) {
       int place = Integer.parseInt(all[i]);
       ContentFile file = isData ? listing.dataFile(place) : listing.deleteFile(place);
       PartitionSpec spec = metadata.spec(isData ? file.specId() : specOfDeletes);
-      PartitionData values = new PartitionData(spec.partitionType());
+      if (!bySpec.containsKey(spec)) bySpec.put(spec, new PartitionData(spec.partitionType()));
+      PartitionData values = (PartitionData) bySpec.get(spec);
       values.set(0, new Integer(all[i + 1]));
       values.set(1, new Long(all[i + 2]));
       values.set(2, new Integer(all[i + 3]));

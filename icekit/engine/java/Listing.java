@@ -30,6 +30,8 @@ public class Listing {
   private final Table table;
   private final Snapshot snapshot;
   private final Map kept = new HashMap();
+  /** Until all files are counted: later visits may skip manifests. */
+  private boolean isCounting = true;
   private final long upTo;
   /** By the text of their partition, in the order of their numbers: global ones come last. */
   private final SortedMap scopes = new TreeMap();
@@ -61,8 +63,14 @@ public class Listing {
     }
   }
 
-  /** Sees one file after another, from the manifest that has it. */
-  private abstract static class Visitor { abstract void see(ContentFile file, ManifestFile manifest) throws Exception; }
+  /** Sees one file after another, as what it has found out before, beside other threads. */
+  private abstract static class Visitor {
+    boolean skips(ManifestFile manifest) { return false; }
+
+    Object look(ContentFile file, ManifestFile manifest) throws Exception { return file; }
+
+    abstract void see(ContentFile file, Object looked) throws Exception;
+  }
 
   private static class Found {
     final ContentFile file;
@@ -80,21 +88,27 @@ public class Listing {
     this.snapshot = table.snapshot(snapshotId);
     if (snapshot == null) throw new IllegalArgumentException("Snapshot " + snapshotId + " has expired");
     this.upTo = upTo;
-    visitDeletes(new Visitor() { void see(ContentFile file, ManifestFile manifest) throws Exception { count(file); } });
+    visitDeletes(new Visitor() {
+      Object look(ContentFile file, ManifestFile manifest) throws Exception { return isTaken(file) ? key(file) : null; }
+
+      void see(ContentFile file, Object key) { count(file, (String) key); }
+    });
     int number = 0;
     for (Iterator each = scopes.values().iterator(); each.hasNext();) ((Scope) each.next()).number = number++;
     visitData(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) throws Exception {
+      Object look(ContentFile file, ManifestFile manifest) throws Exception { return reaching(file); }
+
+      void see(ContentFile file, Object reaching) {
         counted[0]++;
-        for (Iterator each = reaching(file).iterator(); each.hasNext();) ((Scope) each.next()).add(file, 3);
+        for (Iterator each = ((List) reaching).iterator(); each.hasNext();) ((Scope) each.next()).add(file, 3);
       }
     });
+    isCounting = false;
   }
 
-  private void count(ContentFile file) throws Exception {
+  private void count(ContentFile file, String key) {
     counted[1]++;
-    if (!isTaken(file)) return;
-    String key = key(file);
+    if (key == null) return;
     Scope scope = (Scope) scopes.get(key);
     if (scope == null) scopes.put(key, scope = new Scope(file, isGlobal(file)));
     scope.add(file, 0);
@@ -157,7 +171,7 @@ public class Listing {
     if (kept.containsKey(content)) {
       for (Iterator each = ((List) kept.get(content)).iterator(); each.hasNext();) {
         Object[] one = (Object[]) each.next();
-        visitor.see((ContentFile) one[0], (ManifestFile) one[1]);
+        visitor.see((ContentFile) one[0], visitor.look((ContentFile) one[0], (ManifestFile) one[1]));
       }
       return;
     }
@@ -165,6 +179,7 @@ public class Listing {
     Tasks.foreach((Iterable) manifests).executeWith(ThreadPools.getWorkerPool()).stopOnFailure().throwFailureWhenFinished().run(new Tasks.Task() {
       public void run(Object item) throws Exception {
         ManifestFile manifest = (ManifestFile) item;
+        if (visitor.skips(manifest)) return;
         // Of deletes everything: bounds may name the data file of a position delete.
         ManifestReader files = manifest.content() == ManifestContent.DATA
             ? ManifestFiles.read(manifest, table.io(), table.specs()).select(COLUMNS)
@@ -172,9 +187,10 @@ public class Listing {
         try {
           for (Iterator each = files.iterator(); each.hasNext();) {
             ContentFile file = (ContentFile) each.next();
+            Object looked = visitor.look(file, manifest);
             synchronized (visitor) {
-              visitor.see(file, manifest);
-              if (seen.size() <= MOST_KEPT) seen.add(new Object[] {file, manifest});
+              visitor.see(file, looked);
+              if (isCounting && seen.size() <= MOST_KEPT) seen.add(new Object[] {file, manifest});
             }
           }
         } finally {
@@ -182,7 +198,7 @@ public class Listing {
         }
       }
     }, Exception.class);
-    if (seen.size() <= MOST_KEPT) kept.put(content, seen);
+    if (isCounting && seen.size() <= MOST_KEPT) kept.put(content, seen);
   }
 
   /** How many data files and delete files there are. */
@@ -203,12 +219,16 @@ public class Listing {
   public String where(Expression expression, boolean isCaseSensitive) {
     StringBuilder found = new StringBuilder();
     boolean narrows = false;
+    Map evaluators = new HashMap();
     for (Iterator each = scopes.values().iterator(); each.hasNext();) {
       Scope scope = (Scope) each.next();
-      Expression projected = Projections.inclusive(spec(scope.specId), isCaseSensitive).project(expression);
-      narrows = narrows || projected.op() != Expression.Operation.TRUE;
-      boolean isChosen = new Evaluator(spec(scope.specId).partitionType(), projected, isCaseSensitive).eval(scope.partition);
-      if (isChosen) found.append((char) 0).append(scope.number);
+      PartitionSpec spec = spec(scope.specId);
+      if (!evaluators.containsKey(spec)) {
+        Expression projected = Projections.inclusive(spec, isCaseSensitive).project(expression);
+        narrows = narrows || projected.op() != Expression.Operation.TRUE;
+        evaluators.put(spec, new Evaluator(spec.partitionType(), projected, isCaseSensitive));
+      }
+      if (((Evaluator) evaluators.get(spec)).eval(scope.partition)) found.append((char) 0).append(scope.number);
     }
     return narrows + found.toString();
   }
@@ -238,13 +258,17 @@ public class Listing {
     data.clear();
     others.clear();
     visitDeletes(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) throws Exception {
+      void see(ContentFile file, Object looked) throws Exception {
         if (isTaken(file) && chosen.get(((Scope) scopes.get(key(file))).number)) deletes.add(new Found((ContentFile) file.copyWithoutStats(), part(file)));
       }
     });
     visitData(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) throws Exception {
-        if (isReached(file, chosen) && ContentFiles.slice(file.location(), slices) == place) data.add(new Found(file, part(file)));
+      Object look(ContentFile file, ManifestFile manifest) throws Exception {
+        return isReached(file, chosen) && ContentFiles.slice(file.location(), slices) == place ? file : null;
+      }
+
+      void see(ContentFile file, Object listed) throws Exception {
+        if (listed != null) data.add(new Found(file, part(file)));
       }
     });
     StringBuilder found = new StringBuilder();
@@ -295,11 +319,17 @@ public class Listing {
     final String[] seen = ContentFiles.split(listedAt);
     final SortedSet paths = new TreeSet();
     visitData(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) throws Exception {
+      boolean skips(ManifestFile manifest) { return manifest.sequenceNumber() <= Long.parseLong(seen[0]); }
+
+      Object look(ContentFile file, ManifestFile manifest) throws Exception {
         int slice = ContentFiles.slice(file.location(), slices);
-        // An old writer may not have kept the number: then the manifest tells.
+        // Iceberg before 1.0 did not keep the number; then the manifest tells, and one that was merged since looks new.
         long added = file.fileSequenceNumber() == null ? manifest.sequenceNumber() : file.fileSequenceNumber().longValue();
-        if (slice < seen.length && added > Long.parseLong(seen[slice]) && isReached(file, chosen)) paths.add(file.location());
+        return slice < seen.length && added > Long.parseLong(seen[slice]) && isReached(file, chosen) ? file : null;
+      }
+
+      void see(ContentFile file, Object unseen) {
+        if (unseen != null) paths.add(file.location());
       }
     });
     return paths.isEmpty() ? "0" : paths.size() + " " + paths.first();
@@ -311,7 +341,7 @@ public class Listing {
     final Set seen = new HashSet();
     final SortedSet found = new TreeSet();
     visitData(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) {
+      void see(ContentFile file, Object looked) {
         if (given.contains(file.location()) && !seen.add(file.location())) found.add(file.location());
       }
     });
@@ -325,7 +355,7 @@ public class Listing {
     final Set given = new HashSet(Arrays.asList(ContentFiles.split(joined)));
     final Map own = new HashMap(), shared = new HashMap();
     visitDeletes(new Visitor() {
-      void see(ContentFile file, ManifestFile manifest) {
+      void see(ContentFile file, Object looked) {
         if (file.content() != FileContent.POSITION_DELETES) return;
         String path = ContentFileUtil.referencedDataFileLocation((DeleteFile) file);
         if (path == null) shared.put(file.location(), new Long(file.recordCount()));
