@@ -35,9 +35,7 @@ class PositionDeletes:
         jvm: Any = staging.spark._jvm
         most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
-        self.java = compiled(
-            jvm, staging.table, "PositionDeletes", staging.java, jvm.java.lang.Long.valueOf(most)
-        )
+        self.java = compiled(jvm, staging.table, "PositionDeletes", staging.java, most)
         self._is_looked_up = False
         self._lock = threading.Lock()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from icekit.resolve.delete_files import Positions
 from icekit.resolve.join import deduplicated, hinted, looked_up, sampled, tasks, words
 from icekit.resolve.key_view import KeyView
 from icekit.resolve.keys import KeySet, path_to
+from icekit.resolve.listing import placed
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -71,15 +72,14 @@ class _Check:
         self.pending, self.staging = pending, staging
         self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
-        found = self.found
-        deletes = _joined(
-            text
-            for f in found.deletes
-            for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence))
-        )
         files = (java_list(self.spark, files_of) for files_of in (pending.added, pending.removed))
         self.java = compiled(
-            self.spark._jvm, staging.table, "Conversion", staging.java, *files, deletes
+            self.spark._jvm,
+            staging.table,
+            "Conversion",
+            staging.java,
+            *files,
+            placed(self.found.deletes),
         )
 
     @property
@@ -149,10 +149,14 @@ class _Check:
         deletes that it applies to each.
         """
         pending, found = self.pending, self.found
-        data = _joined(text for f in found.data for text in (f.path, str(f.part), str(f.sequence)))
         most = most_records(cluster_of(self.spark))
         result = self.java.planned(
-            found.at.snapshot_id, data, *pending.slices, SAMPLED_FILES, most, self.salt
+            found.at.snapshot_id,
+            placed(found.data),
+            *pending.slices,
+            SAMPLED_FILES,
+            most,
+            self.salt,
         )
         for key, text in _WRONG.items():
             if path := result.get(key):
@@ -187,7 +191,7 @@ class _Check:
                 raise _differ(
                     f"in {self.found.data[number].path} rows without a delete would be deleted"
                 )
-        return sum(file.records for file in self.found.data), 1
+        return self.found.data_records, 1
 
     def _look_up_one(self, key_set: KeySet, key_sets: Sequence[KeySet]) -> None:
         """Look up the keys of one set: a sample of them, or all deletes of the set if the rows have
@@ -216,7 +220,7 @@ class _Check:
 
         Every task writes a file for each partition.
         """
-        rows = sum(file.records for file in self.found.data)
+        rows = self.found.data_records
         in_full = sum(
             key_set.records for key_set in key_sets if key_set.columns != key_sets[0].columns
         )
@@ -229,8 +233,7 @@ class _Check:
         """The newest delete of each sampled key of a set; None if a sample has too few different
         keys to show something.
         """
-        rows = sum(file.records for file in self.found.data)
-        if key_set.records < _FEW or rows + key_set.records < _SMALL:
+        if key_set.records < _FEW or self.found.data_records + key_set.records < _SMALL:
             yield None
             return
         sample = self._sample(key_set, SAMPLED_KEYS)
@@ -270,7 +273,7 @@ class _Check:
 
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""
-        records = sum(file.records for file in self.found.data) // SAMPLED_KEYS
+        records = self.found.data_records // SAMPLED_KEYS
         with self._shuffling(SAMPLED_KEYS, key_sets):
             got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
         dead, live = (
@@ -330,10 +333,6 @@ _WRONG = {
 def _among(some: Positions | None, others: Positions | None) -> npt.NDArray[np.bool_]:
     """Which of some positions are among others."""
     return np.isin((some or Positions()).all(), (others or Positions()).all())
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "\0".join(texts)
 
 
 def _summed(positions: npt.NDArray[np.int64]) -> str:

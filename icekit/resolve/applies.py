@@ -10,13 +10,13 @@ that is ruled out for its file therefore fails, and nothing is committed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled
 from icekit.engine.errors import described
 from icekit.errors import ReadersDisagree
-from icekit.resolve.listing import File
+from icekit.resolve.listing import File, placed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,32 +105,20 @@ def scan_of(spark: SparkSession, table: Any) -> Any:
 
 
 def ruled_out(
-    spark: SparkSession,
-    table: Any,
-    snapshot_id: int,
-    data: Sequence[File],
-    deletes: Iterable[tuple[File, int]],
+    spark: SparkSession, table: Any, snapshot_id: int, data: Sequence[File], deletes: Sequence[File]
 ) -> DataFrame | None:
     """The deletes that are ruled out for some of the listed data files, by :data:`FILE`, the file's
     place in ``data``; None if there are none.
 
-    ``deletes`` have the number of their partition, -1 for global ones; those of one partition
-    follow one another in the order of their places.
+    ``deletes`` of one partition, and global ones, follow one another in the order of their places.
     """
     from pyspark.sql import DataFrame
 
     jvm: Any = spark._jvm
-    files = _joined((file, file.part) for file in data)
-    rows = scan_of(spark, table).ofScan(snapshot_id, files, _joined(deletes))
+    rows = scan_of(spark, table).ofScan(snapshot_id, placed(data), placed(deletes))
     if rows.isEmpty():
         return None
     schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(
         f"`{FILE}` int, `{OWN}` array<bigint>, `{EVERYWHERE}` array<bigint>"
     )
     return DataFrame(spark._jsparkSession.createDataFrame(rows, schema), spark)
-
-
-def _joined(files: Iterable[tuple[File, int]]) -> str:
-    return "\0".join(
-        text for file, part in files for text in (file.path, str(part), str(file.sequence))
-    )

@@ -53,7 +53,7 @@ def deleted_positions(
     say(
         f"  {count(records, 'delete record')} in "
         f"{count(len(found.deletes), 'equality delete file')}, "
-        f"{count(sum(f.records for f in found.data), 'row')} in "
+        f"{count(found.data_records, 'row')} in "
         f"{count(len(found.data), 'data file')}"
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):

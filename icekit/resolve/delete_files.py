@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from icekit.engine.bridge import compiled, elements, java_list
-from icekit.resolve.listing import File
+from icekit.resolve.listing import File, joined
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def position_deletes(
     """The position delete files and deletion vectors of some data files, by data file; and of those
     that cover several data files how many rows each has, by path. ``listing`` is Java's.
     """
-    own, shared = elements(listing.positionDeletes("\0".join(paths)))
+    own, shared = elements(listing.positionDeletes(joined(paths)))
     return (
         {path: list(elements(own.get(path))) for path in elements(own.keySet())},
         {path: int(shared.get(path)) for path in elements(shared.keySet())},
@@ -207,11 +207,11 @@ class Writer:
         location = self._location(found[0][0], "puffin")
         blobs = [vector_blob(positions) for _, _, positions in found]
         given = (
-            str(value)
+            value
             for (number, _, positions), blob in zip(found, blobs, strict=True)
             for value in (number, len(blob), positions.count)
         )
-        files = list(elements(self._java.vectors(location, b"".join(blobs), "\0".join(given))))
+        files = list(elements(self._java.vectors(location, b"".join(blobs), joined(given))))
         self.bytes_written += int(files[0].fileSizeInBytes())
         return files
 

@@ -67,19 +67,19 @@ class Found:
         files = []
         seen: Counter[int] = Counter()
         for index, file in enumerate(self.deletes):
-            part = -1 if self.is_global(file) else file.part
-            if file.field_ids == key_set.field_ids and self.is_global(file) == key_set.is_global:
-                files.append((index, file, seen[part]))
-            seen[part] += 1
+            if (file.is_global, file.field_ids) == (key_set.is_global, key_set.field_ids):
+                files.append((index, file, seen[file.part]))
+            seen[file.part] += 1
         return files
 
     def equality_deletes(self) -> list[Any]:
         """``deletes`` as files of Iceberg's API."""
         return [self.at.listing.java.deleteFile(place) for place in range(len(self.deletes))]
 
-    def is_global(self, file: File) -> bool:
-        """Whether a delete file applies to every partition."""
-        return self.at.specs[file.spec_id].is_unpartitioned
+    @property
+    def data_records(self) -> int:
+        """The rows of the data files, deleted ones too."""
+        return sum(file.records for file in self.data)
 
 
 def remaining(
@@ -144,15 +144,14 @@ def find(
     at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
     if at is None or not at.scopes:
         return None
-    known = at.specs
     deletes, data = at.listing.files(at.scopes, slices)
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
-    _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
+    _check_partitions(at.specs, {file.spec_id for file in (*deletes, *data)})
     _check_deletes(deletes)
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
     sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
     for file in deletes:
-        sets.setdefault((known[file.spec_id].is_unpartitioned, file.field_ids), []).append(file)
+        sets.setdefault((file.is_global, file.field_ids), []).append(file)
     ordered = sorted(sets.items(), key=lambda item: item[0])
     key_sets = [
         KeySet(
@@ -164,13 +163,8 @@ def find(
         )
         for kind, ((is_global, ids), of_key) in enumerate(ordered)
     ]
-    parts = [(file, _part(known, file)) for file in deletes]
-    left_out = ruled_out(spark, at.table, at.snapshot_id, data, parts) if data else None
+    left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes) if data else None
     return Found(at, deletes, data, keys, key_sets, left_out)
-
-
-def _part(specs: Mapping[int, PartitionSpec], delete: File) -> int:
-    return -1 if specs[delete.spec_id].is_unpartitioned else delete.part
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:

@@ -25,6 +25,7 @@ from icekit.facts.definition import PartitionSpec
 from icekit.resolve.applies import order_of
 from icekit.resolve.find import Found
 from icekit.resolve.keys import DeleteKeys, KeySet
+from icekit.resolve.listing import joined
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,20 +72,20 @@ class KeyView:
         """The delete records of a key set."""
         if key_set.kind not in self._deletes:
             files = self._found.deletes_of(key_set)
-            rows = [(i, 0, order_of(f.sequence, order), f.part) for i, f, order in files]
+            rows = [(i, order_of(f.sequence, order), f.part) for i, f, order in files]
             size = sum(file.size for _, file, _ in files)
             self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
         return self._deletes[key_set.kind]
 
     def _data(self, places: Iterable[int]) -> DataFrame:
         files = [(i, self._found.data[i]) for i in places]
-        rows = [(i, i, order_of(file.sequence), file.part) for i, file in files]
+        rows = [(i, order_of(file.sequence), file.part) for i, file in files]
         return self._read(rows, sum(file.size for _, file in files), is_data=True)
 
     def _read(
         self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
     ) -> DataFrame:
-        text = "\0".join(str(number) for row in rows for number in row)
+        text = joined(number for row in rows for number in row)
         listing = self._found.at.listing.java
         tasks = self._java.tasks(self._staging.java, listing, text, is_data, self._spec_of_deletes)
         split = size_bytes // self._spark.sparkContext.defaultParallelism

@@ -46,8 +46,7 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class File:
     """A data file or an equality delete file (``field_ids`` are its key's), and the number of its
-    partition: equal if the deletes of one apply to the other. For global deletes it does not
-    matter.
+    partition; -1 for global deletes.
     """
 
     path: str
@@ -57,6 +56,11 @@ class File:
     sequence: int
     spec_id: int
     part: int
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a delete file applies to every partition."""
+        return self.part == -1
 
 
 class DeleteListing:
@@ -114,7 +118,7 @@ class DeleteListing:
         listed at. A rewrite may give its files the sequence number that the rewrite started from,
         so that deletes older than the files apply to them.
         """
-        found = str(self.java.uncovered(_numbers(chosen), _joined(listed_at), slices))
+        found = str(self.java.uncovered(_numbers(chosen), joined(listed_at), slices))
         files, _, path = found.partition(" ")
         return int(files), path
 
@@ -122,7 +126,7 @@ class DeleteListing:
         """The given data files that the snapshot holds more than once (appended twice), with
         different sequence numbers.
         """
-        return str(self.java.repeated(_joined(paths))).split("\0")[:-1] if paths else []
+        return str(self.java.repeated(joined(paths))).split("\0")[:-1] if paths else []
 
     def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
         """The partitions with equality deletes that may hold rows of an Iceberg expression, and
@@ -147,12 +151,18 @@ def local(
     )
 
 
-def _joined(values: Iterable[object]) -> str:
+def joined(values: Iterable[object]) -> str:
+    """Values as text for Java, with a zero between them."""
     return "\0".join(map(str, values))
 
 
+def placed(files: Iterable[File]) -> str:
+    """Path, number of the partition and sequence number of each file, :func:`joined`."""
+    return joined(value for file in files for value in (file.path, file.part, file.sequence))
+
+
 def _numbers(chosen: Iterable[Scope]) -> str:
-    return _joined(scope.number for scope in chosen)
+    return joined(scope.number for scope in chosen)
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:

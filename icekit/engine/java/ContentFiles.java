@@ -2,14 +2,26 @@ package icekit;
 
 import java.util.zip.CRC32;
 import org.apache.iceberg.ContentFile;
+import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.Table;
 
 /** What the other classes ask of a data or delete file. */
 final class ContentFiles {
   private ContentFiles() {}
 
   static long sequence(ContentFile file) { return file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(); }
+
+  static PartitionSpec spec(Table table, ContentFile file) { return (PartitionSpec) table.specs().get(new Integer(file.specId())); }
+
+  /** A data file of another spec that reads what a data file or delete file holds; still without its partition. */
+  static DataFiles.Builder asData(ContentFile file, PartitionSpec spec) {
+    DataFiles.Builder made = DataFiles.builder(spec).withPath(file.location()).withFormat(file.format())
+        .withFileSizeInBytes(file.fileSizeInBytes()).withRecordCount(file.recordCount());
+    return file.splitOffsets() == null ? made : made.withSplitOffsets(file.splitOffsets());
+  }
 
   static boolean isVector(DeleteFile file) { return file.format() == FileFormat.PUFFIN; }
 

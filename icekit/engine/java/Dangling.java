@@ -91,7 +91,7 @@ public class Dangling {
   /** Whether a delete file that no data file needs is also too old for every data file. */
   private boolean isOlder(DeleteFile delete) {
     if (named.contains(ContentFiles.key(delete))) return true;
-    PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(delete.specId()));
+    PartitionSpec spec = ContentFiles.spec(table, delete);
     boolean isEquality = delete.content() == FileContent.EQUALITY_DELETES;
     long[] lowest = isEquality && spec.isUnpartitioned()
         ? oldestOfAll

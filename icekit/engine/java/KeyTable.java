@@ -30,36 +30,33 @@ public class KeyTable implements TableOperations {
   public LocationProvider locationProvider() { return source.locationProvider(); }
 
   /**
-   * Tasks that read the keys of a listing's data files, or delete files. Each has its number, order and partition, all joined by zeros. Of a data file,
+   * Tasks that read the keys of a listing's data files, or delete files. Given are place, order and partition of each, all joined by zeros. Of a data file,
    * a key that its spec has as it is comes from the partition, as Iceberg reads it; a delete file holds its keys, so its spec has none.
    */
   public List tasks(Staging staging, Listing listing, String places, boolean isData, int specOfDeletes) {
     String[] all = ContentFiles.split(places);
     List found = new ArrayList();
     Map bySpec = new HashMap();
-    for (int i = 0; i + 3 < all.length; i += 4) {
+    for (int i = 0; i + 2 < all.length; i += 3) {
       int place = Integer.parseInt(all[i]);
       ContentFile file = isData ? listing.dataFile(place) : listing.deleteFile(place);
       PartitionSpec spec = metadata.spec(isData ? file.specId() : specOfDeletes);
       if (!bySpec.containsKey(spec)) bySpec.put(spec, new PartitionData(spec.partitionType()));
       PartitionData values = (PartitionData) bySpec.get(spec);
-      values.set(0, new Integer(all[i + 1]));
-      values.set(1, new Long(all[i + 2]));
-      values.set(2, new Integer(all[i + 3]));
+      values.set(0, new Integer(place));
+      values.set(1, new Long(all[i + 1]));
+      values.set(2, new Integer(all[i + 2]));
       for (int field = 3; field < spec.fields().size(); field++) {
         values.set(field, constant(file, ((PartitionField) spec.fields().get(field)).sourceId()));
       }
-      DataFiles.Builder made = DataFiles.builder(spec).withPath(file.location()).withFormat(file.format()).withFileSizeInBytes(file.fileSizeInBytes())
-          .withRecordCount(file.recordCount()).withPartition(values);
-      if (file.splitOffsets() != null) made.withSplitOffsets(file.splitOffsets());
-      found.add(staging.task(made.build(), Collections.EMPTY_LIST));
+      found.add(staging.task(ContentFiles.asData(file, spec).withPartition(values).build(), Collections.EMPTY_LIST));
     }
     return found;
   }
 
   /** The value of a column that the partition of a file gives. */
   private Object constant(ContentFile file, int columnId) {
-    List fields = ((PartitionSpec) source.specs().get(new Integer(file.specId()))).fields();
+    List fields = ContentFiles.spec(source, file).fields();
     for (int i = 0; i < fields.size(); i++) {
       PartitionField field = (PartitionField) fields.get(i);
       if (field.sourceId() == columnId && field.transform().isIdentity()) return file.partition().get(i, Object.class);

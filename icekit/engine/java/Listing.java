@@ -117,9 +117,7 @@ public class Listing {
 
   private boolean isTaken(ContentFile file) { return file.content() == FileContent.EQUALITY_DELETES && ContentFiles.sequence(file) <= upTo; }
 
-  private PartitionSpec spec(int specId) { return (PartitionSpec) table.specs().get(new Integer(specId)); }
-
-  private boolean isGlobal(ContentFile file) { return spec(file.specId()).isUnpartitioned(); }
+  private boolean isGlobal(ContentFile file) { return ContentFiles.spec(table, file).isUnpartitioned(); }
 
   /** The scopes that have deletes newer than a data file which apply to it. */
   private List reaching(ContentFile file) throws Exception {
@@ -222,7 +220,7 @@ public class Listing {
     Map evaluators = new HashMap();
     for (Iterator each = scopes.values().iterator(); each.hasNext();) {
       Scope scope = (Scope) each.next();
-      PartitionSpec spec = spec(scope.specId);
+      PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(scope.specId));
       if (!evaluators.containsKey(spec)) {
         Expression projected = Projections.inclusive(spec, isCaseSensitive).project(expression);
         narrows = narrows || projected.op() != Expression.Operation.TRUE;
@@ -249,7 +247,7 @@ public class Listing {
 
   /**
    * List the deletes of some scopes, and those data files they apply to that are in a slice: path, size, records, sequence number, spec, number of
-   * the partition (equal if the deletes of one apply to the other) and key of each; first the deletes. Both are in the order in which they were
+   * the partition (-1 for global deletes) and key of each; first the deletes. Both are in the order in which they were
    * written: tasks then read neighbouring files, whose keys repeat.
    */
   public String list(String joined, final int place, final int slices) throws Exception {
@@ -259,7 +257,9 @@ public class Listing {
     others.clear();
     visitDeletes(new Visitor() {
       void see(ContentFile file, Object looked) throws Exception {
-        if (isTaken(file) && chosen.get(((Scope) scopes.get(key(file))).number)) deletes.add(new Found((ContentFile) file.copyWithoutStats(), part(file)));
+        Scope scope = isTaken(file) ? (Scope) scopes.get(key(file)) : null;
+        if (scope == null || !chosen.get(scope.number)) return;
+        deletes.add(new Found((ContentFile) file.copyWithoutStats(), scope.isGlobal ? -1 : scope.number));
       }
     });
     visitData(new Visitor() {

@@ -310,7 +310,7 @@ public class PositionDeletes {
   /** Whether a delete is of the partition of a data file, and not older. */
   private boolean isBeside(DeleteFile delete, DataFile file) {
     if (delete.specId() != file.specId() || ContentFiles.sequence(delete) < ContentFiles.sequence(file)) return false;
-    PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(file.specId()));
+    PartitionSpec spec = ContentFiles.spec(table, file);
     StructLikeWrapper own = StructLikeWrapper.forType(spec.partitionType());
     return own.copyFor(delete.partition()).equals(own.copyFor(file.partition()));
   }

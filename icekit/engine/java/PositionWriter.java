@@ -22,19 +22,19 @@ public class PositionWriter {
     this.listing = listing;
   }
 
-  private PartitionSpec spec(ContentFile file) { return (PartitionSpec) table.specs().get(new Integer(file.specId())); }
-
   /** Where a file of this name belongs, in the partition of a data file. */
   public String location(int place, String name) {
     ContentFile file = listing.dataFile(place);
-    if (spec(file).isUnpartitioned()) return table.locationProvider().newDataLocation(name);
-    return table.locationProvider().newDataLocation(spec(file), file.partition(), name);
+    PartitionSpec spec = ContentFiles.spec(table, file);
+    if (spec.isUnpartitioned()) return table.locationProvider().newDataLocation(name);
+    return table.locationProvider().newDataLocation(spec, file.partition(), name);
   }
 
   private FileMetadata.Builder made(ContentFile file, String location, long size) {
-    FileMetadata.Builder builder = FileMetadata.deleteFileBuilder(spec(file)).ofPositionDeletes().withPath(location).withFileSizeInBytes(size)
+    PartitionSpec spec = ContentFiles.spec(table, file);
+    FileMetadata.Builder builder = FileMetadata.deleteFileBuilder(spec).ofPositionDeletes().withPath(location).withFileSizeInBytes(size)
         .withReferencedDataFile(file.location());
-    return spec(file).isPartitioned() ? builder.withPartition(file.partition()) : builder;
+    return spec.isPartitioned() ? builder.withPartition(file.partition()) : builder;
   }
 
   /** A Parquet file of so many positions, from the first to the last. */

@@ -22,7 +22,7 @@ public class Staging {
   }
 
   public FileScanTask task(DataFile file, List deletes) {
-    return task(file, deletes, (PartitionSpec) table.specs().get(new Integer(file.specId())));
+    return task(file, deletes, ContentFiles.spec(table, file));
   }
 
   private FileScanTask task(DataFile file, List deletes, PartitionSpec spec) {
@@ -50,11 +50,9 @@ public class Staging {
         found.add(task(file, kept));
         continue;
       }
-      PartitionSpec spec = numbered((PartitionSpec) table.specs().get(new Integer(file.specId())), found.size());
-      DataFiles.Builder made = DataFiles.builder(spec).withPath(file.location()).withFormat(file.format())
-          .withFileSizeInBytes(file.fileSizeInBytes()).withRecordCount(file.recordCount());
+      PartitionSpec spec = numbered(ContentFiles.spec(table, file), found.size());
+      DataFiles.Builder made = ContentFiles.asData(file, spec);
       if (spec.isPartitioned()) made.withPartition(file.partition());
-      if (file.splitOffsets() != null) made.withSplitOffsets(file.splitOffsets());
       found.add(task(made.build(), kept, spec));
     }
     return found;
@@ -82,10 +80,7 @@ public class Staging {
     for (Iterator each = deletes.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
       PartitionSpec none = numbered(PartitionSpec.unpartitioned(), found.size());
-      DataFiles.Builder made = DataFiles.builder(none).withPath(delete.location()).withFormat(delete.format())
-          .withFileSizeInBytes(delete.fileSizeInBytes()).withRecordCount(delete.recordCount());
-      if (delete.splitOffsets() != null) made.withSplitOffsets(delete.splitOffsets());
-      found.add(task(made.build(), Collections.EMPTY_LIST, none));
+      found.add(task(ContentFiles.asData(delete, none).build(), Collections.EMPTY_LIST, none));
     }
     return found;
   }
