@@ -205,10 +205,8 @@ def test_no_text_takes_long(piece: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "mailtos://icekit:${SMTP_PASSWORD}@smtp.example.com",
-        "mailtos://icekit:$SMTP_PASSWORD@smtp.example.com",
-        "jsons://hooks.example.com/icekit?+Authorization=${HOOK_TOKEN}",
-        "jsons://hooks.example.com/icekit?+Authorization=Bearer%20${HOOK_TOKEN}",
+        "smtp://icekit:${SMTP_PASSWORD}@smtp.example.com",
+        "smtp://icekit:$SMTP_PASSWORD@smtp.example.com",
         "https://${TOKEN}@host/repository?sig=${SIGNATURE}",
         "Authorization: Bearer ${HOOK_TOKEN}",
         '{"password": "${PASSWORD}"}',

@@ -784,21 +784,6 @@ def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
     assert "the engine's planner was not asked" in " ".join(made(of(small())).notes)
 
 
-def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
-    ask, asked = planner(10 * MIB), list[Action]()
-
-    def first_alone(action: Action) -> Action:
-        asked.append(action)
-        return ask(action) if len(asked) == 1 else action
-
-    planned = made(
-        of(*(small(n) for n in range(1, 4))), predict=first_alone, max_action_partitions=1
-    )
-
-    assert [a.prediction.source for a in planned.actions] == ["planner", "facts", "facts"]
-    assert "The engine's planner predicts 1 of 3 actions" in " ".join(planned.notes)
-
-
 def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> None:
     def two_hours(action: Action) -> Action:
         return replace(

@@ -310,19 +310,6 @@ def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() 
     assert opens.pop("") == sum(opens.values()) == made.opens_saved
 
 
-def test_small_files_that_coarser_partitions_combine_say_so() -> None:
-    facts = table_facts(groups=days(20, 10))
-    over, small = (
-        next(f for f in diagnose(facts) if f.name == name)
-        for name in ("over_partitioned", "small_files")
-    )
-
-    assert (
-        savings_told(facts, Findings((over, small)))["small_files"]
-        == "The same action as for over partitioned fixes this."
-    )
-
-
 def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> None:
     facts = table_facts(groups=days(100, 1))
     made = health(facts, diagnose(facts), won(facts), "run")
@@ -382,9 +369,7 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     assert listed.orphan_files == 7
     assert listed.orphan_bytes == 700
     assert not listed.are_orphans_estimated
-    assert unlisted.orphan_files is None
-    assert unlisted.orphan_bytes is None
-    assert not unlisted.are_orphans_estimated
+    assert unlisted.orphan_files is unlisted.orphan_bytes is None
     assert listed.storage_bytes == 700
     assert unlisted.storage_bytes == 0
     # A figure that nothing fills in would be a dash forever.

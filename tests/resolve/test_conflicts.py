@@ -89,41 +89,30 @@ def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
     assert {str(path) for path in files_in(table.location)} <= live_files(table)
 
 
+def upsert(table: Table) -> None:
+    table.commit().data("SELECT 2, 'new'").deletes("id", "SELECT 2 UNION ALL SELECT 3").done()
+
+
+def delete_by_position(table: Table) -> None:
+    table.sql("DELETE FROM {t} WHERE id IN (2, 7)")
+
+
 @both_versions
-def test_an_upsert_at_the_same_moment(
-    table: Table, tmp_path: Path, meets: Meets, version: int
+@pytest.mark.parametrize(("writes", "left"), [(upsert, 1), (delete_by_position, 0)])
+def test_deletes_of_the_same_moment_apply(
+    table: Table, tmp_path: Path, meets: Meets, version: int, writes: Any, left: int
 ) -> None:
-    """Its deletes are newer than the plan: they stay, and apply."""
+    """Those of an upsert are newer than the plan and stay; vectors of the files for which the
+    conversion writes its own are a conflict.
+    """
     sick(table, version)
-
-    def upsert() -> None:
-        table.commit().data("SELECT 2, 'new'").deletes("id", "SELECT 2 UNION ALL SELECT 3").done()
-
-    seen = meets(upsert)
+    seen = meets(lambda: writes(table))
 
     outcome = run(table, tmp_path)
 
     table.hold(*seen)
-    is_done(table, outcome, left=1)
-
-
-@both_versions
-def test_deletes_by_position_at_the_same_moment(
-    table: Table, tmp_path: Path, meets: Meets, version: int
-) -> None:
-    """On format version 3 they are vectors of the files that the conversion writes vectors for."""
-    sick(table, version)
-
-    def delete() -> None:
-        table.sql("DELETE FROM {t} WHERE id IN (2, 7)")
-
-    seen = meets(delete)
-
-    outcome = run(table, tmp_path)
-
-    table.hold(*seen)
-    is_done(table, outcome)
-    assert outcome.actions[0].attempts == (2 if version == 3 else 1)
+    is_done(table, outcome, left=left)
+    assert outcome.actions[0].attempts == (2 if left == 0 and version == 3 else 1)
 
 
 @both_versions
@@ -324,12 +313,12 @@ def test_an_upsert_between_two_slices_keeps_its_deletes(
     ids = table.create(version=version).fill_slices(2)
     table.delete("id", f"SELECT id * 5 FROM range({ids})")
 
-    def upsert() -> None:
+    def upserts() -> None:
         table.commit().data("SELECT 1, 'new'").deletes(
             "id", f"SELECT id * 5 + 1 FROM range({ids})"
         ).done()
 
-    seen = meets(upsert, is_after=True)
+    seen = meets(upserts, is_after=True)
 
     convert(table.spark, table.full, slices=2)
 

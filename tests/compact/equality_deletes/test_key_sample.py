@@ -49,9 +49,9 @@ def test_the_bytes_of_a_plan_are_those_that_upserts_leave(
 
     assert table.snapshot_id() == before
     every, keys, some = (plan.key_sample for plan in (complete, of_few_keys, of_few_files))
-    assert every is not None
-    assert keys is not None
-    assert some is not None
+    assert every
+    assert keys
+    assert some
     assert every.keys == ROWS // 2
     assert every.deleted_rows == ROWS // 2
     assert every.rows == ROWS * 3 // 2
