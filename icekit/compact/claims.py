@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from icekit.errors import ClaimLost, IcekitError, TableClaimed
+from icekit.compact.actual import Actual
+from icekit.compact.model import Prediction
+from icekit.errors import ClaimLost, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import mask_data
 from icekit.status import Status
@@ -125,89 +125,6 @@ def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
     )
 
 
-class Claims(Protocol):
-    """The methods of a ledger that :func:`claimed` needs."""
-
-    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take the table, or raise TableClaimed."""
-
-    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Renew the lease, or raise ClaimLost."""
-
-    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Release the run's own claim."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A claim that is kept alive; ``lost`` is set once the run can no longer rely on it."""
-
-    table: str
-    run_id: str
-    lost: threading.Event
-
-
-@contextlib.contextmanager
-def claimed(
-    ledger: Claims,
-    table: str,
-    run_id: str,
-    uuid: str | None = None,
-    *,
-    interval: float = HEARTBEAT,
-    lease: float = LEASE,
-) -> Iterator[Lease]:
-    """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every
-    ``interval`` seconds, release it.
-
-    Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
-    The code inside checks ``lost`` before each action: it is set when another run took
-    the table over, and when no heartbeat succeeded for ``lease`` seconds.
-    """
-    # Read before the claim is made, because its lease begins after this moment.
-    sent = time.monotonic()
-    ledger.claim(table, run_id, uuid)
-    held = Lease(table, run_id, threading.Event())
-    ended = threading.Event()
-
-    def arm(since: float) -> threading.Timer:
-        # On its own thread, because a heartbeat may hang instead of failing.
-        timer = threading.Timer(max(0.0, since + lease - time.monotonic()), held.lost.set)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def beat(timer: threading.Timer) -> None:
-        while not ended.wait(interval):
-            sent = time.monotonic()
-            try:
-                ledger.heartbeat(table, run_id, uuid)
-            except ClaimLost:
-                held.lost.set()
-                break
-            except Exception:
-                # The catalog or the disk may recover before the lease ends.
-                continue
-            timer.cancel()
-            timer = arm(sent)
-        timer.cancel()
-
-    thread = threading.Thread(
-        target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True
-    )
-    thread.start()
-    try:
-        yield held
-    finally:
-        ended.set()
-        # A heartbeat in progress would get in the way of the release; a heartbeat after the release
-        # does not restore the claim.
-        thread.join(timeout=HEARTBEAT)
-        # A claim that cannot be released expires by itself, and the error from inside says more.
-        with contextlib.suppress(IcekitError):
-            ledger.release(table, run_id, uuid)
-
-
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
 
@@ -240,9 +157,8 @@ class ActionRecord:
     """One attempt at one action of a run, stored by table, run, action and starting snapshot.
 
     ``status`` is ``running``, or how it ended: see :class:`icekit.status.Status`.
-    ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
-    ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where unknown.
-    ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents
+    ``actual`` is None until something was committed or counted, and ``seconds`` for an action that
+    was killed in between. ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents
     and summaries, as the table had them right after each commit: the summary says what was checked
     before it.
     """
@@ -253,10 +169,10 @@ class ActionRecord:
     table: str
     starting_snapshot_id: int | None
     status: Status
-    attempt: int
-    sql: str
-    predicted: dict[str, Any]
-    actual: dict[str, Any] | None
+    attempts: int
+    predicted: Prediction
+    actual: Actual | None
+    seconds: float | None
     snapshot_ids: tuple[int, ...]
     started_ms: int | None
     ended_ms: int | None
@@ -282,13 +198,22 @@ def to_json(record: RunRecord | ActionRecord) -> str:
     return json.dumps(mask_data(asdict(record)), sort_keys=True)
 
 
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "status": Status,
+    "snapshot_ids": tuple,
+    "commits": tuple,
+    "predicted": lambda figures: Prediction(**figures),
+    "actual": lambda figures: Actual(**figures),
+}
+
+
 def from_json(kind: type[T], document: str) -> T:
     """Read a record; ignore fields that a later version of icekit added."""
     data = json.loads(document)
     known: dict[str, Any] = {field.name: data.get(field.name) for field in fields(kind)}
-    known["status"] = Status(known["status"])
-    for name in {"snapshot_ids", "commits"}.intersection(known):
-        known[name] = tuple(known[name] or ())
+    for name, read in _READERS.items():
+        if known.get(name) is not None:
+            known[name] = read(known[name])
     return kind(**known)
 
 
@@ -301,6 +226,6 @@ def latest(written: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
     newest: dict[str, ActionRecord] = {}
     for record in written:
         before = newest.get(record.action_id)
-        if before is None or record.attempt >= before.attempt:
+        if before is None or record.attempts >= before.attempts:
             newest[record.action_id] = record
     return tuple(sorted(newest.values(), key=lambda record: (record.ordinal, record.action_id)))

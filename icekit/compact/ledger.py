@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from icekit.compact.claims import (
@@ -13,10 +15,8 @@ from icekit.compact.claims import (
     LEASE,
     ActionRecord,
     Claim,
-    Lease,
     RunRecord,
     claim_over,
-    claimed,
     from_json,
     key_of,
     latest,
@@ -24,26 +24,11 @@ from icekit.compact.claims import (
     renewed,
     to_json,
 )
-from icekit.errors import LedgerUnusable, TableClaimed
+from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import scrub
 from icekit.sqlite import NewerSchema, NotOurs, SqliteFile
 from icekit.status import Status
-
-__all__ = [
-    "HEARTBEAT",
-    "LEASE",
-    "ActionRecord",
-    "Claim",
-    "Lease",
-    "Ledger",
-    "Owner",
-    "RunRecord",
-    "claimed",
-    "default_path",
-    "let_go_of_dead",
-    "open_ledger",
-]
 
 
 def default_path() -> Path:
@@ -75,7 +60,7 @@ def let_go_of_dead(ledger: Ledger, table: str) -> None:
             # Taken over, which is only possible for a dead claim, and released.
             with (
                 contextlib.suppress(TableClaimed),
-                claimed(ledger, table, claim.run_id, claim.uuid),
+                ledger.claimed(table, claim.run_id, claim.uuid),
             ):
                 pass
 
@@ -103,7 +88,7 @@ class Ledger(SqliteFile):
     """
 
     APPLICATION = 0x69636564  # "iced"
-    SCHEMA = 2
+    SCHEMA = 3
     IS_WAL = True
     # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
@@ -157,6 +142,66 @@ class Ledger(SqliteFile):
                 db.execute("DELETE FROM claims WHERE key = ?", [uuid or table])
 
         self.write(work)
+
+    @contextlib.contextmanager
+    def claimed(
+        self,
+        table: str,
+        run_id: str,
+        uuid: str | None = None,
+        *,
+        interval: float = HEARTBEAT,
+        lease: float = LEASE,
+    ) -> Iterator[threading.Event]:
+        """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every
+        ``interval`` seconds, release it.
+
+        Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
+        The code inside checks the event before each action: it is set when another run took
+        the table over, and when no heartbeat succeeded for ``lease`` seconds.
+        """
+        # Read before the claim is made, because its lease begins after this moment.
+        sent = time.monotonic()
+        self.claim(table, run_id, uuid)
+        lost, ended = threading.Event(), threading.Event()
+
+        def arm(since: float) -> threading.Timer:
+            # On its own thread, because a heartbeat may hang instead of failing.
+            timer = threading.Timer(max(0.0, since + lease - time.monotonic()), lost.set)
+            timer.daemon = True
+            timer.start()
+            return timer
+
+        def beat(timer: threading.Timer) -> None:
+            while not ended.wait(interval):
+                sent = time.monotonic()
+                try:
+                    self.heartbeat(table, run_id, uuid)
+                except ClaimLost:
+                    lost.set()
+                    break
+                except Exception:
+                    # The disk may recover before the lease ends.
+                    continue
+                timer.cancel()
+                timer = arm(sent)
+            timer.cancel()
+
+        thread = threading.Thread(
+            target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True
+        )
+        thread.start()
+        try:
+            yield lost
+        finally:
+            ended.set()
+            # A heartbeat in progress would get in the way of the release; a heartbeat after the
+            # release does not restore the claim.
+            thread.join(timeout=HEARTBEAT)
+            # A claim that cannot be released expires by itself, and the error from inside says
+            # more.
+            with contextlib.suppress(IcekitError):
+                self.release(table, run_id, uuid)
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record, by table, including dead ones."""

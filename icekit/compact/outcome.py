@@ -158,43 +158,14 @@ class Outcome(Shown):
         ]
 
 
-_REWRITTEN = ("files_in", "bytes_in", "rows_in", "files_out", "bytes_out", "delete_files_removed")
-_COUNTED = ("items_before", "items_after")
-# Separate names, because the speed of rewriting manifests or converting deletes says nothing about
-# rewrites of data files.
-_CONVERTED = {
-    "files_read": "files_in",
-    "bytes_read": "bytes_in",
-    "files_written": "files_out",
-    "bytes_written": "bytes_out",
-}
-
-
-def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
-    """The ledger's figures of an action that was run.
-
-    ``whole`` is False for one that was killed in between: its duration is unknown.
-    """
-    unit = outcome.action.prediction.unit
-    names = {name: name for name in (_REWRITTEN if unit == "file" else _COUNTED)} | (
-        _CONVERTED if unit == EQUALITY_DELETE else {}
-    )
-    figures = {name: getattr(outcome.actual, figure) for name, figure in names.items()}
-    return figures | ({"seconds": round(outcome.seconds, 3)} if whole else {})
-
-
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     """The outcome of an action that a run did and proved before the run ended, from its record."""
-    numbers = record.actual or {}
-    known = {figure: int(numbers[name]) for name, figure in _CONVERTED.items() if name in numbers}
-    known |= {name: int(numbers[name]) for name in (*_REWRITTEN, *_COUNTED) if name in numbers}
-    figures = Actual(**known, commits=len(record.snapshot_ids))
     return ActionOutcome(
         action,
         Status.DONE,
-        record.attempt,
-        figures,
-        float(numbers.get("seconds", 0.0)),
+        record.attempts,
+        record.actual or Actual(),
+        record.seconds or 0.0,
         record.snapshot_ids,
     )
 
@@ -302,7 +273,7 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
 
 
 #: Incremented when a field changes its meaning or is removed; added fields do not count.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # Most partitions listed per action; the rest are only counted.
 _PARTITIONS = 100
 
@@ -320,7 +291,8 @@ class ActionDocument:
     predicted: Prediction
     status: Status
     attempts: int
-    actual: Mapping[str, float] | None
+    actual: Actual | None
+    seconds: float
     snapshot_ids: Sequence[int]
     error: str | None
 
@@ -437,7 +409,8 @@ def _action(outcome: ActionOutcome) -> ActionDocument:
         action.prediction,
         outcome.status,
         outcome.attempts,
-        measured(outcome) if outcome.actual.any else None,
+        outcome.actual if outcome.actual.any else None,
+        round(outcome.seconds, 3),
         outcome.snapshot_ids,
         outcome.error,
     )

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.catalog import Lake
 from icekit.compact.actions import has_global_deletes
@@ -40,29 +40,24 @@ if TYPE_CHECKING:
 
 
 def past_speed(
-    of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in"
+    of_table: Iterable[ActionRecord],
+    of_all: Iterable[ActionRecord],
+    unit: str = "file",
+    figure: str = "bytes_in",
 ) -> Speed | None:
-    """The speed of past rewrites (in rows per second for ``rows_in``), or of conversions
-    (``bytes_read``): of the table's own, or of all if its own are too much alike in size.
+    """The speed of past actions whose prediction counts ``unit`` (in rows per second for
+    ``rows_in``): of the table's own, or of all if its own are too much alike in size.
     """
-    own = speed_of(_measured(of_table, figure))
-    return own if own and not own.least_bytes else speed_of(_measured(of_all, figure))
 
+    def speed(records: Iterable[ActionRecord]) -> Speed | None:
+        return speed_of(
+            (getattr(record.actual, figure), record.seconds)
+            for record in records
+            if record.is_outcome and record.predicted.unit == unit
+        )
 
-def _measured(
-    outcomes: Iterable[ActionRecord], figure: str
-) -> Iterator[tuple[float | None, float | None]]:
-    """The bytes that each finished action read, and its seconds."""
-    for outcome in outcomes:
-        if outcome.is_outcome:
-            yield _number(outcome.actual, figure), _number(outcome.actual, "seconds")
-
-
-def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
-    value = (values or {}).get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+    own = speed(of_table)
+    return own if own and not own.least_bytes else speed(of_all)
 
 
 def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:
@@ -376,7 +371,7 @@ def plan_table(
     spark = lake.spark if is_asked else None
     unasked = missing_api(spark) if spark else _UNASKED
     most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
-    speed, row_speed = past_speed(*past), past_speed(*past, "rows_in")
+    speed, row_speed = past_speed(*past), past_speed(*past, figure="rows_in")
     planner = _EnginePlanner(spark, facts, at.sequence_number, speed, row_speed, most)
     planned = plan(
         facts,

@@ -75,22 +75,12 @@ class TooLarge(Exception):
     """A group failed, or the cluster was too small for the action."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How an action ended, and why; ``split``: it was too large, and is to be run in smaller
-    parts.
+def ended_by(problem: BaseException, attempts: int) -> tuple[Status, str | None]:
+    """How an error ends an action, and what is said of it: the first kind of :data:`ENDS` that it
+    is of; ``split``: it was too large, and is to be run in smaller parts.
     """
-
-    status: Status
-    error: str | None = None
-
-
-def ended_by(problem: BaseException, attempts: int) -> Ended:
-    """How an error ends an action: the first kind of :data:`ENDS` that it is of."""
     return next(
-        Ended(status, why(problem, attempts))
-        for kind, status, why in ENDS
-        if isinstance(problem, kind)
+        (status, why(problem, attempts)) for kind, status, why in ENDS if isinstance(problem, kind)
     )
 
 

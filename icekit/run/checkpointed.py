@@ -11,16 +11,16 @@ import shlex
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from icekit.catalog import Lake
 from icekit.compact.actual import is_there, own_commits
-from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
+from icekit.compact.claims import ActionRecord, RunRecord, now_ms
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, Action, Plan
-from icekit.compact.outcome import ActionOutcome, Outcome, as_before, measured
+from icekit.compact.outcome import ActionOutcome, Outcome, as_before
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -31,7 +31,7 @@ from icekit.facts.metadata import TARGET, Json, number
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove.proof import Proof
-from icekit.run.attempt import ActionProgress, Ended, Runner, ended_by
+from icekit.run.attempt import ActionProgress, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
 from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard
 from icekit.run.limits import Limits
@@ -161,7 +161,7 @@ class CheckpointedRun:
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
         uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
-        with claimed(self.ledger, self.table, self.record.run_id, uuid) as held:
+        with self.ledger.claimed(self.table, self.record.run_id, uuid) as lost:
             # Checked only now: another run may have ended with a failed proof a moment ago.
             refuse(self.ledger, self.table, uuid)
             now = head(self.lake, self.plan.table)
@@ -173,7 +173,7 @@ class CheckpointedRun:
             require_api(self.lake.spark, [action for action, _ in todo])
             self.ledger.save_run(self.record)
             runner = Runner(
-                self.lake, self.record.run_id, self.limits, self.stop, self.say, held.lost.is_set
+                self.lake, self.record.run_id, self.limits, self.stop, self.say, lost.is_set
             )
             came_through = False
             try:
@@ -280,12 +280,10 @@ class CheckpointedRun:
                     table=self.table,
                     starting_snapshot_id=progress.starting_snapshot_id,
                     status=status,
-                    attempt=progress.attempts,
-                    sql=action.sql,
-                    predicted={k: v for k, v in asdict(action.prediction).items() if v is not None},
-                    actual=dict(measured(outcome, whole=record is None))
-                    if outcome and outcome.actual.any
-                    else None,
+                    attempts=progress.attempts,
+                    predicted=action.prediction,
+                    actual=outcome.actual if outcome and outcome.actual.any else None,
+                    seconds=round(outcome.seconds, 3) if outcome and record is None else None,
                     snapshot_ids=tuple(progress.snapshot_ids),
                     started_ms=started_ms,
                     ended_ms=None if status is Status.RUNNING else now_ms(),
@@ -301,37 +299,34 @@ class CheckpointedRun:
         guard = guard_of(self.lake, action, self.say, self.stop)
         parts: Sequence[Action] = ()
         try:
-            ended = Ended(self._done(runner, guard, progress))
+            status, error = self._done(runner, guard, progress), None
         except (Exception, KeyboardInterrupt) as problem:
-            ended, parts = self._failed(action, problem, progress.attempts)
+            status, error = ended_by(problem, progress.attempts)
+            if status is Status.STOPPED:
+                self.stop.set(self.stop.reason or "person")
+            if status is Status.SPLIT:
+                status, parts = self._split(action, problem)
         outcome = ActionOutcome(
             action=action,
-            status=ended.status,
+            status=status,
             attempts=progress.attempts,
             actual=progress.actual,
             seconds=progress.seconds,
             snapshot_ids=tuple(progress.snapshot_ids),
-            error=ended.error,
+            error=error,
         )
         outcome = replace(outcome, status=self._proved(outcome, guard, progress))
         self.outcomes.append(outcome)
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        save(outcome.status, ended.error, outcome)
+        save(outcome.status, error, outcome)
         return parts
 
-    def _failed(
-        self, action: Action, problem: BaseException, attempts: int
-    ) -> tuple[Ended, Sequence[Action]]:
-        """How an error ends a part, and the smaller parts to run instead."""
-        ended = ended_by(problem, attempts)
-        if ended.status is Status.STOPPED:
-            self.stop.set(self.stop.reason or "person")
-        if ended.status is not Status.SPLIT:
-            return ended, ()
+    def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:
+        """The smaller parts to run instead of an action that was too large, if there are any."""
         parts = self._smaller(action)
         split = f"split into {count(len(parts), 'part')}"
         self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
-        return replace(ended, status=Status.SPLIT if parts else Status.FAILED), parts
+        return Status.SPLIT if parts else Status.FAILED, parts
 
     def _begun(self, action: Action, record: ActionRecord | None) -> ActionProgress:
         """The progress of an action so far: that of a killed run is in the table's history, and in
@@ -347,8 +342,8 @@ class CheckpointedRun:
             progress.starting_sequence_number = int(
                 (begun or {}).get("sequence-number") or progress.starting_sequence_number
             )
-            progress.attempts = record.attempt
-            if record.attempt:
+            progress.attempts = record.attempts
+            if record.attempts:
                 progress.result = replace(progress.result, manifest_lists=None)
             # Including the commits of the smaller actions that it was split into.
             ids = {

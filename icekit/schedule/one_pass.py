@@ -18,7 +18,7 @@ from typing import Any
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import let_go
 from icekit.compact.actual import Actual
-from icekit.compact.claims import RunRecord, claimed
+from icekit.compact.claims import RunRecord
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan
@@ -72,7 +72,7 @@ def run_policy(
     with contextlib.ExitStack() as stack:
         if not dry_run:
             key = f"The pass of policy {policy.name} into {policy.output}"
-            stack.enter_context(claimed(open_ledger(policy.ledger), key, new_run_id()))
+            stack.enter_context(open_ledger(policy.ledger).claimed(key, new_run_id()))
         ending = stack.enter_context(ended_like_interrupted())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = connect(policy.catalog or None)

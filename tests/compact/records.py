@@ -8,6 +8,7 @@ from pathlib import Path
 
 import icekit
 from icekit.compact.claims import ActionRecord, RunRecord
+from icekit.compact.model import Prediction
 from icekit.status import Status
 
 TABLE = "lake.db.t"
@@ -32,8 +33,8 @@ ACTION = ActionRecord(
     7,
     Status.PENDING,
     1,
-    "CALL x('ü')",
-    {"seconds": 1.5},
+    Prediction(2, seconds=1.5),
+    None,
     None,
     (),
     None,

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from icekit import secrets
-from icekit.compact.claims import LEASE, Claim, claimed
+from icekit.compact.actual import Actual
+from icekit.compact.claims import LEASE, Claim
 from icekit.compact.ledger import Ledger, default_path, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
@@ -64,7 +65,8 @@ def test_what_is_saved_comes_back(ledger: Ledger) -> None:
     done = replace(
         ACTION,
         status=Status.DONE,
-        actual={"seconds": 2},
+        actual=Actual(2),
+        seconds=1.5,
         snapshot_ids=(8, 9),
         started_ms=1,
         ended_ms=2,
@@ -100,12 +102,12 @@ def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: Ledger) ->
             action_id="a",
             ordinal=9,
             starting_snapshot_id=8,
-            attempt=2,
+            attempts=2,
             status=Status.RUNNING,
         )
     )
 
-    assert [(a.action_id, a.attempt) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
+    assert [(a.action_id, a.attempts) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
 
 
 def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: Ledger) -> None:
@@ -131,7 +133,7 @@ def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: Ledger) -> N
 
 
 def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
-    done = replace(ACTION, status=Status.DONE, actual={"seconds": 1})
+    done = replace(ACTION, status=Status.DONE, actual=Actual(1))
     ledger.save_actions(
         [
             *(replace(done, action_id=f"a{n}", ended_ms=n) for n in (1, 3, 2)),
@@ -149,9 +151,7 @@ def test_secrets_are_masked(ledger: Ledger) -> None:
     secrets.remember({"s3.secret-access-key": "ledger-s3cret"})
 
     ledger.save_run(replace(RUN, error="403 with ledger-s3cret", plan={"why": ["ledger-s3cret"]}))
-    ledger.save_action(
-        replace(ACTION, sql="-- ledger-s3cret", error="postgresql://me:pass-word@host/db")
-    )
+    ledger.save_action(replace(ACTION, error="postgresql://me:pass-word@host/db"))
 
     kept = b"".join(path.read_bytes() for path in ledger.path.parent.iterdir())
     assert b"s3cret" not in kept
@@ -300,9 +300,9 @@ def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
 
 def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: Ledger) -> None:
     write = (
-        "from icekit.compact.claims import *\nn = 0\nwhile True:\n    "
-        "ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, "
-        "None, (), None, None, None))\n    print(n, flush=True)\n    n += 1\n"
+        "from icekit.compact.claims import *\nfrom icekit.compact.model import Prediction\nn = 0\nwhile True:\n    "
+        "ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, Prediction(), None, "
+        "None, (), None, None, 'x' * 5000))\n    print(n, flush=True)\n    n += 1\n"
     )
     for moment in range(4):
         with other_process(write, ledger.path) as process:
@@ -503,19 +503,19 @@ def eventually(held: threading.Event) -> bool:
 
 
 def test_a_held_table_is_renewed_and_then_released(ledger: Ledger) -> None:
-    with claimed(ledger, TABLE, "r1", interval=0.01) as held:
+    with ledger.claimed(TABLE, "r1", interval=0.01) as lost:
         first = ledger.claims()[0].renewed_ms
         deadline = time.monotonic() + 120
         while ledger.claims()[0].renewed_ms == first and time.monotonic() < deadline:
             time.sleep(0.01)
         assert ledger.claims()[0].renewed_ms > first
-        assert not held.lost.is_set()
+        assert not lost.is_set()
 
     assert ledger.claims() == ()
 
 
 def test_a_table_is_released_when_what_ran_inside_failed(ledger: Ledger) -> None:
-    with pytest.raises(ZeroDivisionError), claimed(ledger, TABLE, "r1"):
+    with pytest.raises(ZeroDivisionError), ledger.claimed(TABLE, "r1"):
         raise ZeroDivisionError
 
     assert ledger.claims() == ()
@@ -524,17 +524,17 @@ def test_a_table_is_released_when_what_ran_inside_failed(ledger: Ledger) -> None
 def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: Ledger) -> None:
     future = Ledger(ledger.path, clock=lambda: time.time_ns() // 1_000_000 + LEASE * 1000 + 60_000)
 
-    with claimed(ledger, TABLE, "r1", interval=0.05) as held:
+    with ledger.claimed(TABLE, "r1", interval=0.05) as lost:
         future.claim(TABLE, "r2")
-        assert eventually(held.lost)
+        assert eventually(lost)
 
     assert holders(ledger) == ["r2"]
 
 
 def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: Ledger) -> None:
-    with claimed(ledger, TABLE, "r1", interval=0.01, lease=0.2) as held:
+    with ledger.claimed(TABLE, "r1", interval=0.01, lease=0.2) as lost:
         ledger.path.write_bytes(b"no database at all, " * 500)
-        assert eventually(held.lost)
+        assert eventually(lost)
 
 
 def test_a_marked_file_without_tables_is_somebody_elses(tmp_path: Path) -> None:

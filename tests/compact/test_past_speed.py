@@ -1,11 +1,12 @@
 """The speed of past actions; pure."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from icekit.compact.actual import Actual
 from icekit.compact.claims import ActionRecord
+from icekit.compact.model import EQUALITY_DELETE, Prediction
 from icekit.compact.service import past_speed
 from icekit.compact.speed import Speed
 from icekit.status import Status
@@ -13,13 +14,15 @@ from tests.compact.records import ACTION
 
 
 def outcome(
-    predicted: dict[str, Any],
-    actual: dict[str, Any] | None,
+    actual: Actual | None,
+    seconds: float | None,
     *,
-    ended_ms: int = 1000,
     status: Status = Status.DONE,
+    unit: str = "file",
 ) -> ActionRecord:
-    return replace(ACTION, predicted=predicted, actual=actual, ended_ms=ended_ms, status=status)
+    return replace(
+        ACTION, predicted=Prediction(unit=unit), actual=actual, seconds=seconds, status=status
+    )
 
 
 def test_before_there_are_outcomes_no_speed_is_known() -> None:
@@ -28,17 +31,12 @@ def test_before_there_are_outcomes_no_speed_is_known() -> None:
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.SPLIT, Status.RUNNING])
 def test_only_actions_that_are_done_count(status: Status) -> None:
-    other = outcome({"seconds": 1}, {"seconds": 1, "bytes_in": 100}, status=status)
-
-    assert past_speed([other], []) is None
+    assert past_speed([outcome(Actual(bytes_in=100), 1, status=status)], []) is None
 
 
 def test_the_speed_is_of_the_tables_own_runs_unless_they_are_alike_in_size() -> None:
     def runs(*sizes: int, fixed: int) -> list[ActionRecord]:
-        return [
-            outcome({}, {"bytes_in": size, "bytes_read": 1, "seconds": fixed + size / 100})
-            for size in sizes
-        ]
+        return [outcome(Actual(bytes_in=size), fixed + size / 100) for size in sizes]
 
     assert past_speed(runs(100, 1000, fixed=2), runs(100, 1000, fixed=7)) == Speed(
         2, 100, most_bytes=10_000
@@ -49,21 +47,17 @@ def test_the_speed_is_of_the_tables_own_runs_unless_they_are_alike_in_size() -> 
 
 
 def test_the_speed_of_conversions_is_not_that_of_rewrites() -> None:
-    conversion = outcome({}, {"bytes_read": 5000, "seconds": 100})
+    conversion = outcome(Actual(bytes_in=5000), 100, unit=EQUALITY_DELETE)
 
     assert past_speed([conversion], [conversion]) is None
-    assert past_speed([conversion], [conversion], "bytes_read") == Speed(0, 50, 500, 50_000)
+    assert past_speed([conversion], [conversion], EQUALITY_DELETE) == Speed(0, 50, 500, 50_000)
 
 
 @pytest.mark.parametrize(
-    "actual",
-    [
-        None,
-        {},
-        {"bytes_in": 0, "seconds": 1},
-        {"bytes_in": 5, "seconds": 0},
-        {"bytes_in": float("nan"), "seconds": 1},
-    ],
+    ("actual", "seconds"),
+    [(None, None), (None, 1), (Actual(), 1), (Actual(bytes_in=5), 0), (Actual(bytes_in=5), None)],
 )
-def test_an_action_that_was_not_measured_gives_no_speed(actual: dict[str, Any] | None) -> None:
-    assert past_speed([outcome({}, actual)], []) is None
+def test_an_action_that_was_not_measured_gives_no_speed(
+    actual: Actual | None, seconds: float | None
+) -> None:
+    assert past_speed([outcome(actual, seconds)], []) is None

@@ -7,7 +7,6 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.claims import claimed
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.run.blocked import clear
 from icekit.status import Status
@@ -39,7 +38,7 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
     assert plan.catalog == "two"
 
     with (
-        claimed(other.ledger(), "one.db.t", "first", plan.table_uuid),
+        other.ledger().claimed("one.db.t", "first", plan.table_uuid),
         pytest.raises(
             TableClaimed,
             match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first",

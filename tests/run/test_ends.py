@@ -4,7 +4,7 @@ import pytest
 
 from icekit.engine.interrupting import Stopped
 from icekit.errors import CloneRefused
-from icekit.run.attempt import Conflict, Ended, TooLarge, ended_by
+from icekit.run.attempt import Conflict, TooLarge, ended_by
 from icekit.status import Status
 
 AGAIN = "Run it again when fewer writers are active, or with a narrower time window."
@@ -34,4 +34,4 @@ ALONE = (
 def test_an_error_ends_an_action_by_its_kind(
     problem: BaseException, status: Status, said: str | None
 ) -> None:
-    assert ended_by(problem, 5) == Ended(status, said)
+    assert ended_by(problem, 5) == (status, said)

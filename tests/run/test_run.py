@@ -67,11 +67,11 @@ def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Tab
     assert record.status == "done"
     assert record.starting_snapshot_id == plan.snapshot_id
     assert kept.status == "done"
-    assert kept.predicted["files_in"] == 10
-    assert kept.predicted["files_out"] == 2
+    assert kept.predicted.files_in == 10
+    assert kept.predicted.files_out == 2
     assert kept.actual is not None
-    assert kept.actual["files_in"] == 10
-    assert kept.actual["files_out"] == 2
+    assert kept.actual.files_in == 10
+    assert kept.actual.files_out == 2
     assert kept.snapshot_ids == action.snapshot_ids
     assert book.claims() == ()
 

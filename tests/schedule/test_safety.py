@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.actual import Actual
-from icekit.compact.claims import ActionRecord, RunRecord, claimed
+from icekit.compact.claims import ActionRecord, RunRecord
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
@@ -33,7 +33,7 @@ STOPPED = RunRecord(
 
 
 def action(run_id: str, status: Status) -> ActionRecord:
-    return ActionRecord(run_id, "1", 0, "lake.db.a", None, status, 1, REWRITE.sql, {}, None, (7,), 5, 6, None)  # fmt: skip
+    return ActionRecord(run_id, "1", 0, "lake.db.a", None, status, 1, REWRITE.prediction, None, None, (7,), 5, 6, None)  # fmt: skip
 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED, Status.RUNNING])
@@ -121,10 +121,8 @@ def test_of_two_passes_of_a_policy_the_second_does_nothing(
     from icekit.cli.main import main
 
     (tmp_path / "p.yaml").write_text(f"ledger: ledger.db\nrules:\n  - match: '**'\n{COMPACT}")
-    with claimed(
-        open_ledger(str(tmp_path / "ledger.db")),
-        f"The pass of policy p into {tmp_path}/reports",
-        "other",
+    with open_ledger(str(tmp_path / "ledger.db")).claimed(
+        f"The pass of policy p into {tmp_path}/reports", "other"
     ):
         with pytest.raises(TableClaimed):
             run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=print)

@@ -116,7 +116,7 @@ def plan_conversion(
             if where and at.scopes
             else "The table has no equality deletes."
         )
-    speed = past_speed(*outcomes_of(ledger, display_name(full)), "bytes_read")
+    speed = past_speed(*outcomes_of(ledger, display_name(full)), EQUALITY_DELETE)
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
     actions = [
