@@ -6,7 +6,7 @@ RUN := scripts/run.sh
 # Each names what is public in its __all__.
 PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact.policy icekit.compact.service icekit.compact.equality_deletes.plan icekit.maintain.plan icekit.prove.proof icekit.sandbox.trial \
 	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
-	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
+	icekit.history.store icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
 # A target for people who use icekit has ##, one for developers has #+.
 help:  ## list these targets

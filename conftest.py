@@ -20,6 +20,7 @@ from icekit.catalog import session
 from icekit.engine.bridge import make_active
 from icekit.sandbox.scratch import NAMESPACE
 from tests.golden import Golden
+from tests.offline import catalog_of
 from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
@@ -99,10 +100,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _test_lake() -> Iterator[None]:
-    """Point every test, and every process that a test starts, at the tests' own lake."""
+def _test_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Point every test, and every process that a test starts, at the tests' own lake and ledger."""
     settings = {
         "ICEKIT_LAKE": str(TEST_LAKE),
+        "ICEKIT_LEDGER": str(tmp_path_factory.mktemp("ledger") / "ledger.db"),
         # Compiled lightly, code is ready sooner: a fifth of the processor time of many small
         # queries. The cache of code would be small then, and a third of the time go into sweeping
         # it. The first flag is the session's own; the last, Java's default, turns icekit's archive
@@ -112,14 +114,10 @@ def _test_lake() -> Iterator[None]:
         "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 "
         "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto'",
     }
-    before = {key: os.environ.get(key) for key in settings}
-    os.environ.update(settings)
-    yield
-    for key, value in before.items():
-        if value is None:
-            os.environ.pop(key, None)
-        else:
-            os.environ[key] = value
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in settings.items():
+            patch.setenv(key, value)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -209,10 +207,6 @@ def _drop_all(lake: Lake, namespace: str) -> None:
             lake.spark.sql(f"DROP TABLE {name}")
         except Exception:
             # Spark drops nothing that it cannot load.
-            from pyiceberg.catalog.sql import SqlCatalog
-
-            with SqlCatalog(
-                lake.name, uri=f"sqlite:///{TEST_LAKE}/catalog.db", warehouse=""
-            ) as catalog:
+            with catalog_of(TEST_LAKE) as catalog:
                 catalog.drop_table(table)
     shutil.rmtree(TEST_LAKE / "warehouse" / namespace, ignore_errors=True)

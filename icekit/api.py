@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from icekit.compact.model import Plan
     from icekit.compact.outcome import Outcome
-    from icekit.diagnose import Findings
+    from icekit.diagnose.findings import Findings
     from icekit.facts import TableFacts
     from icekit.history.compare import ComparedStates
     from icekit.maintain.proposals import Proposals
@@ -44,12 +44,12 @@ class Lake(catalog.Lake):
         of :meth:`observe`.
         """
         from icekit.diagnose import diagnose
-        from icekit.diagnose.findings import Thresholds
+        from icekit.diagnose.gate import limits
         from icekit.show.card import Look
 
-        limits = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=limits.size_ratios, **options)
-        return Look(facts, diagnose(facts, limits, session_conf=self.session_conf()), limits)
+        chosen = limits(thresholds)
+        facts = self.observe(table, size_ratios=chosen.size_ratios, **options)
+        return Look(facts, diagnose(facts, chosen, session_conf=self.session_conf()), chosen)
 
     def plan(
         self,
@@ -72,24 +72,18 @@ class Lake(catalog.Lake):
         self,
         table: str | Identifier,
         *,
-        executor: str = "",
-        leave_alone: str = "",
-        **thresholds: float,
+        thresholds: Mapping[str, float] | None = None,
+        **options: Any,
     ) -> Proposals:
-        """List everything worth doing on a table, with the commands; only reads metadata. See
-        :func:`icekit.maintain.proposals.propose`.
+        """List everything worth doing on a table, with the commands; only reads metadata. The
+        options are those of :func:`icekit.maintain.proposals.propose`.
         """
-        from icekit.diagnose.findings import Thresholds
+        from icekit.diagnose.gate import limits
         from icekit.maintain.proposals import propose
 
-        limits = Thresholds().with_changes(**thresholds)
-        return propose(
-            self,
-            self.observe(table, size_ratios=limits.size_ratios),
-            thresholds=limits,
-            executor=executor,
-            leave_alone=leave_alone,
-        )
+        chosen = limits(thresholds)
+        facts = self.observe(table, size_ratios=chosen.size_ratios)
+        return propose(self, facts, thresholds=chosen, **options)
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
@@ -146,8 +140,8 @@ class Lake(catalog.Lake):
         """
         from icekit.resolve.resolved import resolved
 
-        name = self.identifier(table) if isinstance(table, str) else table
-        return self.until_closed.enter_context(resolved(self, name, say=progress))
+        rows = resolved(self, self.identifier(table), say=progress)
+        return self.until_closed.enter_context(rows)
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
         """Continue the last unfinished run on a table. See :func:`icekit.run.verbs.resume`."""
@@ -168,7 +162,7 @@ def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
     """Connect to a catalog by name; contacts nothing and starts no JVM yet.
 
-    Without a name, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite
+    Without a name, with an empty one, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite
     under ``ICEKIT_LAKE`` or ``./lake``. Any other name is a catalog of the given (or running) Spark
     session if it has one with that name, or else a profile in pyiceberg's configuration
     (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises

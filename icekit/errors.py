@@ -1,8 +1,7 @@
 """Say what went wrong and what to do next, in a short message.
 
 Every error that a person can cause or meet is an :class:`IcekitError`: its message
-ends with the next step, its ``exit_status`` is what a scheduler sees, and its
-``detail`` (shown only with ``--debug``) is the underlying trace with secrets removed.
+ends with the next step, and its ``exit_status`` is what a scheduler sees.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
@@ -45,14 +44,13 @@ def shortened(message: str) -> str:
 
 class IcekitError(Exception):
     """An error that a person can fix; the message says how. Texts from outside must be scrubbed by
-    the caller; ``detail`` is scrubbed here.
+    the caller.
     """
 
     exit_status = EXIT_MISCONFIGURED
 
-    def __init__(self, message: str, *, detail: str | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(shortened(mask(message)))
-        self.detail = None if detail is None else scrub(detail)
 
 
 class ProfileError(IcekitError):
@@ -189,35 +187,24 @@ class HistoryUnusable(IcekitError):
 LONGEST_WAIT = 1e9
 
 
-def require_seconds(name: str, value: object) -> None:
-    """Reject anything but a valid number of seconds to wait; raises :class:`ParameterError`, which
-    says what is allowed.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 < value <= LONGEST_WAIT
-    ):
-        raise ParameterError(
-            f"{name} cannot be {value!r}. Give a number of seconds above 0 and up to "
-            f"{LONGEST_WAIT:,.0f}."
-        )
-
-
-def require_number(name: str, value: object, *, above: bool = False) -> None:
-    """Reject anything but a finite number of 0 or more (``above``: more than 0); None means not
-    given.
+def require_number(
+    name: str, value: object, *, above: bool = False, most: float = math.inf
+) -> None:
+    """Reject anything but a finite number of 0 or more (``above``: more than 0), and at most
+    ``most``; None means not given.
     """
     if value is None:
         return
     if (
-        not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < 0
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= most
+        or math.isinf(value)
         or (above and value == 0)
     ):
-        range_text = "more than 0" if above else "0 or more"
-        raise ParameterError(f"{name} must be {range_text}, and finite, not {value!r}.")
+        least = "more than 0" if above else "0 or more"
+        limit = "finite" if math.isinf(most) else f"at most {most:,.0f}"
+        raise ParameterError(f"{name} must be {least}, and {limit}, not {value!r}.")
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
@@ -253,11 +240,21 @@ def first_line(error: BaseException) -> str:
     return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was raised from, and so on, also where ``from None`` hides it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+
+
 def trace(error: BaseException) -> str:
-    """An error's stack trace, without secrets."""
+    """The stack traces of an error's :func:`causes`, the first one first, without secrets."""
     import traceback
 
-    return scrub("".join(traceback.format_exception(error)))
+    traces = [traceback.format_exception(each, chain=False) for each in causes(error)]
+    return scrub("\n".join("".join(lines) for lines in reversed(traces)))
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.

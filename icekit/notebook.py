@@ -19,7 +19,6 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.diagnose.gate import gated
 from icekit.diagnose.gate import limits as limits  # notebooks call it
 from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
-from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
 from icekit.options import Settings
 from icekit.options.commands import NOTEBOOKS
@@ -48,7 +47,7 @@ def begin(
     _plain_errors()
     cells = list(cell_globals.get("In", ()))
     kind = NOTEBOOKS.get(notebook, Settings)
-    settings = kind.settings()
+    settings = kind.declared
     own, by_papermill = _set_by(cells, settings)
     _find_lake()
     more = cell_globals.get("more", {})
@@ -120,17 +119,12 @@ def _assigned(cell: str, *kinds: type[ast.stmt]) -> list[str]:
     annotates them.
     """
     with contextlib.suppress(SyntaxError):  # a cell that somebody has mistyped
-        statements = [
-            line
+        return [
+            ast.unparse(target)
             for line in ast.parse(cell).body
             if isinstance(line, kinds or (ast.Assign, ast.AnnAssign))
-        ]
-        targets = [
-            target
-            for line in statements
             for target in getattr(line, "targets", None) or [line.target]  # type: ignore[attr-defined]
         ]
-        return [target.id for target in targets if isinstance(target, ast.Name)]
     return []
 
 
@@ -156,7 +150,7 @@ def _one_sentence(
 
 def connected(catalog: str) -> Lake:
     """Connect to the catalog of this name; an empty text is the embedded lake."""
-    return connect(catalog or None)
+    return connect(catalog)
 
 
 def observe(
@@ -166,12 +160,13 @@ def observe(
     *,
     ref: str | int = "",
     filter_columns: Sequence[str] = (),
-    collector: Collector = "auto",
-    storage: bool = False,
     facts_file: str = "",
+    **options: Any,
 ) -> tuple[Lake, TableFacts]:
-    """Connect and observe, or load facts that a report has already collected."""
-    lake = connect(catalog or None)
+    """Connect and observe, or load facts that a report has already collected; the other options are
+    those of :func:`icekit.facts.observe`.
+    """
+    lake = connect(catalog)
     if facts_file:
         from icekit.diagnose.document import load_facts
 
@@ -179,10 +174,9 @@ def observe(
     facts = lake.observe(
         table,
         ref=ref or None,
-        collector=collector,
         size_ratios=thresholds.size_ratios,
         filter_columns=list(filter_columns) or None,
-        storage=storage,
+        **options,
     )
     return lake, facts
 

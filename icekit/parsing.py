@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Mapping
 
 from icekit.errors import ParameterError
 
@@ -31,51 +32,36 @@ _SPAN_UNITS = {
     "day": 86400,
     "week": 604800,
 }
-_LARGEST = 10**21
 _LONGEST = 100 * 366 * 86_400
 
 
 def size_in_bytes(text: str) -> int:
     """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
-    if not match or match[2].lower() not in _SIZE_UNITS:
-        raise ParameterError(f"{text!r} is not a size. Write it as 200 GB or 64 MiB.")
-    size = float(match[1]) * _SIZE_UNITS[match[2].lower()]
-    if size > _LARGEST:
-        raise ParameterError(
-            f"{text!r} is more than any storage holds. Write a size such as 200 GB."
-        )
-    return int(size)
+    return int(_measured(text, _SIZE_UNITS, 10**21, "size", "200 GB or 64 MiB"))
 
 
 def seconds(text: str) -> float:
     """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)\s*", text)
+    return _measured(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
+
+
+def _measured(text: str, units: Mapping[str, int], most: int, what: str, such_as: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     unit = match[2].lower() if match else ""
     # A plural; but ms is no minute.
-    unit = unit if unit in _SPAN_UNITS or len(unit) < 3 else unit.removesuffix("s")
-    if not match or unit not in _SPAN_UNITS:
-        raise ParameterError(
-            f"{text!r} is not a duration. Write it as 30 minutes, 2 hours or 7 days."
-        )
-    span = float(match[1]) * _SPAN_UNITS[unit]
-    if span > _LONGEST:
-        raise ParameterError(
-            f"{text!r} is more than 100 years. Write a duration such as 30 minutes, 2 hours or 7 "
-            "days."
-        )
-    return span
+    unit = unit if unit in units or len(unit) < 3 else unit.removesuffix("s")
+    if not match or unit not in units:
+        raise ParameterError(f"{text!r} is not a {what}. Write it as {such_as}.")
+    value = float(match[1]) * units[unit]
+    if value > most:
+        raise ParameterError(f"{text!r} is too large a {what}. Write it as {such_as}.")
+    return value
 
 
 def moment(value: object) -> dt.datetime:
     """A date or time, in UTC unless it includes another offset."""
     try:
-        if isinstance(value, dt.datetime):
-            time = value
-        elif isinstance(value, dt.date):
-            time = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
-        else:
-            time = dt.datetime.fromisoformat(str(value))
+        time = dt.datetime.fromisoformat(str(value))
     except ValueError:
         raise ParameterError(
             f"{value!r} is not a date. Write it as 2026-01-31 or 2026-01-31T06:00."

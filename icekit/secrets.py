@@ -68,20 +68,18 @@ _PROSE = (
 
 def _masked(match: re.Match[str]) -> str:
     groups = match.groupdict()
+    if not groups:  # a map, as Java writes it
+        return _IN_MAP().sub(_masked, match[0])
     if _PLACEHOLDER.fullmatch(match["v"]) or _NO_SECRET.search(groups.get("key") or ""):
         return match[0]
     return f"{groups.get('before') or ''}{MASK}{groups.get('after') or ''}"
 
 
-def _map(match: re.Match[str]) -> str:
-    return _IN_MAP().sub(_masked, match[0])
-
-
 _IN_MAP = _late(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
-_Patterns = tuple[tuple[tuple[str, ...], _Late, Callable[[re.Match[str]], str]], ...]
+_Patterns = tuple[tuple[tuple[str, ...], _Late], ...]
 # What gives a secret away where it was never remembered (a token that a server handed out and an
-# error repeats): words one of which is in a text that has it, in lower case; the pattern; and what
-# to write instead. First what cannot be taken for anything else.
+# error repeats): words one of which is in a text that has it, in lower case, and the pattern. First
+# what cannot be taken for anything else.
 _EVIDENT: _Patterns = (
     (
         ("private key",),
@@ -90,16 +88,14 @@ _EVIDENT: _Patterns = (
             r"KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z "
             r"]*PRIVATE KEY-----)?)"
         ),
-        _masked,
     ),
-    (("eyj",), _late(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), _masked),
+    (("eyj",), _late(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)")),
     (
         ("bearer",),
         _late(
             rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})",
             re.I,
         ),
-        _masked,
     ),
     # Presigned URLs of the clouds, and their connection strings.
     (
@@ -109,15 +105,10 @@ _EVIDENT: _Patterns = (
             rf"|AccountKey|SharedAccessKey|SharedAccessSignature)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
         ),
-        _masked,
     ),
     # An account and its password, or a key alone; abfss://container@account is no such thing.
-    (("://",), _URI_PASSWORD, _masked),
-    (
-        ("http",),
-        _late(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I),
-        _masked,
-    ),
+    (("://",), _URI_PASSWORD),
+    (("http",), _late(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I)),
 )
 # Then what has the form of one, as many a column, folder and value of people's data has.
 _LOOKALIKES: _Patterns = (
@@ -138,10 +129,9 @@ _LOOKALIKES: _Patterns = (
             rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
             re.I | re.S,
         ),
-        _masked,
     ),
     # {token=…, uri=…}, as Java writes a map.
-    (("{",), _late(r"\{[^{}\n]{1,20000}\}"), _map),
+    (("{",), _late(r"\{[^{}\n]{1,20000}\}")),
     (
         ("authorization", "x-", "cookie"),
         _late(
@@ -150,13 +140,8 @@ _LOOKALIKES: _Patterns = (
             rf"]+)?{_VALUE}+)",
             re.I,
         ),
-        _masked,
     ),
-    (
-        ("bearer",),
-        _late(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I),
-        _masked,
-    ),
+    (("bearer",), _late(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I)),
     # "Basic" is also a word: what follows must look like base64.
     (
         ("basic ",),
@@ -164,13 +149,8 @@ _LOOKALIKES: _Patterns = (
             r"(?P<before>\b[Bb]asic "
             r"+)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"
         ),
-        _masked,
     ),
-    (
-        ("aws4-hmac",),
-        _late(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"),
-        _masked,
-    ),
+    (("aws4-hmac",), _late(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)")),
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
@@ -178,7 +158,6 @@ _LOOKALIKES: _Patterns = (
             rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
         ),
-        _masked,
     ),
     (
         ("sig=", "_token=", "_secret=", "accountkey=", "sharedaccess"),
@@ -187,7 +166,6 @@ _LOOKALIKES: _Patterns = (
             rf"|(?<![\w.-])sig=(?={_VALUE}{{16}}))(?P<v>{_VALUE}+)",
             re.I,
         ),
-        _masked,
     ),
     # "invalid token eyJ…": long, and no word.
     (
@@ -196,7 +174,6 @@ _LOOKALIKES: _Patterns = (
             r"""(?P<before>\b(?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?P<v>(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,})""",
             re.I,
         ),
-        _masked,
     ),
 )
 # A PNG in base64: most of a page, and nothing to read in it.
@@ -303,9 +280,9 @@ def _without(text: str, patterns: _Patterns) -> str:
 
 def _without_patterns(text: str, patterns: _Patterns) -> str:
     lowered = text.lower()
-    for words, pattern, instead in patterns:
+    for words, pattern in patterns:
         if any(word in lowered for word in words):
-            text = pattern().sub(instead, text)
+            text = pattern().sub(_masked, text)
     return text
 
 
@@ -335,10 +312,6 @@ class _Clean:
         for line in lines:
             self.write(line)
 
-    def own(self) -> _Clean:
-        """The same stream, for icekit's own words."""
-        return _Clean(self._stream, mask)
-
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
@@ -347,7 +320,7 @@ def own_words(stream: TextIO) -> TextIO:
     """The stream for icekit's own text; other programs' output and logs count as text from
     outside.
     """
-    clean: Any = stream.own() if isinstance(stream, _Clean) else stream
+    clean: Any = _Clean(stream._stream, mask) if isinstance(stream, _Clean) else stream
     return clean  # type: ignore[no-any-return]
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
+from typing import Any
 
 from icekit.errors import InvalidName
 
@@ -17,9 +18,8 @@ _PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
 # What no catalog can hold: a zero, and the halves of characters that an argument in another
 # encoding is read as.
 _NO_LETTER = re.compile("[\0\ud800-\udfff]")
-#: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings
-# to strings.
-Argument = str | int | bool | dt.datetime | tuple[str | int, ...] | Mapping[str, str]
+#: What an argument of a procedure may be; a tuple is an array of strings.
+Argument = str | int | bool | dt.datetime | tuple[str | int, ...]
 
 
 def parse_identifier(text: str) -> Identifier:
@@ -37,51 +37,28 @@ def parse_identifier(text: str) -> Identifier:
     return parts
 
 
+# A part in backticks, where two stand for one, or what is before the next dot or backtick.
+_PART = re.compile(r"`((?:``|[^`])*)`|([^.`]+)")
+
+
 def _levels(text: str) -> list[tuple[str, bool]]:
     """The parts of a name, and whether each is in backticks."""
     levels: list[tuple[str, bool]] = []
     position = 0
-    while True:
-        is_quoted = text[position : position + 1] == "`"
-        if is_quoted:
-            part, position = _quoted_part(text, position)
-        else:
-            end = _end_of_plain_part(text, position)
-            part, position = text[position:end], end
+    while match := _PART.match(text, position):
+        part = match[2] or match[1].replace("``", "`")
         if not part or _NO_LETTER.search(part):
-            raise InvalidName(
-                f"{text!r} is not a table name. Write it as namespace.table, with odd parts in "
-                "backticks."
-            )
-        levels.append((part, is_quoted))
-        if position == len(text):
+            break
+        levels.append((part, match[2] is None))
+        position = match.end() + 1
+        if match.end() == len(text):
             return levels
-        if text[position] != ".":
-            raise InvalidName(
-                f"{text!r} is not a table name. Put a dot between its parts, as in db.`odd name`."
-            )
-        position += 1
-
-
-def _quoted_part(text: str, start: int) -> tuple[str, int]:
-    position = start + 1
-    part = ""
-    while True:
-        end = text.find("`", position)
-        if end < 0:
-            raise InvalidName(
-                f"{text!r} has an open backtick. Close it, and write a backtick inside a name "
-                "twice."
-            )
-        part += text[position:end]
-        if text[end + 1 : end + 2] != "`":
-            return part, end + 1
-        part, position = part + "`", end + 2
-
-
-def _end_of_plain_part(text: str, start: int) -> int:
-    ends = [i for i in (text.find(".", start), text.find("`", start)) if i >= 0]
-    return min(ends, default=len(text))
+        if text[match.end()] != ".":
+            break
+    raise InvalidName(
+        f"{text!r} is not a table name. Write it as namespace.table, with odd parts in backticks "
+        "(as in db.`odd name`), and a backtick inside a name twice."
+    )
 
 
 #: The level of a pattern that stands for one or more levels of a name.
@@ -152,6 +129,9 @@ def _is_plain(part: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", part) is not None
 
 
+_ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r"})
+
+
 def literal(value: str | int | float | bool | dt.datetime | None) -> str:
     """Write a Python value as a Spark SQL literal; strings keep every character.
 
@@ -161,46 +141,39 @@ def literal(value: str | int | float | bool | dt.datetime | None) -> str:
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise ValueError(f"{value} has no time zone")
-        return (
-            "TIMESTAMP "
-            f"'{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')}+00:00'"
-        )
+        return f"TIMESTAMP '{value.astimezone(dt.UTC).isoformat(' ', 'microseconds')}'"
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = (
-            value.replace("\\", "\\\\")
-            .replace("'", "\\'")
-            .replace("\n", "\\n")
-            .replace("\r", "\\r")
-        )
         # Spark replaces ${name} with the value of a setting before it parses.
-        escaped = escaped.replace("${", "\\u0024{")
+        escaped = value.translate(_ESCAPES).replace("${", "\\u0024{")
         return f"'{escaped}'"
     return repr(value)
 
 
-def call(catalog: str, procedure: str, **arguments: Argument) -> str:
-    """Write ``CALL catalog.system.procedure(name => value, …)`` with every value quoted."""
+def call(
+    catalog: str, procedure: str, *, options: Mapping[str, str] | None = None, **arguments: Argument
+) -> str:
+    """Write ``CALL catalog.system.procedure(name => value, …)`` with every value quoted.
+
+    One of ``rewrite_data_files`` is written so that rows that a writer deletes meanwhile cannot
+    come back (see :func:`renewing`), unless its options say otherwise.
+    """
+    options = options or {}
+    if procedure == "rewrite_data_files":
+        options = {**renewing(options), **options}
     rendered = []
     for name, value in arguments.items():
-        if isinstance(value, Mapping):
-            pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in value.items())
-            rendered.append(f"{name} => map({pairs})")
-        elif isinstance(value, tuple):
+        if isinstance(value, tuple):
             rendered.append(f"{name} => array({', '.join(map(literal, value))})")
         else:
             rendered.append(f"{name} => {literal(value)}")
+    if options:
+        pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in options.items())
+        rendered.append(f"options => map({pairs})")
     return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"
-
-
-def rewrite_data_files(catalog: str, *, options: Mapping[str, str], **arguments: Argument) -> str:
-    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that rows that a writer deletes
-    meanwhile cannot come back; see :func:`renewing`.
-    """
-    return call(catalog, "rewrite_data_files", **arguments, options=renewing(options))
 
 
 def renewing(options: Mapping[str, str]) -> dict[str, str]:
@@ -213,12 +186,11 @@ def renewing(options: Mapping[str, str]) -> dict[str, str]:
     return {**options, "use-starting-sequence-number": "false"}
 
 
-def orphan_arguments(table: str, location: str) -> dict[str, str | bool]:
+def orphan_arguments(table: str, location: str) -> dict[str, Any]:
     """The arguments of a dry run; object stores are listed by prefix, as their FileIO must be."""
-    by_prefix: dict[str, str | bool] = (
-        {"prefix_listing": True} if location.startswith(("s3", "gs:", "abfs", "wasb")) else {}
-    )
-    return {"table": table, "dry_run": True, **by_prefix}
+    by_prefix = location.startswith(("s3", "gs:", "abfs", "wasb"))
+    arguments = {"table": table, "dry_run": True}
+    return arguments | ({"prefix_listing": True} if by_prefix else {})
 
 
 def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
@@ -276,11 +248,3 @@ def unquoted(text: str) -> str:
 def without_texts(text: str) -> str:
     """:func:`unquoted`, with the names in backticks as they are."""
     return _QUOTED.sub(lambda quoted: quoted[0] if quoted[0].startswith("`") else "''", text)
-
-
-def statements(text: str) -> tuple[str, ...]:
-    """Split a text at its semicolons, except those inside quotes and backticks; drops empty
-    parts.
-    """
-    parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)
-    return tuple(part.strip() for part in parts if part.strip())

@@ -23,15 +23,13 @@ _PATIENCE_SECONDS = 60.0
 
 
 class NotOurs(sqlite3.DatabaseError):
-    """The file is no database, or another program's."""
+    """The file is no database, another program's, or of an icekit whose schema is no longer
+    supported.
+    """
 
 
 class NewerSchema(sqlite3.DatabaseError):
     """The file was written by a newer icekit."""
-
-
-class EarlierSchema(NotOurs):
-    """The file was written by an icekit whose schema is no longer supported."""
 
 
 class SqliteFile(ABC):
@@ -120,7 +118,7 @@ class SqliteFile(ABC):
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         if version < self.SCHEMA:
-            raise EarlierSchema(
+            raise NotOurs(
                 f"schema {version} was written by an earlier icekit and is no longer supported"
             )
         return int(version)

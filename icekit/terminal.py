@@ -99,7 +99,7 @@ def has_front_end() -> bool:
 
 
 @contextlib.contextmanager
-def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE) -> Iterator[None]:
+def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
     """Say what icekit is waiting for, whenever nothing was printed for some seconds: on a
     terminal's standard error, or in an output of the running cell, which is empty afterwards.
 
@@ -107,20 +107,16 @@ def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE
     nothing is said.
     """
     with contextlib.ExitStack() as stack:
-        is_inner = bool(_waiting)
-        tell = None if is_inner and not at_once else _teller(stack)
-        if tell is None and not is_inner:
-            yield
-            return
-        if at_once and tell is not None:
-            tell(f"icekit: {what}…")
         waiting = (what, time.monotonic())
         _waiting.append(waiting)
         stack.callback(_waiting.remove, waiting)
-        if tell is not None and not is_inner:
+        tell = _teller(stack)
+        if at_once and tell is not None:
+            tell(f"icekit: {what}…")
+        if tell is not None and len(_waiting) == 1:
             is_over = threading.Event()
             # In the same context: a kernel knows by it which cell an output belongs to.
-            watch = partial(contextvars.copy_context().run, _watch, tell, is_over, patience)
+            watch = partial(contextvars.copy_context().run, _watch, tell, is_over)
             watching = threading.Thread(target=watch, daemon=True)
             watching.start()
             stack.callback(watching.join)
@@ -146,13 +142,13 @@ def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:
     return lambda line: shown.update({"text/plain": harmless(line)}, raw=True)
 
 
-def _watch(tell: Callable[[str], None], is_over: threading.Event, patience: float) -> None:
+def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
     begun = last_message = time.monotonic()
     while not is_over.wait(
-        max(max(_last_written, last_message) + patience - time.monotonic(), 0.01)
+        max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)
     ):
         now, waiting = time.monotonic(), _waiting[-1:]
-        if waiting and now - max(_last_written, last_message) >= patience:
+        if waiting and now - max(_last_written, last_message) >= PATIENCE:
             what, since = waiting[0]
             last_message = now
             with contextlib.suppress(OSError):

@@ -45,25 +45,6 @@ def size(size_in_bytes: float) -> str:
     return f"{value:,.1f} PiB"
 
 
-def stated(size_in_bytes: int) -> str:
-    """A size that a person has given, in that person's family of units: ``1 GB`` and ``1 GiB`` are
-    printed as they were given.
-
-    The family is the one that says the number exactly and shortest; where neither does (up to three
-    places) it is as :func:`size` says.
-    """
-    texts = []
-    for base, units in (
-        (1000, ("B", "KB", "MB", "GB", "TB")),
-        (1024, ("B", "KiB", "MiB", "GiB", "TiB")),
-    ):
-        power = next(p for p in reversed(range(len(units))) if p == 0 or size_in_bytes >= base**p)
-        thousandths, rest = divmod(size_in_bytes * 1000, base**power)
-        if rest == 0:
-            texts.append(f"{thousandths / 1000:,.3f}".rstrip("0").rstrip(".") + f" {units[power]}")
-    return min(texts, key=len, default=size(size_in_bytes))
-
-
 def about(size_in_bytes: float, *, is_estimate: bool) -> str:
     """Bytes for people, with a word before an estimate: ``about 1.5 MiB``."""
     return ("about " if is_estimate else "") + size(size_in_bytes)

@@ -46,16 +46,16 @@ class Child:
         """Tell whether it is gone."""
         return self.process.poll() is not None
 
-    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> bool:
+    def until(self, condition: Callable[[], bool]) -> bool:
         """Wait for a condition; False if the process ended before. Raises when it never comes."""
-        give_up = time.monotonic() + seconds
+        give_up = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             if self.ended:
                 return condition()
             if time.monotonic() > give_up:
                 said = "\n".join(self.lines)
                 self.kill()
-                raise AssertionError(f"nothing for {seconds:.0f} s; it had said:\n{said}")
+                raise AssertionError(f"nothing for {PATIENCE_SECONDS} s; it had said:\n{said}")
             time.sleep(POLL_SECONDS)
         return True
 

@@ -1,20 +1,22 @@
 """A command of icekit's, given in this process."""
 
-import pytest
+import contextlib
+import io
 
 from icekit.cli.main import main
 
 
-class Command:
-    """Runs a command; gives its exit status, and all that was printed."""
+def status_of(*arguments: str) -> int:
+    """Run a command; gives its exit status."""
+    try:
+        return main(list(arguments))
+    except SystemExit as end:
+        return int(str(end.code))
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> tuple[int, str]:
-        try:
-            status = main(list(arguments))
-        except SystemExit as end:
-            status = int(str(end.code))
-        captured = self._capsys.readouterr()
-        return status, captured.out + captured.err
+def command(*arguments: str) -> tuple[int, str]:
+    """Run a command; gives its exit status, and all that was printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        status = status_of(*arguments)
+    return status, printed.getvalue()

@@ -7,7 +7,6 @@ from zlib import crc32
 import pytest
 
 from icekit.api import Lake
-from tests.commands import Command
 from tests.compact import tables
 from tests.moments import Around
 from tests.resolve.tables import Table
@@ -33,11 +32,6 @@ def named(lake: Lake, scratch: str, tmp_path: Path) -> tables.Named:
 @pytest.fixture
 def around(monkeypatch: pytest.MonkeyPatch) -> Around:
     return Around(monkeypatch)
-
-
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
 
 
 @pytest.fixture

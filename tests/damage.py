@@ -11,8 +11,8 @@ from typing import Any
 import fastavro
 
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables
 from icekit.facts.metadata_file import load_metadata
+from icekit.lab.workbench import embedded
 from icekit.sql import Identifier, identifier
 
 Json = dict[str, Any]
@@ -49,11 +49,8 @@ def change_metadata(lake: Lake, table: Identifier, change: Callable[[Json], None
     path = on_disk(source.metadata_location)
     changed = path.with_name(f"99999-{path.name}")
     changed.write_text(json.dumps(metadata))
-    assert isinstance(lake.tables, EmbeddedTables)
-    with (
-        contextlib.closing(sqlite3.connect(lake.tables.path / "catalog.db", timeout=60)) as catalog,
-        catalog,
-    ):
+    database = sqlite3.connect(embedded(lake) / "catalog.db", timeout=60)
+    with contextlib.closing(database) as catalog, catalog:
         where = "table_namespace = ? AND table_name = ?"
         catalog.execute(
             f"UPDATE iceberg_tables SET metadata_location = ? WHERE {where}",

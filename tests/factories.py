@@ -77,12 +77,9 @@ def file_group(
     )
 
 
-def healthy_groups(days: int = 10, files_per_day: int = 4) -> tuple[FileGroup, ...]:
-    """Well-sized data files in every partition."""
-    return tuple(
-        file_group(*[500 * MIB] * files_per_day, of=partition(FIRST_DAY + day))
-        for day in range(days)
-    )
+def healthy_groups(days: int = 10) -> tuple[FileGroup, ...]:
+    """Four well-sized data files in every partition."""
+    return tuple(file_group(*[500 * MIB] * 4, of=partition(FIRST_DAY + day)) for day in range(days))
 
 
 def sequence(number: int = 1, of: Partition | None = None, **counts: int) -> SequenceCounts:
@@ -96,7 +93,6 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
     """
     data = sum(g.file_count for g in groups if g.kind is Kind.DATA)
     deletes = sum(g.file_count for g in groups if g.kind is not Kind.DATA)
-    sizes = [count * ENTRY_BYTES for count in (data, deletes) if count]
     made: dict[str, Any] = {
         "data_count": min(data, 1),
         "data_bytes": data * ENTRY_BYTES,
@@ -104,8 +100,6 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
         "delete_count": min(deletes, 1),
         "delete_bytes": deletes * ENTRY_BYTES,
         "delete_entry_count": deletes,
-        "min_bytes": min(sizes, default=None),
-        "max_bytes": max(sizes, default=None),
         "undersized_data_manifest_count": min(data, 1),
     }
     counted = made | overrides
@@ -136,14 +130,11 @@ def history(*commits: Commit, **overrides: Any) -> History:
     """The history of the commits given, oldest first; forty hourly appends without any."""
     lineage = commits or tuple(commit(n) for n in reversed(range(40)))
     times = [c.committed_at_ms for c in lineage]
-    operations = [c.operation or "unknown" for c in lineage]
     made: dict[str, Any] = {
         "snapshot_count": len(lineage),
-        "lineage_count": len(lineage),
         "oldest_snapshot_ms": min(times),
         "newest_snapshot_ms": max(times),
         "median_seconds_between_commits": 3600.0 if len(lineage) > 1 else None,
-        "operations": tuple((name, operations.count(name)) for name in sorted(set(operations))),
         "commits": lineage,
         "metadata_log_count": len(lineage),
     }
@@ -161,9 +152,9 @@ def column_sample(column: str, files: int = 20, **overrides: Any) -> ColumnSampl
     return ColumnSample(**made | overrides)
 
 
-def metrics_sample(columns: Sequence[Column] = COLUMNS, files: int = 20) -> MetricsSample:
-    """A sample in which every column has bounds."""
-    return MetricsSample(files, 1, tuple(column_sample(c.name, files) for c in columns))
+def metrics_sample(columns: Sequence[Column] = COLUMNS) -> MetricsSample:
+    """A sample of twenty files in which every column has bounds."""
+    return MetricsSample(20, tuple(column_sample(c.name) for c in columns))
 
 
 def table_facts(**overrides: Any) -> TableFacts:
@@ -193,7 +184,6 @@ def table_facts(**overrides: Any) -> TableFacts:
         "snapshot_ms": NOW_MS,
         "schema_id": 0,
         "columns": tuple(columns),
-        "top_level_column_count": len({c.position for c in columns}),
         "specs": specs,
         "default_spec_id": default_spec_id,
         "sort_order": (),
@@ -204,7 +194,6 @@ def table_facts(**overrides: Any) -> TableFacts:
         ),
         "filter_columns": (),
         "data_edges": edges(int(value["write.target-file-size-bytes"] or 0), ratios),
-        "delete_edges": edges(int(value["write.delete.target-file-size-bytes"] or 0), ratios),
         "groups": tuple(groups),
         "sequences": (),
         "sequence_width": 1,

@@ -3,7 +3,6 @@ counts.
 """
 
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,51 +21,50 @@ def delete_by(
     *,
     of: str | None = None,
     has_bounds: bool = False,
-    spec: int | None = None,
     part: Any = None,
 ) -> str:
     """Commit a position delete file that holds these rows, and says that it is of one data file, or
     has bounds; returns its path.
     """
-    loaded: Any = table.files.table()
-    path = str(loaded.location()).removeprefix("file:") + f"/data/{uuid.uuid4().hex}.parquet"
+    path = table.location / "data" / f"{uuid.uuid4().hex}.parquet"
     fields = [("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545)]
     schema = pa.schema(
         [pa.field(name, kind, metadata={"PARQUET:field_id": str(i)}) for name, kind, i in fields]
     )
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(
         pa.table({"file_path": [p for p, _ in rows], "pos": [n for _, n in rows]}, schema=schema),
         path,
     )
-    jvm: Any = table.spark._jvm
-    where = loaded.spec() if spec is None else loaded.specs()[spec]
-    made = (
-        jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(where)
-        .ofPositionDeletes()
-        .withPath(path)
-        .withFormat("parquet")
-    )
-    made = made.withFileSizeInBytes(Path(path).stat().st_size).withRecordCount(len(rows))
+    made = _builder(table, str(path), "parquet", path.stat().st_size, len(rows))
     if of is not None:
         made = made.withReferencedDataFile(of)
     if has_bounds:
         names = sorted(str(name) for name, _ in rows)
-        lower, upper = ({2147483546: _buffer(jvm, name)} for name in (names[0], names[-1]))
-        made = made.withMetrics(
-            jvm.org.apache.iceberg.Metrics(len(rows), None, None, None, None, lower, upper)
-        )
+        lower, upper = ({2147483546: _buffer(table, name)} for name in (names[0], names[-1]))
+        made = made.withMetrics(table.java.Metrics(len(rows), None, None, None, None, lower, upper))
+    _commit(table, made, part)
+    return str(path)
+
+
+def _commit(table: Table, made: Any, part: Any) -> None:
+    """Commit the delete file of a builder, in this partition of the table's newest spec."""
+    loaded = table.files.table()
     if part is not None:
-        made = made.withPartition(table.files._partition(where, part))
+        made = made.withPartition(table.files._partition(loaded.spec(), part))
     loaded.newRowDelta().addDeletes(made.build()).commit()
     table.files.refresh()
-    return path
 
 
-def _buffer(jvm: Any, text: str) -> Any:
-    return jvm.org.apache.iceberg.types.Conversions.toByteBuffer(
-        getattr(jvm, "org.apache.iceberg.types.Types$StringType").get(), text
-    )
+def _builder(table: Table, path: str, format: str, size: int, records: int) -> Any:
+    """What builds a file of position deletes under the table's newest spec."""
+    made = table.java.FileMetadata.deleteFileBuilder(table.files.table().spec())
+    made = made.ofPositionDeletes().withPath(path).withFormat(format)
+    return made.withFileSizeInBytes(size).withRecordCount(records)
+
+
+def _buffer(table: Table, text: str) -> Any:
+    return table.java.types.Conversions.toByteBuffer(table.java.types.Types.StringType.get(), text)
 
 
 def vector_of(
@@ -81,30 +79,13 @@ def vector_of(
     """Commit the deletion vector that a DELETE writes, as one of another partition, or at another
     place of its file.
     """
-    loaded: Any = table.files.table()
-    start = loaded.currentSnapshot().snapshotId()
+    start = table.files.table().currentSnapshot().snapshotId()
     table.sql(f"DELETE FROM {{t}} WHERE {where}")
     path, at, length, size = table.sql(
         "SELECT file_path, content_offset, content_size_in_bytes, file_size_in_bytes FROM "
         "{t}.delete_files ORDER BY content_offset"
     )[0]
-    loaded = table.files.table()
-    loaded.manageSnapshots().rollbackTo(start).commit()
-    jvm: Any = table.spark._jvm
-    made = (
-        jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(loaded.spec())
-        .ofPositionDeletes()
-        .withPath(path)
-        .withFormat("puffin")
-    )
-    made = (
-        made.withFileSizeInBytes(size)
-        .withRecordCount(records)
-        .withContentSizeInBytes(length)
-        .withReferencedDataFile(of)
-    )
-    made = made.withContentOffset(at if offset is None else offset)
-    if part is not None:
-        made = made.withPartition(table.files._partition(loaded.spec(), part))
-    loaded.newRowDelta().addDeletes(made.build()).commit()
-    table.files.refresh()
+    table.files.table().manageSnapshots().rollbackTo(start).commit()
+    made = _builder(table, path, "puffin", size, records)
+    made = made.withContentSizeInBytes(length).withReferencedDataFile(of)
+    _commit(table, made.withContentOffset(at if offset is None else offset), part)

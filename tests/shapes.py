@@ -6,16 +6,15 @@ all that it can do to one: expire, purge, remove orphans, break a file. A copy u
 would need other paths in manifests and in position delete files.
 """
 
-import contextlib
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables
+from icekit.lab.workbench import embedded
 from icekit.sql import Identifier, identifier
+from tests.damage import on_disk
+from tests.offline import catalog_of
 
 
 class Shapes:
@@ -35,30 +34,13 @@ class Shapes:
             self._put_back(table, *kept)
             return
         build()
-        metadata, copy = (
-            self._lake.tables.source(table).metadata_location,
-            self._folder / str(len(self._kept)),
-        )
-        shutil.copytree(_home(metadata), copy)
+        metadata = self._lake.tables.source(table).metadata_location
+        copy = self._folder / str(len(self._kept))
+        shutil.copytree(on_disk(metadata).parents[1], copy)
         self._kept[table, how] = metadata, copy
 
     def _put_back(self, table: Identifier, metadata: str, copy: Path) -> None:
-        shutil.copytree(copy, _home(metadata))
-        assert isinstance(self._lake.tables, EmbeddedTables)
-        with (
-            contextlib.closing(
-                sqlite3.connect(self._lake.tables.path / "catalog.db", timeout=60)
-            ) as catalog,
-            catalog,
-        ):
-            catalog.execute(
-                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, "
-                "metadata_location, iceberg_type) VALUES (?, ?, ?, ?, 'TABLE')",
-                [self._lake.name, ".".join(table[:-1]), table[-1], metadata],
-            )
+        shutil.copytree(copy, on_disk(metadata).parents[1])
+        with catalog_of(embedded(self._lake)) as catalog:
+            catalog.register_table(table, metadata)
         self._lake.spark.sql(f"REFRESH TABLE {identifier(*self._lake.sql_name(table))}")
-
-
-def _home(metadata: str) -> Path:
-    """The folder of the table that a metadata file is of."""
-    return Path(urlsplit(metadata).path).parent.parent

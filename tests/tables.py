@@ -105,4 +105,4 @@ class Table:
     @property
     def location(self) -> Path:
         metadata = self.lake.tables.source(self.name).metadata_location
-        return Path(metadata.removeprefix("file:")).parent.parent
+        return on_disk(metadata).parents[1]

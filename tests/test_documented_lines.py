@@ -2,13 +2,9 @@
 on a catalog ``prod``.
 """
 
-import contextlib
-import io
 import json
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +12,8 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.cli.main import main
+from tests.child import python
+from tests.commands import command
 from tests.test_docs import ROOT, TEXTS, blocks
 from tests.tune.test_event_log import log, query
 
@@ -68,11 +65,10 @@ def world(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
                     "INSERT INTO prod.db.events SELECT id, TIMESTAMP '2026-01-02 00:00:00', id % 7 "
                     f"FROM range({first}, {first + 10})"
                 )
-            printed = io.StringIO()
-            with contextlib.redirect_stdout(printed):
-                assert main(["look", "db.events", "--catalog", "prod", "--json"]) == 0
+            status, printed = command("look", "db.events", "--catalog", "prod", "--json")
+            assert status == 0
             folder.joinpath(state).mkdir()
-            folder.joinpath(state, "db.events.json").write_text(printed.getvalue())
+            folder.joinpath(state, "db.events.json").write_text(printed)
         sql("ALTER TABLE prod.db.events CREATE BRANCH audit")
         sql("DELETE FROM prod.db.events WHERE user_id = 3")
         begin_long_ago(folder)
@@ -98,15 +94,10 @@ def run(line: str) -> tuple[int, str]:
     program, *words = shlex.split(line.replace("/logs", str(Path.cwd() / "logs")), comments=True)
     assert program == "icekit"
     target = words.pop() if words[-2:-1] == [">"] else None
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            status = main([word for word in words if word != ">"])
-        except SystemExit as end:
-            status = int(str(end.code))
+    status, printed = command(*(word for word in words if word != ">"))
     if target is not None:
-        Path(target).write_text(printed.getvalue())
-    return status, printed.getvalue()
+        Path(target).write_text(printed)
+    return status, printed
 
 
 def lines(page: str) -> list[str]:
@@ -148,9 +139,7 @@ def as_the_comments_say() -> None:
 )
 def test_papermill_runs_the_notebooks_as_it_is_printed(line: str, world: Path) -> None:
     words = shlex.split(line.replace("notebooks/", f"{ROOT}/notebooks/"))
-    ended = subprocess.run(
-        [sys.executable, "-m", *words], cwd=world, capture_output=True, text=True, check=False
-    )
+    ended = python("-m", *words, cwd=world)
 
     assert ended.returncode == 0, ended.stderr[-3000:]
 

@@ -2,7 +2,6 @@
 which extra to install.
 """
 
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -17,6 +16,8 @@ from icekit.errors import EXTRAS, ExtraMissing, require
 from icekit.facts.collect import LOCAL_FILES, choose
 from icekit.lab import build
 from icekit.saving import spark_version, versions
+from tests.child import python
+from tests.commands import status_of
 from tests.offline import catalog_of
 
 LIBRARIES = [*(library for libraries in EXTRAS.values() for library in libraries), "py4j"]
@@ -47,7 +48,7 @@ def test_every_module_is_imported_without_extras() -> None:
         "icekit\nfor module in pkgutil.walk_packages(icekit.__path__, 'icekit.'): "
         "importlib.import_module(module.name)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    python("-c", code, check=True)
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,7 @@ def test_every_module_is_imported_without_extras() -> None:
     ],
 )
 def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
-    try:
-        status = main(command.split())
-    except SystemExit as end:
-        status = int(str(end.code))
-    assert status == 0
+    assert status_of(*command.split()) == 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from icekit import secrets
 from icekit.answer.html import render
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, trace
 from icekit.terminal import say
 
 
@@ -269,12 +269,13 @@ def test_keys_that_encrypt_are_secrets_and_their_ids_are_not(key: str) -> None:
 
 
 def test_an_error_holds_no_secret_wherever_it_is_shown() -> None:
-    error = ParameterError(
-        "refused: Bearer leak.0123456789abcdef", detail="Authorization: Basic bGVhaw=="
-    )
+    error = ParameterError("refused: Bearer leak.0123456789abcdef")
+    # As after "from None".
+    error.__context__ = KeyError("Authorization: Basic bGVhaw==")
 
     assert "leak" not in f"{error} {error!r}"
-    assert "bGVhaw" not in str(error.detail)
+    assert "KeyError: 'Authorization: ***" in trace(error)
+    assert "bGVhaw" not in trace(error)
 
 
 @pytest.mark.usefixtures("nothing_remembered")

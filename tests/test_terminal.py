@@ -9,9 +9,17 @@ import re
 import threading
 from collections.abc import Iterator
 
+import pytest
 from jupyter_client.manager import start_new_kernel
 
+from icekit import terminal
 from icekit.terminal import never_silent, stderr_to_file
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say at once what is waited for."""
+    monkeypatch.setattr(terminal, "PATIENCE", 0)
 
 
 @contextlib.contextmanager
@@ -37,7 +45,7 @@ def a_terminal() -> Iterator[Iterator[str]]:
 def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file() -> None:
     with (
         a_terminal() as lines,
-        never_silent("starting Spark", at_once=True, patience=0),
+        never_silent("starting Spark", at_once=True),
         stderr_to_file(),
     ):
         assert next(lines) == "icekit: starting Spark…\n"
@@ -45,9 +53,9 @@ def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file
 
 
 def test_of_two_waits_the_inner_one_is_named() -> None:
-    with a_terminal() as lines, never_silent("building", patience=0):
+    with a_terminal() as lines, never_silent("building"):
         assert next(lines).startswith("icekit: building… ")
-        with never_silent("starting Spark", patience=0):
+        with never_silent("starting Spark"):
             next(line for line in lines if line.startswith("icekit: starting Spark… "))
         next(line for line in lines if line.startswith("icekit: building… "))
 
@@ -55,7 +63,7 @@ def test_of_two_waits_the_inner_one_is_named() -> None:
 def test_a_pipe_reads_nothing() -> None:
     with (
         contextlib.redirect_stderr(io.StringIO()) as pipe,
-        never_silent("starting Spark", at_once=True, patience=0),
+        never_silent("starting Spark", at_once=True),
     ):
         pass
     assert pipe.getvalue() == ""
@@ -65,8 +73,9 @@ def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it()
     manager, client = start_new_kernel(kernel_name="python3")
     code = """
 import time
-from icekit.terminal import never_silent
-with never_silent("starting Spark", at_once=True, patience=0.1):
+from icekit import terminal
+terminal.PATIENCE = 0.1
+with terminal.never_silent("starting Spark", at_once=True):
     time.sleep(1)
 """
     try:

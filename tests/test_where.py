@@ -24,10 +24,10 @@ from icekit.sql import identifier
 from tests.factories import FIRST_DAY
 
 
-def spec(*fields: tuple[str, str], spec_id: int = 0) -> PartitionSpec:
+def spec(*fields: tuple[str, str]) -> PartitionSpec:
     """A spec over columns a, b, … with the (transform, source type) given."""
     return PartitionSpec(
-        spec_id,
+        0,
         tuple(
             PartitionField(1000 + i, f"f{i}", t, i + 1, "abc"[i], kind)
             for i, (t, kind) in enumerate(fields)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = 50
-ABSENT = "–"
+ABSENT, _EMPTY = "–", "No rows."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Grid:
     numbers; None is missing.
 
     A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
-    Without rows they show the sentence ``if_empty``. ``grid["file_count"]`` is a list of a column's
+    Without rows they say so. ``grid["file_count"]`` is a list of a column's
     values, ``grid.frame()`` a pandas DataFrame of all values.
     """
 
@@ -66,7 +66,6 @@ class Grid:
     columns: Mapping[str, Unit]
     rows: Sequence[Sequence[Any]]
     shown: int = SHOWN
-    if_empty: str = "No rows."
 
     def __getitem__(self, name: str) -> list[Any]:
         index = list(self.columns).index(name)
@@ -75,16 +74,11 @@ class Grid:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def only(self, *names: str, first: int | None = None) -> Grid:
-        """The named columns, in the given order; ``first`` limits the number of rows."""
-        indices = [list(self.columns).index(name) for name in names]
-        return Grid(
-            self.caption,
-            {name: self.columns[name] for name in names},
-            [[row[index] for index in indices] for row in self.rows[:first]],
-            self.shown,
-            self.if_empty,
-        )
+    def only(self, *names: str) -> Grid:
+        """The named columns, in the given order."""
+        columns = {name: self.columns[name] for name in names}
+        rows = [list(row) for row in zip(*map(self.__getitem__, names), strict=True)]
+        return replace(self, columns=columns, rows=rows)
 
     def lines(self, indent: str = "") -> list[str]:
         """The headings and rows for a terminal, in aligned columns; empty without rows."""
@@ -152,10 +146,10 @@ class Grid:
         )
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines()) or self.if_empty
+        return "\n".join(self.lines()) or _EMPTY
 
     def _repr_html_(self) -> str:
-        return html.framed(self.html() or f"<p>{html.prose(self.if_empty)}</p>")
+        return html.framed(self.html() or f"<p>{_EMPTY}</p>")
 
 
 def _cell(unit: Unit, value: Any) -> str:

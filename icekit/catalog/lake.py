@@ -19,7 +19,7 @@ from icekit.catalog.spark_conf import ADDED, SparkCatalogConf, spark_conf
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
-from icekit.engine.cluster import CACHE_KEYS, EXECUTOR_SETTINGS
+from icekit.engine.cluster import SESSION_SETTINGS
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, is_pattern, matches, parse_identifier
 from icekit.waiting import within
@@ -94,13 +94,15 @@ class Lake:
         """
         if self._borrowed is None:
             return None
-        conf = self._borrowed.conf
-        settings = {k: conf.get(k, "true") for k in CACHE_KEYS}
-        settings |= {k: conf.get(k, None) for k in EXECUTOR_SETTINGS}
+        settings = {k: self._borrowed.conf.get(k, None) for k in SESSION_SETTINGS}
         return {k: str(v) for k, v in settings.items() if v is not None}
 
-    def identifier(self, table: str) -> Identifier:
-        """Parse a table name; a leading catalog name is allowed and removed."""
+    def identifier(self, table: str | Identifier) -> Identifier:
+        """Parse a table name, of which a leading catalog name is removed; an identifier stays as it
+        is.
+        """
+        if not isinstance(table, str):
+            return table
         parts = parse_identifier(table)
         return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
 
@@ -233,15 +235,12 @@ def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[
 
 
 @contextlib.contextmanager
-def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
-    """The session; for a lake with its catalog as the current one for a while, so that names in a
+def session_of(lake: Lake) -> Iterator[SparkSession]:
+    """The session, with the lake's catalog as the current one for a while, so that names in a
     statement are found where they are meant.
     """
-    if not isinstance(where, Lake):
-        yield where
-        return
-    with in_catalog(where.spark, where.name):
-        yield where.spark
+    with in_catalog(lake.spark, lake.name):
+        yield lake.spark
 
 
 class _Timed:

@@ -20,15 +20,9 @@ from icekit.catalog.quick_start import QuickStart
 from icekit.catalog.spark_conf import ADDED, RUNTIMES, SCALA, SPARK, SPARK_RUNTIME, SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import classic, streams
-from icekit.engine.errors import is_of_engine, reason
+from icekit.engine.errors import first_sentence, is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
-from icekit.errors import (
-    CatalogUnreachable,
-    ProfileError,
-    SparkUnavailable,
-    first_line,
-    require,
-)
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, require
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import never_silent, stderr_to_file
 
@@ -111,8 +105,7 @@ def _remote_session(remote: str) -> SparkSession:
     except Exception as error:
         raise SparkUnavailable(
             f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address "
-            f"and its token, {instead}.",
-            detail=scrub(str(error)),
+            f"and its token, {instead}."
         ) from None
     if version.rpartition(".")[0] not in RUNTIMES:
         raise SparkUnavailable(
@@ -191,10 +184,10 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
             raise
         except Exception as error:
             output = scrub(log.read_text(errors="replace"))
+            error.add_note(output)  # in the trace of --debug
             raise SparkUnavailable(
                 f"Spark did not start: {_reason(output) or type(error).__name__}. Check Java (17 to "
-                "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again.",
-                detail=scrub(f"{output}\n{error}"),
+                "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again."
             ) from None
     add_catalog(_started, conf)
     return _started
@@ -266,12 +259,9 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
             except Exception as error:
                 if not is_of_engine(error):
                     raise
-                message = scrub(str(error)).strip()
-                causes = re.findall(r"^: \S+?: (.+)$", message, re.M) or message.splitlines()
                 raise SparkUnavailable(
-                    f"Spark rejects the setting {key}: {causes[0][:300].rstrip('.')}. Correct it "
-                    "(ICEKIT_SPARK_CONF).",
-                    detail=message,
+                    f"Spark rejects the setting {key}: {first_sentence(error)}. Correct it "
+                    "(ICEKIT_SPARK_CONF)."
                 ) from None
 
 
@@ -352,8 +342,7 @@ def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
     except Exception as error:
         raise CatalogUnreachable(
             f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. "
-            f"{remedy(str(error), conf.packages)}",
-            detail=str(error),
+            f"{remedy(str(error), conf.packages)}"
         ) from None
     finally:
         if before.isDefined():

@@ -42,7 +42,7 @@ JDBC_DRIVERS = {
 }
 
 
-# Keys that Iceberg's Java side spells as pyiceberg does.
+# Keys that Iceberg's Java side spells as pyiceberg does, and those that it names otherwise.
 _SAME = frozenset(
     "warehouse uri credential token oauth2-server-uri scope audience resource prefix "
     "rest.sigv4-enabled rest.signing-name rest.signing-region rest-metrics-reporting-enabled "
@@ -51,8 +51,6 @@ _SAME = frozenset(
     "gcs.project-id gcs.oauth2.token gcs.oauth2.token-expires-at gcs.service.host "
     "adls.connection-string".split()
 )
-
-
 _RENAMED = {
     "s3.region": "client.region",
     "glue.region": "client.region",
@@ -81,7 +79,8 @@ _SCALED_TO_MS = {
 }
 
 
-_KNOWN = _SAME | set(_RENAMED) | _PYTHON_ONLY | set(_SCALED_TO_MS) | {"s3.force-virtual-addressing"}
+_BY_HOST = "s3.force-virtual-addressing"
+_KNOWN = {*_SAME, *_RENAMED, *_PYTHON_ONLY, *_SCALED_TO_MS, _BY_HOST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +186,13 @@ def _catalog_settings(
 def _translate(key: str, value: str) -> tuple[str, str] | None:
     if key.startswith("spark."):
         return key.removeprefix("spark."), value
-    if key in _SAME or key.startswith("header."):
-        return key, value
-    if key in _RENAMED:
-        return _RENAMED[key], value
+    if key in _SAME or key in _RENAMED or key.startswith("header."):
+        return _RENAMED.get(key, key), value
     if key in _SCALED_TO_MS:
         return _SCALED_TO_MS[key], str(int(float(value) * 1000))
-    if key == "s3.force-virtual-addressing":
-        return "s3.path-style-access", "false" if value.lower() in {
-            "true",
-            "1",
-            "yes",
-            "y",
-        } else "true"
+    if key == _BY_HOST:
+        is_by_host = value.lower() in {"true", "1", "yes", "y"}
+        return "s3.path-style-access", str(not is_by_host).lower()
     return None
 
 

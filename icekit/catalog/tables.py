@@ -13,7 +13,7 @@ import re
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
-from icekit.engine.errors import explain, not_found, view_given, without_metadata
+from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import (
     CatalogUnreachable,
@@ -29,8 +29,8 @@ from icekit.errors import (
     MetadataUnreadable,
     PermissionDenied,
     TableNotFound,
+    causes,
     first_line,
-    trace,
 )
 from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier, identifier, parse_identifier
@@ -70,7 +70,20 @@ class Tables(Protocol):
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
 
     def close(self) -> None:
-        """Close connections."""
+        """Close connections; of most kinds there are none."""
+        return
+
+
+def _within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
+    """The answer of a catalog, or the error for one that is down."""
+    try:
+        return within(seconds, question)
+    except TimeoutError:
+        raise CatalogUnreachable(
+            f"Catalog {catalog!r} did not answer within {seconds:.0f} s. Check its uri and the "
+            "network, and in a Spark session the table's metadata file: Iceberg keeps retrying a "
+            "damaged one."
+        ) from None
 
 
 def read_local(location: str) -> bytes:
@@ -114,31 +127,24 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
             f"{location} is missing. Restore the file, or go back to a snapshot or a metadata "
             "file that does not need it."
         ) from None
-    except PermissionError:
-        raise PermissionDenied(
-            f"Reading {location} is not permitted. Ask for read access to the table's location."
-        ) from None
     except (OSError, ValueError) as error:
         # pyarrow and fsspec have no class for it.
-        if re.search(
+        if isinstance(error, PermissionError) or re.search(
             r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID",
             str(error),
         ):
             raise PermissionDenied(
                 f"Reading {location} is not permitted ({first_line(error)}). Check the profile's "
-                "keys, or ask for read access.",
-                detail=trace(error),
+                "keys, or ask for read access to the table's location."
             ) from None
-        raise MetadataUnreadable(
-            f"{location} cannot be read: {first_line(error)}.", detail=trace(error)
-        ) from None
+        raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.") from None
 
 
 #: Who may only read cannot, until somebody who may write has put the file in order.
 _LEFT_BY_A_KILLED_WRITER = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 
 
-class EmbeddedTables:
+class EmbeddedTables(Tables):
     """The embedded lake, asked with the standard library alone: a first look takes no imports."""
 
     def __init__(self, path: Path) -> None:
@@ -224,15 +230,12 @@ class EmbeddedTables:
             raise without_metadata(table)
         return TableSource(location, read_local)
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
 
 # A running session may still be fetching its cluster when it is asked first.
 SESSION_SECONDS = 60.0
 
 
-class SessionTables:
+class SessionTables(Tables):
     """A catalog known only to a running Spark session."""
 
     def __init__(self, name: str, spark: SparkSession) -> None:
@@ -256,63 +259,46 @@ class SessionTables:
                     tables.update(self._tables_of(parts))
                     walk(parts)
 
-        self._ask(walk, LISTING_SECONDS)
+        _within(self.name, LISTING_SECONDS, walk)
         return sorted(tables)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, as ``SHOW TABLES`` lists them."""
         try:
-            return sorted(self._ask(lambda: self._tables_of(namespace), LISTING_SECONDS))
+            tables = _within(self.name, LISTING_SECONDS, lambda: self._tables_of(namespace))
         except Exception as error:
             explained = explain(error, (self.name, *namespace, "*"))
             if isinstance(explained, TableNotFound):
                 return []
             raise explained from None
+        return sorted(tables)
 
     def _tables_of(self, namespace: Identifier) -> list[Identifier]:
         rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *namespace)}").collect()
         return [(*namespace, row["tableName"]) for row in rows if not row["isTemporary"]]
 
-    def _ask(self, question: Callable[[], T], seconds: float) -> T:
-        try:
-            return within(seconds, question)
-        except TimeoutError:
-            raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its "
-                "uri and the network, and the table's metadata file: Iceberg keeps retrying a "
-                "damaged one."
-            ) from None
-
     def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
-        return self._ask(
-            lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS
-        )
+        return _within(self.name, SESSION_SECONDS, lambda: self._source((self.name, *table)))
 
-    def close(self) -> None:
-        """The session is not icekit's to stop."""
-
-
-def spark_source(
-    spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]
-) -> TableSource:
-    """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
-    try:
-        with quiet_errors():
-            spark.sql(f"REFRESH TABLE {identifier(*table)}")
-        location, read = (_by_bridge if has_bridge(spark) else _by_sql)(spark, table)
-    except IcekitError:
-        raise
-    except Exception as error:
-        raise explain(error, table, names) from None
-
-    def explained(location: str) -> bytes:
+    def _source(self, table: Identifier) -> TableSource:
         try:
-            return read(location)
+            with quiet_errors():
+                self.spark.sql(f"REFRESH TABLE {identifier(*table)}")
+            ask = _by_bridge if has_bridge(self.spark) else _by_sql
+            location, read = ask(self.spark, table)
         except Exception as error:
-            raise explain(error, table) from None
+            explained = explain(error, table)
+            if isinstance(explained, TableNotFound):
+                with contextlib.suppress(Exception):
+                    explained = not_found(table[1:], self.names())
+            raise explained from None
 
-    return TableSource(location, explained)
+        def read_explained(location: str) -> bytes:
+            with explaining(table):
+                return read(location)
+
+        return TableSource(location, read_explained)
 
 
 def _by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
@@ -332,7 +318,7 @@ def _by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str]
     return str(newest[0][0]), read
 
 
-class ProfileTables:
+class ProfileTables(Tables):
     """A catalog that pyiceberg connects to by its profile."""
 
     def __init__(self, name: str, properties: Mapping[str, str]) -> None:
@@ -368,14 +354,9 @@ class ProfileTables:
         )
 
         try:
-            return within(seconds, question)
+            return _within(self.name, seconds, question)
         except IcekitError:
             raise
-        except TimeoutError:
-            raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and "
-                "the network."
-            ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
             _remember_sent(error)
             raise PermissionDenied(
@@ -390,19 +371,16 @@ class ProfileTables:
                 package = "'icekit[postgres]'" if library.startswith("psycopg") else library
                 raise CatalogUnreachable(
                     f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
-                    f"install {package}`.",
-                    detail=trace(error),
+                    f"install {package}`."
                 ) from None
             if damage := _damage(error):
                 raise MetadataUnreadable(
                     f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the "
-                    "metadata file, or point the catalog at the previous one (register_table).",
-                    detail=trace(error),
+                    "metadata file, or point the catalog at the previous one (register_table)."
                 ) from None
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} cannot be used ({type(error).__name__}): "
-                f"{first_line(error)}. Check its profile.",
-                detail=trace(error),
+                f"{first_line(error)}. Check its profile."
             ) from None
 
     def names(self) -> list[Identifier]:
@@ -452,7 +430,10 @@ class ProfileTables:
             if self._is_view(table):
                 raise view_given(table) from None
             self._refuse_another_name()
-            raise not_found(table, self._near(table)) from None
+            near: list[Identifier] = []
+            with contextlib.suppress(IcekitError):
+                near = self.names_in(table[:-1])
+            raise not_found(table, near) from None
         io = loaded.io
 
         def read(location: str) -> bytes:
@@ -491,20 +472,6 @@ class ProfileTables:
                 "the catalog's name: give the profile that name."
             )
 
-    def _near(self, table: Identifier) -> list[Identifier]:
-        """Names to suggest: of the table's namespace, which a large catalog lists quickly."""
-        try:
-            return self._ask(lambda: [tuple(name) for name in self.catalog.list_tables(table[:-1])])
-        except Exception:
-            try:
-                return self._ask(
-                    lambda: [
-                        (*namespace, table[-1]) for namespace in self.catalog.list_namespaces()
-                    ]
-                )
-            except IcekitError:
-                return []
-
     def _is_view(self, table: Identifier) -> bool:
         try:
             return bool(self.catalog.view_exists(table))
@@ -527,18 +494,11 @@ def _import_client(name: str, properties: Mapping[str, str]) -> None:
         importlib.import_module("pyiceberg.io.pyarrow")
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, what it was raised from, and so on."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def _not_installed(error: BaseException) -> str:
     """The library whose import failed below an error; empty if it was something else. PyIceberg
     names another one.
     """
-    missing = (e.name or "" for e in _causes(error) if isinstance(e, ModuleNotFoundError))
+    missing = (e.name or "" for e in causes(error) if isinstance(e, ModuleNotFoundError))
     return next(missing, "").partition(".")[0]
 
 
@@ -567,7 +527,7 @@ def _remember_sent(error: BaseException) -> None:
     """Note what the failed request was signed with: a token that a server handed out stands in no
     profile.
     """
-    for cause in _causes(error):
+    for cause in causes(error):
         # Of the library requests.
         if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:
             sent = {f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)}

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from icekit.cli.declared import command
+from icekit.cli.declared import command, connected
 from icekit.errors import EXIT_HEALTHY
 from icekit.options.commands import ClonesOptions, OfCatalog
 from icekit.terminal import say
 from icekit.units import count
 
 _CLONES = """\
-A trial works on a clone of the table, and drops the clone when it ends. A process that is killed
-leaves its clone behind: an entry in the namespace icekit_scratch and a folder next to the table.
-Both are harmless, but take space. icekit removes only clones whose process is known to have ended.
-It lists every other clone (made on another host, before a restart, or in another container) with
-its age, for you to decide.
+A trial works on a clone of the table, and drops the clone when it ends. A
+process that is killed leaves its clone behind: an entry in the namespace
+icekit_scratch and a folder next to the table. Both are harmless, but take
+space. icekit removes only clones whose process is known to have ended. It
+lists every other clone (made on another host, before a restart, or in another
+container) with its age, for you to decide.
 
-Nothing is removed without --remove. If you drop a clone by hand, do it without PURGE, which would
-delete the table's files.
+Nothing is removed without --remove. If you drop a clone by hand, do it
+without PURGE, which would delete the table's files.
 """
 
 
@@ -35,36 +36,34 @@ def add_parsers(commands: Any) -> None:
         ClonesOptions,
         "clones",
         what,
-        description="List stale clones, each with the statement that drops it.",
-        epilog=_CLONES,
+        _CLONES,
     )
 
 
 def tables(options: OfCatalog) -> int:
     """List the tables of a catalog; returns the exit status."""
-    from icekit.api import connect
     from icekit.sql import display_name
 
-    for name in connect(options.catalog or None).tables.names():
-        say(display_name(name))
+    with connected(options) as lake:
+        for name in lake.tables.names():
+            say(display_name(name))
     return EXIT_HEALTHY
 
 
 def clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.catalog import connect
+    from icekit.sandbox.scratch import drop_sql
     from icekit.sandbox.stale import remove_stale, stale_clones
 
-    lake = connect(options.catalog or None)
-    try:
+    with connected(options) as lake:
         listed = stale_clones(lake)
         now = time.time_ns() // 1_000_000
         if not listed:
             say("There are no stale clones.")
         for stale in listed:
             say(stale.line(now))
-            say(f"  {stale.drop};")
-            say(f"  folder {stale.whose.scratch or 'unknown'}")
+            say(f"  {drop_sql(lake.sql_name(stale.table))};")
+            say(f"  folder {stale.whose.scratch if stale.whose else 'unknown'}")
         dead = [stale for stale in listed if stale.is_dead]
         if options.remove and dead:
             removed = remove_stale(lake, dead)
@@ -74,6 +73,4 @@ def clones(options: ClonesOptions) -> int:
                 f"\nNothing was removed. --remove drops the {count(len(dead), 'clone')} whose "
                 "process has ended."
             )
-        return EXIT_HEALTHY
-    finally:
-        lake.close()
+    return EXIT_HEALTHY

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.options import Declared, Settings
+from icekit.units import raised
+
+if TYPE_CHECKING:
+    from icekit.api import Lake
+    from icekit.options.commands import OfCatalog
 
 
 class _HelpAll(argparse.Action):
@@ -29,10 +35,11 @@ def command(
     options: type[Settings],
     name: str,
     help: str,
-    **texts: str,
+    epilog: str = "",
 ) -> None:
     """Add a command, whose ``verb`` is called with its ``options``."""
-    parser = commands.add_parser(name, help=help, **texts)
+    about = f"{raised(help)}."
+    parser = commands.add_parser(name, help=help, description=about, epilog=epilog)
     parser.fill = partial(_fill, parser, verb, options)
 
 
@@ -48,7 +55,7 @@ def _fill(
     )
     rare = [
         _add(parser, name)
-        for name in options.settings().values()
+        for name in options.declared.values()
         if name.metadata.get("only") != "notebook"
     ]
     if any(rare):
@@ -86,3 +93,10 @@ def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
     if is_rare:
         action.rare, action.help = help, argparse.SUPPRESS  # type: ignore[attr-defined]
     return is_rare
+
+
+def connected(options: OfCatalog) -> closing[Lake]:
+    """The catalog of a command, for a ``with`` block that closes it."""
+    from icekit.api import connect
+
+    return closing(connect(options.catalog))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from icekit.cli.declared import command
+from icekit.cli.declared import command, connected
 from icekit.errors import EXIT_HEALTHY, ParameterError
 from icekit.options.commands import LabOptions
 from icekit.terminal import say
@@ -31,16 +31,10 @@ def build_lab(options: LabOptions) -> int:
         for table in TABLES.values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    from icekit.api import connect
-
-    lake = connect(options.catalog or None)
-    try:
+    names = options.names or None
+    with connected(options) as lake:
         if options.reset:
-            reset(lake, options.names or None, progress=say)
-            return EXIT_HEALTHY
-        build(
-            lake, options.names or None, scale=options.scale, rebuild=options.rebuild, progress=say
-        )
-    finally:
-        lake.close()
+            reset(lake, names, progress=say)
+        else:
+            build(lake, names, progress=say, **options.only("scale", "rebuild"))
     return EXIT_HEALTHY

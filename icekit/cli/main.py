@@ -5,9 +5,7 @@ status.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -28,27 +26,10 @@ if TYPE_CHECKING:
 
 
 class _Help(argparse.HelpFormatter):
-    """argparse's help, with paragraphs and term lists wrapped to the width of the terminal."""
+    """argparse's help, in which a text of several lines stays as it is."""
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  argparse's own signature
-        lines = []
-        for paragraph in text.strip("\n").split("\n\n"):
-            # A line indented by two spaces begins a term; two or more spaces separate the term from
-            # its text.
-            for piece in re.split(r"\n(?=  \S)", paragraph):
-                term = re.match(r"  \S+(?: \S+)*  +(?=\S)", piece)
-                hanging = " " * len(term[0]) if term else ""
-                rest = " ".join(piece[len(hanging) :].split())
-                lines += textwrap.wrap(
-                    rest,
-                    width,
-                    initial_indent=term[0] if term else "",
-                    subsequent_indent=hanging,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                )
-            lines.append("")
-        return "\n".join(lines[:-1])
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text.strip() if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -144,7 +125,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
         arguments = parser.parse_args(argv)
         is_debug = arguments.debug
         options = arguments.options
-        stated = {name: getattr(arguments, name, None) for name in options.settings()}
+        stated = {name: getattr(arguments, name, None) for name in options.declared}
         status: int = arguments.verb(options.of(stated))
         # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
@@ -175,6 +156,6 @@ def _failed(problem: Exception, *, is_debug: bool) -> int:
         )
     else:
         say(f"icekit: {known}", error=True)
-    if is_debug and (detail := trace(problem) if known is None else known.detail):
-        say(detail, error=True)
+    if is_debug:
+        say(trace(problem), error=True)
     return EXIT_CRASHED if known is None else known.exit_status

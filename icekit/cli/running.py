@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
-from icekit.cli.observe import diagnosed, limits_of, observed
+from icekit.cli.observe import looked_at, sized_for
 from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.options.commands import (
     CompactOptions,
@@ -27,66 +27,82 @@ if TYPE_CHECKING:
     from icekit.saving import Result
 
 _COMPACT = """\
-These options decide which files to rewrite. Every default is safe on a live table.
+These options decide which files to rewrite. Every default is safe on a live
+table.
 
-  what     --scope minor rewrites small files, oversized files and files with deletes, and leaves
-           well-sized files as they are; major rewrites every file of the partitions it selects.
-           --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
-           table's sort order, else by its filter columns), and so rewrites every file.
-           --old-specs also moves files of older partition specs into the current one.
-  where    --since, --until and --skip-last select partitions by their time. Partitions
-           written within --leave-alone are not touched; without it, those of the last 60 minutes
-           where another commit is likely to conflict with the rewrite.
-  when     A partition is worth a rewrite if it has --min-files undersized files, or --delete-ratio
-           (a share) of its rows deleted by position; equality deletes are always worth one.
-  budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole
-           plan may read. The plan takes partitions in order of file opens saved per byte rewritten.
+  what     --scope minor rewrites small files, oversized files and files with
+           deletes, and leaves well-sized files as they are; major rewrites
+           every file of the partitions it selects. --strategy sort, zorder or
+           hilbert also orders rows (by --columns, else by the table's sort
+           order, else by its filter columns), and so rewrites every file.
+           --old-specs also moves files of older partition specs into the
+           current one.
+  where    --since, --until and --skip-last select partitions by their time.
+           Partitions written within --leave-alone are not touched; without
+           it, those of the last 60 minutes where another commit is likely to
+           conflict with the rewrite.
+  when     A partition is worth a rewrite if it has --min-files undersized
+           files, or --delete-ratio (a share) of its rows deleted by position;
+           equality deletes are always worth one.
+  budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes":
+           how much the whole plan may read. The plan takes partitions in
+           order of file opens saved per byte rewritten.
 
-icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db), retries
-it after a conflict, splits it when it is too large, and proves it: icekit checks the rows of each
-rewrite before its commit (--prove full compares every changed partition after it). --resume
-continues a run that was killed or stopped, and does only what is left. If a proof fails, icekit
-runs nothing more on the table until a person has looked and confirms it with --clear RUN.
+icekit records each action in a ledger (--ledger, default
+~/.local/state/icekit/ledger.db), retries it after a conflict, splits it when
+it is too large, and proves it: icekit checks the rows of each rewrite before
+its commit (--prove full compares every changed partition after it). --resume
+continues a run that was killed or stopped, and does only what is left. If a
+proof fails, icekit runs nothing more on the table until a person has looked
+and confirms it with --clear RUN.
 """
 _CONVERT = """\
-Flink and other upsert writers leave equality deletes. To read them, Spark builds, for each data
-file, a set of all later delete rows: heap grows with keys and cores, work with the square of the
-number of commits. This command first forecasts how much heap and work that takes (for the executor
-given with --executor "4 cores 8g", else for this session's). It then turns the deletes into
-position deletes (deletion vectors in format version 3): it reads the key columns once, joins them
-once (the join can spill to disk), and writes little. No row changes: icekit checks each commit
-before it is made, on a sample if there are many keys (--prove full compares every row after it).
+Flink and other upsert writers leave equality deletes. To read them, Spark
+builds, for each data file, a set of all later delete rows: heap grows with
+keys and cores, work with the square of the number of commits. This command
+first forecasts how much heap and work that takes (for the executor given with
+--executor "4 cores 8g", else for this session's). It then turns the deletes
+into position deletes (deletion vectors in format version 3): it reads the key
+columns once, joins them once (the join can spill to disk), and writes little.
+No row changes: icekit checks each commit before it is made, on a sample if
+there are many keys (--prove full compares every row after it).
 
-A batch is one commit (several, where a partition is too large for the disk). The commit fails, and
-is tried again, if a data file that the batch points at, or a delete file that it removes, no longer
-exists. So a live upsert writer, a compaction or an expiry may run at the same time: what they
-commit stays and applies. --resume continues a run that was killed.
+A batch is one commit (several, where a partition is too large for the disk).
+The commit fails, and is tried again, if a data file that the batch points at,
+or a delete file that it removes, no longer exists. So a live upsert writer, a
+compaction or an expiry may run at the same time: what they commit stays and
+applies. --resume continues a run that was killed.
 
-To readers of the change stream the commit is a `delete` (an `overwrite` if no row was hit), not a
-`replace`: Spark streaming reads of the table need streaming-skip-delete-snapshots=true to skip it.
+To readers of the change stream the commit is a `delete` (an `overwrite` if no
+row was hit), not a `replace`: Spark streaming reads of the table need
+streaming-skip-delete-snapshots=true to skip it.
 """
 _MAINTAIN = """\
-icekit plans each step only if a finding asks for it, in this order: combine position delete
-files, rewrite manifests (grouped by the partition fields that filters use), expire
-snapshots. Rewrite the data files first (`icekit compact`): a compaction leaves old deletes,
-manifests and snapshots for this command to clean up.
+icekit plans each step only if a finding asks for it, in this order: combine
+position delete files, rewrite manifests (grouped by the partition fields that
+filters use), expire snapshots. Rewrite the data files first (`icekit
+compact`): a compaction leaves old deletes, manifests and snapshots for this
+command to clean up.
 
-Orphan files are removed last, and only if you ask for it: --procedures remove_orphan_files,
-which lists the table's location. icekit refuses if another table of the catalog keeps files in the
-same location, or if it cannot check that. --storage only lists orphan files.
+Orphan files are removed last, and only if you ask for it: --procedures
+remove_orphan_files, which lists the table's location. icekit refuses if
+another table of the catalog keeps files in the same location, or if it cannot
+check that. --storage only lists orphan files.
 
-Retention is a time and a count: a snapshot is kept while it is younger than --keep or among the
-last --keep-last of its branch, and always if a branch or tag points at it. The plan lists the time
-travel that is lost. If you give --keep or --keep-last, snapshots expire; without them, they expire
-only if they pile up. With --need you state how far back people must be able to look; icekit refuses
-a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
-than three days are never removed.
+Retention is a time and a count: a snapshot is kept while it is younger than
+--keep or among the last --keep-last of its branch, and always if a branch or
+tag points at it. The plan lists the time travel that is lost. If you give
+--keep or --keep-last, snapshots expire; without them, they expire only if
+they pile up. With --need you state how far back people must be able to look;
+icekit refuses a retention that keeps less. Snapshots younger than one hour
+never expire, and orphan files younger than three days are never removed.
 """
 # Closes the help of each of these commands.
 _EXIT_STATUS = """
-Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed
-or could not be proved, or icekit refused to rewrite the table or to remove orphan files; 2
-misconfigured, or another run holds the table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
+Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry
+run; 1 something failed or could not be proved, or icekit refused to rewrite
+the table or to remove orphan files; 2 misconfigured, or another run holds the
+table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
 """
 
 
@@ -99,9 +115,7 @@ def add_parsers(commands: Any) -> None:
         "compact",
         "plan the rewrites that are worth it; with --execute run them and check that no row "
         "changed",
-        description="Plan the rewrites of data files that are worth it on a table; with --execute "
-        "run them.",
-        epilog=_COMPACT + _EXIT_STATUS,
+        _COMPACT + _EXIT_STATUS,
     )
     command(
         commands,
@@ -110,8 +124,7 @@ def add_parsers(commands: Any) -> None:
         "convert",
         "forecast what equality deletes cost to read; with --execute turn them into position "
         "deletes and check that no row changed",
-        description="Plan the conversion of a table's equality deletes; with --execute run it.",
-        epilog=_CONVERT + _EXIT_STATUS,
+        _CONVERT + _EXIT_STATUS,
     )
     command(
         commands,
@@ -120,8 +133,7 @@ def add_parsers(commands: Any) -> None:
         "maintain",
         "plan the clean-up of position deletes, manifests, snapshots and orphan files; with "
         "--execute run it",
-        description="Plan the maintenance that a table's findings ask for; with --execute run it.",
-        epilog=_MAINTAIN + _EXIT_STATUS,
+        _MAINTAIN + _EXIT_STATUS,
     )
 
 
@@ -129,23 +141,17 @@ def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.service import plan_table
 
-    limits, read = limits_of(options), _read(options)
+    read = _read(options)
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(
-            lake,
-            options.table,
-            options,
-            limits,
-            ref=options.ref or None,
-            collector=options.collector,
-        )
+        more = {"ref": options.ref or None, "collector": options.collector}
+        look = looked_at(lake, options.table, options, **more)
         return plan_table(
             lake,
-            facts,
-            findings,
+            look.facts,
+            look.findings,
             read.settings,
-            thresholds=limits,
+            thresholds=look.thresholds,
             exact=options.exact or options.execute,
             progress=say,
             **options.only("ledger", "trial"),
@@ -161,7 +167,8 @@ def convert(options: ConvertOptions) -> int:
     read, branch = _read(options), options.branch or None
 
     def planned(lake: Lake) -> Plan:
-        facts = observed(lake, options.table, ref=branch)
+        facts = lake.observe(options.table, ref=branch)
+        sized_for(lake, facts)
         plan = plan_conversion(
             lake, options.table, branch=branch, ledger=options.ledger, **read.settings
         )
@@ -176,15 +183,19 @@ def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.plan import plan_maintenance_table
 
-    limits, read = limits_of(options), _read(options)
+    read = _read(options)
     wanted = read.settings
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(
-            lake, options.table, options, limits, storage=wanted["storage"], say=say
+        look = looked_at(lake, options.table, options, storage=wanted["storage"], say=say)
+        return plan_maintenance_table(
+            lake,
+            look.facts,
+            look.findings,
+            wanted["retention"],
+            thresholds=look.thresholds,
+            procedures=wanted["procedures"],
         )
-        given: dict[str, Any] = {"thresholds": limits, "procedures": wanted["procedures"]}
-        return plan_maintenance_table(lake, facts, findings, wanted["retention"], **given)
 
     return _run("maintain", options, read, planned)
 
@@ -214,7 +225,7 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
         "stop": stop,
         "progress": say,
     }
-    lake = connect(options.catalog or None)
+    lake = connect(options.catalog)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python
     # may drop the exception.
     with ended_like_interrupted() as ending, heeded(stop.set):

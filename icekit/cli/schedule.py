@@ -9,30 +9,34 @@ from icekit.cli.declared import command
 from icekit.errors import EXIT_HEALTHY
 from icekit.options import Settings
 from icekit.options.commands import PassOptions, PolicyFile, RecipeOptions
-from icekit.saving import naming
+from icekit.saving import write_text
 from icekit.terminal import say
 
 _CHECK = """\
-A policy is one YAML file: rules for tables, each with a section of options for report, convert,
-compact and maintain, and a budget, a window and a notification for each pass. `icekit schedule
-example > policy.yaml` writes one with a comment for every key. This command checks a policy and
-says in words what it would allow. It reports all errors at once, each with its line and the nearest
-known key.
+A policy is one YAML file: rules for tables, each with a section of options
+for report, convert, compact and maintain, and a budget, a window and a
+notification for each pass. `icekit schedule example > policy.yaml` writes one
+with a comment for every key. This command checks a policy and says in words
+what it would allow. It reports all errors at once, each with its line and the
+nearest known key.
 """
 _RUN = """\
-One pass: report on all tables; then, worst table first, resume the unfinished runs of an earlier
-pass, plan, and run what the rules allow with `execute: true`, with a checkpoint and a proof; report
-on the changed tables again; post the tables whose status changed. Safe to run hourly: finished work
-is skipped, interrupted work is resumed. While one pass of a policy runs, another one does nothing
-and exits with 0. On a table with a run that was not proved, icekit runs nothing more until a person
-has looked; the result says with which command to clear it.
+One pass: report on all tables; then, worst table first, resume the unfinished
+runs of an earlier pass, plan, and run what the rules allow with `execute:
+true`, with a checkpoint and a proof; report on the changed tables again; post
+the tables whose status changed. Safe to run hourly: finished work is skipped,
+interrupted work is resumed. While one pass of a policy runs, another one does
+nothing and exits with 0. On a table with a run that was not proved, icekit
+runs nothing more until a person has looked; the result says with which
+command to clear it.
 
-Files in the policy's output: pass.json, and a folder of pages for each rule (in its folder `after`,
-those of changed tables).
+Files in the policy's output: pass.json, and a folder of pages for each rule
+(in its folder `after`, those of changed tables).
 
-Exit status, the most serious one: 0 done; 1 a table is unhealthy according to its rule's fail_on,
-or something failed; 2 misconfigured (also a pattern that matches no table); 3 a bug in icekit or a
-timeout; 130 stopped by Ctrl-C or SIGTERM.
+Exit status, the most serious one: 0 done; 1 a table is unhealthy according to
+its rule's fail_on, or something failed; 2 misconfigured (also a pattern that
+matches no table); 3 a bug in icekit or a timeout; 130 stopped by Ctrl-C or
+SIGTERM.
 """
 
 
@@ -57,10 +61,10 @@ def add_parsers(commands: Any) -> None:
         PolicyFile,
         "check",
         "check a policy and list what it allows",
-        description=_CHECK,
+        _CHECK,
     )
     what = "run one pass of a policy: report, plan, run what is allowed, prove, notify"
-    command(group, run_pass, PassOptions, "run", what, description=_RUN)
+    command(group, run_pass, PassOptions, "run", what, _RUN)
     command(
         group,
         write_recipe,
@@ -119,11 +123,7 @@ def write_recipe(options: RecipeOptions) -> int:
         say(missing, error=True)
     for name, text in files.items():
         if options.output:
-            path = Path(options.output, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with naming(path):
-                path.write_text(text)
-            say(str(path))
+            say(str(write_text(Path(options.output, name), text, clean=True)))
         else:
             say(f"# --- {name}\n" * (len(files) > 1) + text, end="")
     return EXIT_HEALTHY

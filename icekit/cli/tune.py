@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from icekit.cli.declared import command
+from icekit.cli.declared import command, connected
 from icekit.cli.running import say_saved
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.options.commands import QUESTIONS as OF_QUESTIONS
@@ -18,40 +18,45 @@ from icekit.tune import QUESTIONS
 
 # For every question but write-mode.
 _FILTERS = """\
-State what queries filter by (--filter, also a whole query), read it from a Spark event log, or
-declare it in the table property icekit.filter-columns.
+State what queries filter by (--filter, also a whole query), read it from a
+Spark event log, or declare it in the table property icekit.filter-columns.
 
 """
 # Closes the help of each question.
 _TUNE = """\
-The answer is the measurements and one script to paste, with its undo, or "no change". icekit only
-reads the table, and sets nothing.
+The answer is the measurements and one script to paste, with its undo, or "no
+change". icekit only reads the table, and sets nothing.
 
-Exit status: 0 answered (also when the answer is "no change"), 2 misconfigured, 3 a bug in icekit.
+Exit status: 0 answered (also when the answer is "no change"), 2
+misconfigured, 3 a bug in icekit.
 """
 _WRITE_MODE = """\
-A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost
-for reads) or writes deletes next to them (merge-on-read: cheap writes, more expensive reads,
-occasional compaction). This command tries both on zero-copy clones of the table, with your
-statement (--statement-file FILE, or - for standard input) or with synthetic ones shaped like the
-table's history. It measures commits, scans and compaction, and reports which mode costs less at the
-table's reads per commit, at how many reads the two break even, and what to set.
+A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write:
+expensive writes, no cost for reads) or writes deletes next to them
+(merge-on-read: cheap writes, more expensive reads, occasional compaction).
+This command tries both on zero-copy clones of the table, with your statement
+(--statement-file FILE, or - for standard input) or with synthetic ones shaped
+like the table's history. It measures commits, scans and compaction, and
+reports which mode costs less at the table's reads per commit, at how many
+reads the two break even, and what to set.
 
 """
 _REVIEW_MERGE = """\
-The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg
-plans its scans; neither runs it. The review shows which files of the target are opened, which
-filters reach it, what is shuffled, and whether a storage-partitioned join would avoid that or what
-it lacks. If the values in the source allow it, the review offers the same statement with a narrower
-ON, and a query that must return 0 immediately before you run it.
+The file holds one MERGE statement (- reads it from standard input). Spark
+plans it and Iceberg plans its scans; neither runs it. The review shows which
+files of the target are opened, which filters reach it, what is shuffled, and
+whether a storage-partitioned join would avoid that or what it lacks. If the
+values in the source allow it, the review offers the same statement with a
+narrower ON, and a query that must return 0 immediately before you run it.
 
-For this, icekit runs some aggregations on the source; of the target it reads only metadata. With
---prove it runs the statement and the narrower one on zero-copy clones, which it then removes: it
-compares rows and measures bytes, shuffle and time.
+For this, icekit runs some aggregations on the source; of the target it reads
+only metadata. With --prove it runs the statement and the narrower one on
+zero-copy clones, which it then removes: it compares rows and measures bytes,
+shuffle and time.
 
-Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the
-rows differ, a statement failed, or the budget ran out; 2 misconfigured, or a statement that cannot
-be reviewed; 3 a bug in icekit.
+Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1
+with --prove, the rows differ, a statement failed, or the budget ran out; 2
+misconfigured, or a statement that cannot be reviewed; 3 a bug in icekit.
 """
 
 
@@ -66,21 +71,9 @@ def add_parsers(commands: Any) -> None:
     questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
     for name, what in QUESTIONS.items():
         about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(name, _FILTERS)
-        texts = {
-            "description": f"Find out {what}.",
-            "epilog": about + _TUNE,
-        }
-        command(questions, partial(tune, name), OF_QUESTIONS[name], name, what, **texts)
+        command(questions, partial(tune, name), OF_QUESTIONS[name], name, what, about + _TUNE)
     what = "explain what a MERGE reads and shuffles without running it; offers a narrower ON"
-    command(
-        commands,
-        review_merge,
-        ReviewMergeOptions,
-        "review-merge",
-        what,
-        description="Review one MERGE statement.",
-        epilog=_REVIEW_MERGE,
-    )
+    command(commands, review_merge, ReviewMergeOptions, "review-merge", what, _REVIEW_MERGE)
 
 
 def tune(question: str, options: Any) -> int:
@@ -96,15 +89,11 @@ def review_merge(options: ReviewMergeOptions) -> int:
 
 
 def _answered(options: Any, ask: Callable[..., Any]) -> int:
-    from icekit.api import connect
     from icekit.notebook import asked
 
     given = asked(options)
-    lake = connect(options.catalog or None)
-    try:
+    with connected(options) as lake:
         answer = ask(lake, given)
         say(f"\n{answer.text()}")
         say_saved(answer, options.output)
-        return EXIT_UNHEALTHY if answer.failure else EXIT_HEALTHY
-    finally:
-        lake.close()
+    return EXIT_UNHEALTHY if answer.failure else EXIT_HEALTHY

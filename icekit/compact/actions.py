@@ -24,7 +24,6 @@ from icekit.engine.cluster import Cluster
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.facts.where import askable, where
 from icekit.units import count, size
 
 _NAMES = 10
@@ -70,57 +69,54 @@ def parallelism(
     *,
     sorting: bool,
     whole: bool = False,
-) -> tuple[Mapping[str, str], tuple[Explained, ...]]:
+) -> tuple[Explained, ...]:
     """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
 
     ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
     group: only when all groups of a partition are done can a resumed run see which files are done,
     so it would rewrite a partition of several groups twice.
     """
-    explained: list[Explained] = []
-
-    def choose(name: str, value: int, why: str) -> None:
-        explained.append(Explained(name, str(value), why))
-
+    groups = max(group_count, 1)
     # Groups: enough at once that no core waits for the last task of another group.
-    tasks_per_group = max(1, math.ceil(bytes_in / max(group_count, 1) / target_bytes))
-    at_once = min(
-        max(group_count, 1),
-        max(1, math.ceil(2 * cluster.cores / tasks_per_group)),
-        4 * cluster.cores,
-    )
-    choose(
-        "max-concurrent-file-group-rewrites",
-        at_once,
-        f"{cluster.source}; {_at_once(max(group_count, 1), at_once, tasks_per_group)}",
-    )
-    if not sorting and not whole:
+    tasks_per_group = max(1, math.ceil(bytes_in / groups / target_bytes))
+    at_once = min(groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    explained = [
+        Explained(
+            "max-concurrent-file-group-rewrites",
+            str(at_once),
+            f"{cluster.source}; {_at_once(groups, at_once, tasks_per_group)}",
+        )
+    ]
+    if sorting:
+        rows = target_bytes * _ROWS_PER_FILE_BYTES
+        explained.append(
+            Explained(
+                "shuffle-partitions-per-file",
+                str(max(1, math.ceil(rows / cluster.executor.task_memory_bytes))),
+                f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may "
+                f"use {size(cluster.executor.task_memory_bytes)}",
+            )
+        )
+    elif not whole:
         # A failure loses one group; small groups lose little, and still give every core a few
         # tasks.
-        group = min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))
-        choose(
-            "max-file-group-size-bytes",
-            group,
-            f"limits what one failure costs: four files of {size(target_bytes)} for each of "
-            f"{count(cluster.cores, 'core')}, at least 1 GiB",
+        explained.append(
+            Explained(
+                "max-file-group-size-bytes",
+                str(min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))),
+                f"limits what one failure costs: four files of {size(target_bytes)} for each of "
+                f"{count(cluster.cores, 'core')}, at least 1 GiB",
+            )
         )
-    elif sorting:
-        rows = target_bytes * _ROWS_PER_FILE_BYTES
-        per_file = max(1, math.ceil(rows / cluster.task_memory_bytes))
-        choose(
-            "shuffle-partitions-per-file",
-            per_file,
-            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use "
-            f"{size(cluster.task_memory_bytes)}",
+    explained.append(
+        Explained(
+            "partial-progress.max-commits",
+            str(min(_COMMITS, groups, max(2, math.ceil(bytes_in / _GIB)))),
+            f"{count(groups, 'group')} of {size(bytes_in)}: finished groups are committed during "
+            "the run, in at most this many snapshots (one per GiB, two to ten)",
         )
-    commits = max(1, min(_COMMITS, group_count, max(2, math.ceil(bytes_in / _GIB))))
-    choose(
-        "partial-progress.max-commits",
-        commits,
-        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are "
-        "committed during the run, in at most this many snapshots (one per GiB, two to ten)",
     )
-    return {each.name: each.value for each in explained}, tuple(explained)
+    return tuple(explained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +145,7 @@ def rewrite_action(
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
     bytes_in = sum(c.bytes_in for c in batch)
     asked = (
-        None
-        if mode == "table" or not is_bounded(facts, partitions)
-        else where(facts.catalog, facts.specs_by_id, facts.columns, partitions)
+        None if mode == "table" or not is_bounded(facts, partitions) else facts.where(partitions)
     )
     unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
     worst = sorted(batch, key=lambda c: -c.file_opens_saved)
@@ -176,17 +170,20 @@ def rewrite_action(
         partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
             :_NAMES
         ],
-        where=asked
-        if unless is None
-        else f"NOT ({unless})"
-        if asked is None
-        else f"({asked}) AND NOT ({unless})",
+        where=excluding(asked, unless),
         unless=unless,
         must_save=all(c.must_save for c in batch),
         order=order,
         options=_options(shared, mode),
         branch=facts.ref,
     )
+
+
+def excluding(asked: str | None, unless: str | None) -> str | None:
+    """A filter without the rows of another one."""
+    if unless is None:
+        return asked
+    return f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})"
 
 
 def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
@@ -243,8 +240,8 @@ def _kept_out(
     ]
     own = {p.spec_id for p in partitions}
     moved = [p for action in taken for p in action.partitions if p.spec_id not in own]
-    named = [p for p in dict.fromkeys((*current, *moved)) if askable(facts.spec(p.spec_id), p)]
-    held = where(facts.catalog, facts.specs_by_id, facts.columns, named) if named else None
+    named = [p for p in dict.fromkeys((*current, *moved)) if facts.askable(p)]
+    held = facts.where(named) if named else None
     return held if held is not None and len(held) <= _LONGEST_FILTER else None
 
 
@@ -270,14 +267,6 @@ def drop_dangling(
         Prediction(delete_files_removed=finding.files_at_stake, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
-    )
-
-
-def has_global_deletes(facts: TableFacts) -> bool:
-    """Whether equality deletes of an unpartitioned spec apply to partitions of another spec."""
-    return len(facts.specs) > 1 and any(
-        facts.spec(g.partition.spec_id).is_unpartitioned
-        for g in facts.of_kind(Kind.EQUALITY_DELETES)
     )
 
 

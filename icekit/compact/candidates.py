@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,13 +20,12 @@ from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
     equality_deletes_applied,
-    expected_files,
     max_file_size,
     min_file_size,
     sequences_by_partition,
     sort_key,
 )
-from icekit.facts.where import askable, partition_span, unfiltered_fields
+from icekit.facts.where import partition_span, unfiltered_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,88 +60,45 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         groups[each.partition][each.kind] = each
     equality = {a.partition: a for a in equality_deletes_applied(facts)}
     sequences = sequences_by_partition(facts)
-    # Within a range of sequence numbers the order is unknown: deletes in it count as later than the
-    # data.
-    exact = 1 if facts.sequence_width == 1 else 0
-    everywhere = [
-        s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows
-    ]
     loads: dict[Partition, DeleteLoad] = {}
     for partition, kinds in groups.items():
         data = kinds.get(Kind.DATA)
         if data is None or not data.record_count:
             continue
-        heavy: list[str] = []
-        share = 0.0
-        files = 0
-        scoped = True
         applied = equality.get(partition)
-        if applied:
-            heavy.append("equality deletes")
-            files, scoped = applied.data_file_count, False
+        heavy = ["equality deletes"] if applied else []
+        files, opens = (applied.data_file_count, applied.opens) if applied else (0, 0)
+        share, scoped = 0.0, applied is None
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
             group = kinds.get(kind)
-            if group is None or group.record_count / data.record_count < min_ratio:
+            if group is None:
                 continue
-            heavy.append(kind.value.replace("_", " "))
-            share += group.record_count / data.record_count
-            alone = group.file_scoped_count == group.file_count
-            scoped = scoped and alone
-            files = max(
-                files,
-                min(group.file_count, data.file_count)
-                if alone
-                else _reached(sequences.get(partition, ())),
-            )
+            reached, pairs = min(group.file_count, data.file_count), group.file_count
+            is_scoped = group.file_scoped_count == group.file_count
+            if not is_scoped:
+                reached, pairs = _reached(sequences.get(partition, ()))
+            opens += pairs
+            ratio = group.record_count / data.record_count
+            if ratio >= min_ratio:
+                heavy.append(kind.value.replace("_", " "))
+                share, scoped, files = share + ratio, scoped and is_scoped, max(files, reached)
         if heavy:
-            rows = sequences.get(partition, [])
-            is_global = facts.spec(partition.spec_id).is_unpartitioned
-            opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
             loads[partition] = DeleteLoad(
-                files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied)
+                files, opens, min(share, 1.0), scoped, tuple(heavy), applied is not None
             )
     return loads
 
 
-def _reached(rows: Iterable[SequenceCounts]) -> int:
-    """Data files that at least one position delete file may apply to, by sequence number."""
-    rows = list(rows)
-    newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
-    return sum(r.data_file_count for r in rows if r.sequence_number <= newest)
-
-
-def _opens(
-    rows: Iterable[SequenceCounts],
-    everywhere: Iterable[SequenceCounts],
-    kinds: Mapping[Kind, FileGroup],
-    exact: int,
-) -> int:
-    """Pairs of a data file and a delete file that applies to it (table spec, "Scan Planning")."""
-    own = sorted(rows, key=lambda r: -r.sequence_number)
-    equality = sorted(
-        [
-            (r.sequence_number, r.equality_delete_file_count)
-            for r in (*own, *everywhere)
-            if r.equality_delete_file_count
-        ],
-        reverse=True,
-    )
-    position = kinds.get(Kind.POSITION_DELETES)
-    vectors = kinds.get(Kind.DELETION_VECTORS)
-    # Sequence counts include vectors among the position deletes; a delete of either kind that names
-    # one file counts once.
-    scoped = position is None or position.file_scoped_count == position.file_count
-    opens = (vectors.file_count if vectors else 0) + (
-        position.file_count if position and scoped else 0
-    )
-    later_equality = later_position = index = 0
-    for row in own:
-        while index < len(equality) and equality[index][0] >= row.sequence_number + exact:
-            later_equality += equality[index][1]
-            index += 1
-        later_position += 0 if scoped else row.position_delete_file_count
-        opens += row.data_file_count * (later_equality - row.ruled_out_file_count + later_position)
-    return opens
+def _reached(rows: Iterable[SequenceCounts]) -> tuple[int, int]:
+    """Data files that at least one position delete file may apply to, by sequence number, and pairs
+    of a data file and such a delete file (table spec, "Scan Planning").
+    """
+    files = pairs = later = 0
+    for row in sorted(rows, key=lambda r: -r.sequence_number):
+        later += row.position_delete_file_count
+        files += row.data_file_count if later else 0
+        pairs += row.data_file_count * later
+    return files, pairs
 
 
 def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_number: int) -> int:
@@ -175,21 +131,17 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
         for partition, rows in sequences.items()
     }
     for partition, rows in sequences.items():
-        rewritten, lowest = partition in chosen, oldest[partition]
         # Equality deletes of an unpartitioned spec apply to every partition.
-        everywhere = (
-            min(oldest.values()) if facts.spec(partition.spec_id).is_unpartitioned else lowest
-        )
-        dropped += sum(
-            r.equality_delete_file_count for r in rows if r.sequence_number <= everywhere
-        )
-        older = sum(r.position_delete_file_count for r in rows if r.sequence_number < lowest)
+        is_global = facts.spec(partition.spec_id).is_unpartitioned
+        lowest = min(oldest.values()) if is_global else oldest[partition]
+        dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= lowest)
         # SequenceCounts includes vectors among the position deletes; those were counted above.
         files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)
-        if rewritten and scoped.get(partition, 0) == files:
+        older = [r for r in rows if r.sequence_number < oldest[partition]]
+        if partition in chosen and scoped.get(partition, 0) == files:
             dropped += files
         else:
-            dropped += min(older, files)
+            dropped += min(sum(r.position_delete_file_count for r in older), files)
     return dropped
 
 
@@ -226,6 +178,11 @@ class Candidate:
     is_maximum: bool = False
 
     @property
+    def files_gone(self) -> int:
+        """Files that a rewrite leaves fewer."""
+        return max(self.files_in - self.files_out, 0)
+
+    @property
     def win_per_byte(self) -> float:
         """File opens saved per byte rewritten."""
         return self.file_opens_saved / max(self.bytes_in, 1)
@@ -255,40 +212,29 @@ def candidates(
     """
     if facts.contradictions:
         return ()
+    limits, wanted = policy.within(thresholds), findings.names
     if facts.fragile_fields:
-        return (_whole_table(facts),)
-    wanted, thresholds = findings.names, policy.within(thresholds)
-    low = min_file_size(facts.target_bytes, thresholds.min_file_size_ratio)
-    high = max_file_size(facts.target_bytes, thresholds.max_file_size_ratio)
-    over = deletes_over(facts, thresholds.delete_ratio) if _DELETE_FINDINGS & wanted else {}
+        return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)
+    over = deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & wanted else {}
+    finder = _Finder(facts, policy, limits, over)
     moves = policy.old_specs and "old_partition_spec" in wanted
+    by_size = bool({"small_files", "oversized_files"} & wanted)
     older: list[RewriteGroup] = []
     every: list[Candidate | None] = []
-    by_size = {"small_files", "oversized_files"} & wanted
     for together in rewrite_groups(facts):
         is_older = together.partitions[0].spec_id != facts.default_spec_id
-        under_deletes = [g for g in together.groups if g.partition in over]
         if is_older and moves:
             older.append(together)
-        elif is_older and policy.scope == "major":
-            continue
-        elif policy.scope == "major":
-            every.append(
-                _whole(
-                    facts, together.groups[0], policy, over.get(together.partitions[0]), low, high
-                )
-            )
-        else:
+        elif policy.scope == "minor":
+            under_deletes = tuple(g for g in together.groups if g.partition in over)
+            rest = tuple(g for g in together.groups if g.partition not in over)
             if under_deletes:
-                every.append(
-                    _for_deletes(facts, replace(together, groups=tuple(under_deletes)), over, low)
-                )
-            rest = [g for g in together.groups if g.partition not in over]
+                every.append(finder.for_deletes(replace(together, groups=under_deletes)))
             if rest and by_size:
-                every.append(
-                    _by_size(facts, replace(together, groups=tuple(rest)), thresholds, low, high)
-                )
-    every += _moves(facts, older, over)
+                every.append(finder.by_size(replace(together, groups=rest)))
+        elif not is_older:
+            every.append(finder.whole(together))
+    every += finder.moves(older)
     worth = [
         c
         for c in every
@@ -311,49 +257,6 @@ def is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     return all(
         facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns)
         for i in spec_ids
-    )
-
-
-def _moves(
-    facts: TableFacts, older: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]
-) -> list[Candidate]:
-    """Every file of older specs, partition by partition; all together where no filter selects one
-    of the partitions.
-    """
-    partitions = [p for together in older for p in together.partitions]
-    if is_bounded(facts, partitions) and all(askable(facts.spec(p.spec_id), p) for p in partitions):
-        return [
-            _move(facts, [replace(together, groups=(group,))], over)
-            for together in older
-            for group in together.groups
-        ]
-    return [_move(facts, older, over)]
-
-
-def _move(
-    facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]
-) -> Candidate:
-    groups = [group for together in several for group in together.groups]
-    loads = [over[g.partition] for g in groups if g.partition in over]
-    files, size, left = sum(g.file_count for g in groups), sum(g.size_in_bytes for g in groups), 0
-    out = 0
-    for together in several:
-        stays = sum(_bytes_left(g, over.get(g.partition)) for g in together.groups)
-        left += stays
-        out += together.files_out(
-            stays, sum(g.record_count for g in together.groups), facts.target_bytes
-        )
-    return Candidate(
-        partitions=tuple(g.partition for g in groups),
-        mode="spec",
-        reasons=("an older partition spec",),
-        files_in=files,
-        bytes_in=size,
-        files_out=out,
-        bytes_out=left,
-        file_opens_saved=files - out + sum(load.opens for load in loads),
-        is_maximum=not all(together.is_certain for together in several)
-        or any(load.is_least for load in loads),
     )
 
 
@@ -383,145 +286,132 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
     )
 
 
-def _by_size(
-    facts: TableFacts, together: RewriteGroup, limits: Thresholds, low: int, high: int
-) -> Candidate | None:
-    """Files of the wrong size in one rewrite group, if the procedure would take it."""
-    small = Totals.of(under(group, low) for group in together.groups)
-    large = Totals.of(
-        oversized(group, high, facts.int_setting(ROW_GROUP)) for group in together.groups
-    )
-    files, total = small.file_count + large.file_count, small.size_in_bytes + large.size_in_bytes
-    if not files or not _is_rewritten(
-        files, total, facts.target_bytes, high, limits.min_input_files
-    ):
-        return None
-    out = together.files_out(total, small.record_count + large.record_count, facts.target_bytes)
-    small_out = together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
-    saved = (
-        max(small.file_count - small_out, 0) + large.file_count
-        if together.is_certain
-        else files - out
-    )
-    reasons = tuple(
-        name
-        for name, n in (
-            ("small files", small.file_count - small_out),
-            ("oversized files", large.file_count),
+class _Finder:
+    """Makes the candidates of a table; ``over`` are the deletes that make a rewrite worthwhile."""
+
+    def __init__(
+        self,
+        facts: TableFacts,
+        policy: Policy,
+        limits: Thresholds,
+        over: Mapping[Partition, DeleteLoad],
+    ) -> None:
+        self.facts, self.policy, self.limits, self.over = facts, policy, limits, over
+        self.low = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
+        self.high = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
+
+    def whole_table(self) -> Candidate:
+        """All data files: some of them cannot be rewritten without changing which deletes apply to
+        the others.
+        """
+        everything = RewriteGroup(tuple(self.facts.of_kind(Kind.DATA)))
+        reasons = ("deletes of partitions whose column was dropped",)
+        return self._candidate("table", reasons, [everything], _all)
+
+    def moves(self, older: Sequence[RewriteGroup]) -> list[Candidate]:
+        """Every file of older specs, partition by partition; all together where no filter selects
+        one of the partitions.
+        """
+        facts, batches = self.facts, [older]
+        partitions = [p for together in older for p in together.partitions]
+        if is_bounded(facts, partitions) and all(facts.askable(p) for p in partitions):
+            batches = [
+                [replace(together, groups=(group,))]
+                for together in older
+                for group in together.groups
+            ]
+        reasons = ("an older partition spec",)
+        return [self._candidate("spec", reasons, batch, _all) for batch in batches]
+
+    def whole(self, together: RewriteGroup) -> Candidate | None:
+        """Every file of a partition. A binpack that changes nothing is no candidate; a sort always
+        is.
+        """
+        holds = {
+            "files of the wrong size": any(
+                self._of_wrong_size(group).file_count for group in together.groups
+            ),
+            "deletes": not self.over.keys().isdisjoint(together.partitions),
+            "row order": self.policy.strategy != "binpack",
+        }
+        reasons = tuple(reason for reason, is_so in holds.items() if is_so)
+        return self._candidate("all", reasons, [together], _all) if reasons else None
+
+    def for_deletes(self, together: RewriteGroup) -> Candidate:
+        """Data files with deletes, and the undersized files in the same partitions."""
+        loads = [self.over[p] for p in together.partitions]
+        mode: Mode = "vectors" if all(load.only_file_scoped for load in loads) else "deletes"
+        reasons = tuple(dict.fromkeys(kind for load in loads for kind in load.kinds))
+        return self._candidate(mode, reasons, [together], self._under_deletes)
+
+    def by_size(self, together: RewriteGroup) -> Candidate | None:
+        """Files of the wrong size in one rewrite group, if the procedure would take it."""
+        target = self.facts.target_bytes
+        candidate = self._candidate("size", (), [together], self._of_wrong_size)
+        small = Totals.of(under(group, self.low) for group in together.groups)
+        small_out = together.files_out(small.size_in_bytes, small.record_count, target)
+        files, merged = candidate.files_in, small.file_count - small_out
+        large = files - small.file_count
+        holds = {"small files": merged > 0, "oversized files": large > 0}
+        reasons = tuple(reason for reason, is_so in holds.items() if is_so)
+        is_rewritten = candidate.bytes_in > self.high or (
+            files > 1 and (files >= self.limits.min_input_files or candidate.bytes_in > target)
         )
-        if n > 0
-    )
-    if not reasons:
-        return None
-    return Candidate(
-        partitions=together.partitions,
-        mode="size",
-        reasons=reasons,
-        files_in=files,
-        bytes_in=total,
-        files_out=out,
-        bytes_out=total,
-        file_opens_saved=saved,
-        is_maximum=not together.is_certain,
-    )
+        if not (reasons and is_rewritten):
+            return None
+        saved = max(merged, 0) + large if together.is_certain else candidate.file_opens_saved
+        return replace(candidate, reasons=reasons, file_opens_saved=saved)
 
+    def _of_wrong_size(self, group: FileGroup) -> Totals:
+        large = oversized(group, self.high, self.facts.int_setting(ROW_GROUP))
+        return Totals.of([under(group, self.low), large])
 
-def _for_deletes(
-    facts: TableFacts, together: RewriteGroup, over: Mapping[Partition, DeleteLoad], low: int
-) -> Candidate:
-    """Data files with deletes, and the undersized files in the same partitions."""
-    files = total = left = rows = 0
-    for group in together.groups:
-        load = over[group.partition]
-        taken = max(load.files, under(group, low).file_count)
+    def _under_deletes(self, group: FileGroup) -> Totals:
+        files = max(self.over[group.partition].files, under(group, self.low).file_count)
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
-        size = round(group.mean_bytes * taken)
-        files, total, left = (
-            files + taken,
-            total + size,
-            left + round(size * (1 - load.deleted_share)),
+        return Totals(files, round(group.mean_bytes * files), group.record_count)
+
+    def _candidate(
+        self,
+        mode: Mode,
+        reasons: tuple[str, ...],
+        several: Sequence[RewriteGroup],
+        taken: Callable[[FileGroup], Totals],
+    ) -> Candidate:
+        """The candidate of some rewrite groups; some files of each of their partitions are taken."""
+        groups = [group for together in several for group in together.groups]
+        taken_of = {group.partition: taken(group) for group in groups}
+        loads = {p: self.over[p] for p in taken_of if p in self.over}
+        live = {
+            p: round(t.size_in_bytes * (1 - loads[p].deleted_share))
+            if p in loads
+            else t.size_in_bytes
+            for p, t in taken_of.items()
+        }
+        files = sum(t.file_count for t in taken_of.values())
+        out = sum(
+            together.files_out(
+                sum(live[p] for p in together.partitions),
+                sum(taken_of[p].record_count for p in together.partitions),
+                self.facts.target_bytes,
+            )
+            for together in several
         )
-        rows += group.record_count
-    out = together.files_out(left, rows, facts.target_bytes)
-    loads = [over[p] for p in together.partitions]
-    mode: Mode = "vectors" if all(load.only_file_scoped for load in loads) else "deletes"
-    return Candidate(
-        partitions=together.partitions,
-        mode=mode,
-        reasons=tuple(dict.fromkeys(kind for load in loads for kind in load.kinds)),
-        files_in=files,
-        bytes_in=total,
-        files_out=out,
-        bytes_out=left,
-        file_opens_saved=(max(files - out, 0) if together.is_certain else files - out)
-        + sum(load.opens for load in loads),
-        is_maximum=not together.is_certain or any(load.is_least for load in loads),
-    )
+        is_certain = all(together.is_certain for together in several)
+        # A split saves no open, and costs none.
+        gone = max(files - out, 0) if is_certain and mode != "spec" else files - out
+        return Candidate(
+            partitions=tuple(taken_of),
+            mode=mode,
+            reasons=reasons,
+            files_in=files,
+            bytes_in=sum(t.size_in_bytes for t in taken_of.values()),
+            files_out=out,
+            bytes_out=sum(live.values()),
+            file_opens_saved=gone + sum(load.opens for load in loads.values()),
+            is_maximum=not is_certain or any(load.is_least for load in loads.values()),
+        )
 
 
-def _bytes_left(group: FileGroup, over: DeleteLoad | None) -> int:
-    """The bytes of a partition's live rows."""
-    return round(group.size_in_bytes * (1 - (over.deleted_share if over else 0.0)))
-
-
-def _whole(
-    facts: TableFacts,
-    group: FileGroup,
-    policy: Policy,
-    over: DeleteLoad | None,
-    low: int,
-    high: int,
-) -> Candidate | None:
-    """Every file of a partition. A binpack that changes nothing is no candidate; a sort always
-    is.
-    """
-    left = _bytes_left(group, over)
-    out = expected_files(left, facts.target_bytes) if left else 0
-    saved = max(group.file_count - out, 0) + (over.opens if over else 0)
-    wrong = (
-        under(group, low).file_count
-        + oversized(group, high, facts.int_setting(ROW_GROUP)).file_count
-    )
-    reasons = [
-        name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n
-    ]
-    if policy.strategy != "binpack":
-        reasons.append("row order")
-    if not reasons:
-        return None
-    return Candidate(
-        partitions=(group.partition,),
-        mode="all",
-        reasons=tuple(reasons),
-        files_in=group.file_count,
-        bytes_in=group.size_in_bytes,
-        files_out=out,
-        bytes_out=left,
-        file_opens_saved=saved,
-        is_maximum=over is not None and over.is_least,
-    )
-
-
-def _whole_table(facts: TableFacts) -> Candidate:
-    """All data files: some of them cannot be rewritten without changing which deletes apply to the
-    others.
-    """
-    over, data = deletes_over(facts), facts.data
-    groups = facts.of_kind(Kind.DATA)
-    left = sum(_bytes_left(g, over.get(g.partition)) for g in groups)
-    out = expected_files(left, facts.target_bytes) if left else 0
-    return Candidate(
-        partitions=tuple(g.partition for g in groups),
-        mode="table",
-        reasons=("deletes of partitions whose column was dropped",),
-        files_in=data.file_count,
-        bytes_in=data.size_in_bytes,
-        files_out=out,
-        bytes_out=left,
-        file_opens_saved=max(data.file_count - out, 0) + sum(load.opens for load in over.values()),
-        is_maximum=any(load.is_least for load in over.values()),
-    )
-
-
-def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int) -> bool:
-    return (files > 1 and files >= min_files) or (files > 1 and total > target) or total > high
+def _all(group: FileGroup) -> Totals:
+    return Totals.of([group])

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.actions import excluding
 from icekit.compact.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
+from icekit.compact.asking import ask_planner, engine_plan
 from icekit.compact.group_rows import NotHere
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.position_deletes import check_paths
-from icekit.compact.rewrite import CheckedRewrite, ordered
-from icekit.engine.bridge import guarded, java_list, load_now, make_active, missing_api
+from icekit.compact.rewrite import CheckedRewrite, ordered, spark_actions
+from icekit.engine.bridge import guarded, load_now, make_active, missing_api
 from icekit.engine.compat import inheriting
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
@@ -25,7 +27,6 @@ from icekit.engine.planner import (
     PlannedRewrite,
     filter_expression,
     partitions_with_files_up_to,
-    plan_rewrite,
     rolled_up,
 )
 from icekit.errors import EngineFailed, ParameterError
@@ -45,18 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
-    """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own
-    planner.
-
-    ``deletes`` also counts the delete files that apply. Needs a classic session; raises the errors
-    of :mod:`icekit.errors`.
-    """
-    return rolled_up(
-        _plan(spark, action), spark=None if action.order.is_sorting else spark, deletes=deletes
-    )
-
-
 def partitions_left(
     spark: SparkSession, action: Action, sequence_number: int
 ) -> tuple[Partition, ...] | None:
@@ -66,7 +55,7 @@ def partitions_left(
     the run starts from still apply to its files), but they are done. None where groups cannot be
     assigned to a partition: groups of older specs.
     """
-    plan = _plan(spark, action)
+    plan = engine_plan(spark, action)
     if plan is None:
         return ()
     # Texts that differ from Java's are not found; then nothing is left out.
@@ -79,12 +68,6 @@ def partitions_left(
     return tuple(dict.fromkeys(left))
 
 
-def _plan(spark: SparkSession, action: Action) -> Any:
-    return plan_rewrite(
-        spark, action.sql_name, action.options, where=action.where, branch=action.branch
-    )
-
-
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
     """The action for some of its partitions."""
     metadata = head(lake, action.table).metadata
@@ -95,36 +78,39 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
             f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any "
             "more. Plan again."
         )
-    if asked is not None and action.unless is not None:
-        asked = f"({asked}) AND NOT ({action.unless})"
-    return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
+    return replace(
+        action,
+        partitions=tuple(partitions),
+        where=excluding(asked, action.unless),
+        partition_names=(),
+    )
 
 
 def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:
-    """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
+    """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time;
+    a partition of a conversion in more commits.
 
     Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
     because with partial progress an engine only logs why a group failed. Empty when nothing smaller
     is possible.
     """
     parts = action.partitions
-    if action.procedure == CONVERT:
-        return smaller_conversions(action)
     if len(parts) > 1:
         middle = len(parts) // 2
-        names = ("1", "2")
+        halves = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
         return tuple(
-            replace(
-                narrowed(lake, action, chosen),
-                action_id=f"{action.action_id}.{name}",
-                options=_gentler(action.options),
-            )
-            for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
+            replace(_part(lake, action, chosen), action_id=f"{action.action_id}.{name}")
+            for name, chosen in halves
         )
+    if action.procedure == CONVERT:
+        slices = _number(action, "slices", 1)
+        arguments = {**action.arguments, "slices": slices * 4}
+        smaller = replace(action, action_id=f"{action.action_id}.s", arguments=arguments)
+        return (smaller,) if slices < _MOST_SLICES else ()
     if action.options.get("rewrite-all") != "true":
-        smaller = ask_planner(lake.spark, action).largest_group_bytes // 2
-        if smaller >= floor_bytes:
-            options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
+        group_bytes = ask_planner(lake.spark, action).largest_group_bytes // 2
+        if group_bytes >= floor_bytes:
+            options = {**_gentler(action.options), "max-file-group-size-bytes": str(group_bytes)}
             return (replace(action, action_id=f"{action.action_id}.s", options=options),)
     if action.options.get("partial-progress.enabled") != "true":
         return ()
@@ -150,6 +136,13 @@ def only_dangling(action: Action) -> Action | None:
         if key not in {"rewrite-all", "delete-file-threshold"}
     }
     return replace(action, options={**options, **REWRITE_NOTHING})
+
+
+def _part(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
+    """The action for some of its partitions, with half as many groups at the same time."""
+    if action.procedure == CONVERT:
+        return replace(action, partitions=tuple(partitions), partition_names=())
+    return replace(narrowed(lake, action, partitions), options=_gentler(action.options))
 
 
 def _gentler(options: Mapping[str, str]) -> dict[str, str]:
@@ -201,16 +194,28 @@ def _before_commit(stop: Stop, *, check: bool) -> Check:
     return checked
 
 
+def data_under(scopes: Sequence[Scope]) -> tuple[int, int, int]:
+    """The data files that the deletes of some scopes apply to, their bytes and their rows."""
+    # Global deletes of two specs apply to the same data files, and are converted separately from
+    # those of partitions.
+    everywhere = sorted((s for s in scopes if s.is_global), key=lambda s: s.data_files)
+    over = everywhere[-1:] or scopes
+    return (
+        sum(s.data_files for s in over),
+        sum(s.data_bytes for s in over),
+        sum(s.data_records for s in over),
+    )
+
+
 def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
     """The files that one commit of a conversion reads, and their bytes: all the deletes, and its
     slice of the data files that they apply to.
     """
-    # Global deletes of two specs apply to the same data files, and are converted separately from
-    # those of partitions.
-    everywhere = [(s.data_files, s.data_bytes) for s in scopes if s.is_global]
-    over = [max(everywhere)] if everywhere else [(s.data_files, s.data_bytes) for s in scopes]
-    files, size = (sum(column) // slices for column in zip(*over, strict=True)) if over else (0, 0)
-    return files + sum(s.delete_files for s in scopes), size + sum(s.delete_bytes for s in scopes)
+    files, size, _ = data_under(scopes)
+    return (
+        files // slices + sum(s.delete_files for s in scopes),
+        size // slices + sum(s.delete_bytes for s in scopes),
+    )
 
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
@@ -223,29 +228,6 @@ def deletes_left(spark: SparkSession, action: Action) -> bool:
         up_to=_number(action, "up_to", _ALL),
     )
     return at is not None and bool(at.scopes)
-
-
-def smaller_conversions(action: Action) -> tuple[Action, ...]:
-    """Fewer partitions per part, or a partition in more commits."""
-    parts, slices = action.partitions, _number(action, "slices", 1)
-    if len(parts) > 1:
-        middle = len(parts) // 2
-        halves = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
-        return tuple(
-            replace(
-                action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()
-            )
-            for n, chosen in halves
-        )
-    if slices >= _MOST_SLICES:
-        return ()
-    return (
-        replace(
-            action,
-            action_id=f"{action.action_id}.s",
-            arguments={**action.arguments, "slices": slices * 4},
-        ),
-    )
 
 
 def _number(action: Action, argument: str, default: int) -> int:
@@ -353,40 +335,32 @@ def _run(
     spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
 ) -> RewriteResult:
     name = action.sql_name
-    jvm: Any = spark._jvm
     # Iceberg sets this property on whichever session is active when its source is first used, which
     # may be one that a rewrite has cloned for itself: then every group of every later rewrite
     # fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
     make_active(spark)
-    actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-    table = load_now(spark, name)
+    actions, table = spark_actions(spark), load_now(spark, name)
+    answer = RewriteResult()
     if action.procedure == "rewrite_data_files":
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
         if action.options.get(DANGLING) == "true":
             drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
-    elif action.procedure == "rewrite_position_delete_files":
+    elif action.rewrites_deletes:
         check_paths(spark, action)
         deletes = actions.rewritePositionDeletes(table)
-        for key, value in action.options.items():
-            deletes = deletes.option(key, value)
-        if action.where is not None:
-            deletes = deletes.filter(filter_expression(spark, name, action.where))
-        _with_tags(deletes, tags).execute()
-        answer = RewriteResult()
+        _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
-            manifests = manifests.specId(int(str(action.arguments["spec_id"])))
+            manifests = manifests.specId(_number(action, "spec_id", 0))
         if isinstance(by := action.arguments.get("sort_by"), tuple):
             # After the spec: the names are looked up in its fields.
-            manifests = manifests.sortBy(java_list(spark, by))
-        _with_tags(manifests, tags).execute()
-        answer = RewriteResult()
+            manifests = manifests.sortBy(list(by))
+        _set_up(spark, action, manifests, {}, tags).execute()
     elif action.procedure == CONVERT:
         convert_action(spark, action, tags, stop=stop, check=check)
-        answer = RewriteResult()
     else:
         row = spark.sql(action.sql).first()
         figures = row.asDict() if row is not None else {}
@@ -416,27 +390,33 @@ def _rewrite_data(
     planned = rolled_up(check_paths(spark, action))
     if not planned.groups:
         return RewriteResult(planned)
-    actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(  # type: ignore[union-attr]
-        spark._jsparkSession
-    )
-    stock = actions.rewriteDataFiles(table if checked is None else checked)
-    for key, value in (action.options if checked is not None else renewing(action.options)).items():
-        # Dropped in a separate commit below, which then carries the tags too.
-        if key != DANGLING:
-            stock = stock.option(key, value)
-    stock = ordered(spark, stock, table, action)
-    if action.where is not None:
-        stock = stock.filter(filter_expression(spark, action.sql_name, action.where))
+    options = action.options if checked is not None else renewing(action.options)
+    # Dangling deletes are dropped in a separate commit, which then carries the tags too.
+    options = {key: value for key, value in options.items() if key != DANGLING}
+    stock = spark_actions(spark).rewriteDataFiles(table if checked is None else checked)
+    stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
     if action.branch:
         stock = stock.toBranch(action.branch)
-    result = _with_tags(stock, tags).execute()
+    result = stock.execute()
     # Without partial progress, it may count the files of a failed group and not the group.
     return RewriteResult(
         planned, max(int(result.rewriteFailures().size()), int(result.failedDataFilesCount() > 0))
     )
 
 
-def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
+def _set_up(
+    spark: SparkSession,
+    action: Action,
+    java_action: Any,
+    options: Mapping[str, str],
+    tags: Mapping[str, str],
+) -> Any:
+    """Iceberg's own action with options, the filter, and the tags of its commits."""
+    for key, value in options.items():
+        java_action = java_action.option(key, value)
+    if action.where is not None:
+        expression = filter_expression(spark, action.sql_name, action.where)
+        java_action = java_action.filter(expression)
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action

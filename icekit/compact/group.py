@@ -212,7 +212,7 @@ class Group(SampledRows):
                 )
         sampled_rows = sum(sample.rows for sample in samples.values())
         return CheckedRows(
-            after,
+            rows=after.row_count,
             sampled=sampled_rows,
             files=files,
             of_files=stock.row_count,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,12 @@ class Newest:
 
     key: Key
     deletes: DataFrame
-    is_hashed: bool = False
+    #: Of the second hash, if there is one in place of the key.
+    salt: int | None = None
+
+    def matches(self, narrow: Callable[[str, str, str], str] | None = None) -> str:
+        """SQL for whether a delete deletes a row; see :meth:`Key.matches`."""
+        return self.key.matches(self.salt, narrow)
 
 
 class Memory:
@@ -95,7 +100,7 @@ class RewriteSession:
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
         heap = min(
-            self.cluster.heap_bytes,
+            self.cluster.executor.heap_bytes,
             int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
         )
         self.most_applied = _FEW_APPLIED
@@ -123,14 +128,20 @@ class RewriteSession:
         # A larger group is split by how many of its rows live, which only the sample of a join
         # tells.
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
-        applied = int(self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster)))
+        applied = int(
+            self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster.executor))
+        )
         return applied if is_small and 0 <= applied <= self.most_applied else None
 
     def take_back(self, group: Any) -> None:
         """Remove the files of a group that was not committed."""
         with contextlib.suppress(Exception):
-            actions: Any = self.spark._jvm.org.apache.iceberg.actions  # type: ignore[union-attr]
-            actions.RewriteDataFilesCommitManager(self.table).abortFileGroup(group)
+            self.commit_manager().abortFileGroup(group)
+
+    def commit_manager(self, *more: Any) -> Any:
+        """Iceberg's object that commits groups of this table."""
+        actions: Any = self.spark._jvm.org.apache.iceberg.actions  # type: ignore[union-attr]
+        return actions.RewriteDataFilesCommitManager(self.table, *more)
 
 
 class GroupRows:
@@ -175,7 +186,7 @@ class GroupRows:
 
     def _some(self, files: int, tasks: Any = None) -> Any:
         tasks = self.tasks if tasks is None else tasks
-        return self.java.some(tasks, files, most_records(self.cluster), self.rewrite.salt)
+        return self.java.some(tasks, files, most_records(self.cluster.executor), self.rewrite.salt)
 
     def _path(self, file: str) -> str:
         """The path of a data file by what its rows are marked with: its number, or its path."""
@@ -283,7 +294,8 @@ class GroupRows:
                 newest.where(f"pmod({identifier(HASH)}, {parts}) = {part}") for part in range(parts)
             ]
         )
-        return [Newest(key, part.hint("broadcast"), by_hash) for part in bounded]
+        salt = self.rewrite.salt if by_hash else None
+        return [Newest(key, part.hint("broadcast"), salt) for part in bounded]
 
     def _live(self, rows: DataFrame, newest: Sequence[Newest], files: int) -> DataFrame:
         """The rows without those that the deletes delete; the chosen files' rows are marked.
@@ -323,12 +335,12 @@ class GroupRows:
         """The rows without those that some deletes delete."""
         from pyspark.sql import functions as F
 
-        salt, column = self.rewrite.salt if one.is_hashed else None, one.key.ruled_out
+        column = one.key.ruled_out
         if column not in self.ruled_out or not self.is_shuffled:
-            matches = one.key.matches(salt, unless_ruled_out if column in self.ruled_out else None)
+            matches = one.matches(unless_ruled_out if column in self.ruled_out else None)
             return live.join(one.deletes, F.expr(matches), "left_anti")
         # A delete of each key, so that no row is doubled.
-        matched = live.join(one.deletes, F.expr(one.key.matches(salt)), "left")
+        matched = live.join(one.deletes, F.expr(one.matches()), "left")
         words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
         placed = matched.join(words.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
         is_deleted = unless_ruled_out(
@@ -345,9 +357,7 @@ class GroupRows:
         files: set[str] = set()
         for deleted in newest:
             if deleted.key.ruled_out in self.ruled_out:
-                matches = deleted.key.matches(
-                    self.rewrite.salt if deleted.is_hashed else None, by_ruled_out
-                )
+                matches = deleted.matches(by_ruled_out)
                 disagreeing = (
                     placed.join(deleted.deletes, F.expr(matches), "left_semi")
                     .select(FILE)

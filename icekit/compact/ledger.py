@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from icekit.compact.claims import (
@@ -16,12 +18,9 @@ from icekit.compact.claims import (
     ActionRecord,
     Claim,
     RunRecord,
-    claim_over,
     from_json,
-    key_of,
     latest,
     now_ms,
-    renewed,
     to_json,
 )
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
@@ -67,8 +66,8 @@ def let_go_of_dead(ledger: Ledger, table: str) -> None:
 
 _TABLES = (
     "CREATE TABLE claims (key TEXT PRIMARY KEY, document TEXT NOT NULL)",
-    "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, "
-    "status TEXT NOT NULL, started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
+    "CREATE TABLE runs (run_id TEXT PRIMARY KEY, table_name TEXT NOT NULL, status TEXT NOT NULL, "
+    "started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
     "CREATE TABLE actions (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, "
     "is_outcome INTEGER NOT NULL, ended_ms INTEGER, document TEXT NOT NULL)",
     "CREATE INDEX runs_of_table ON runs (table_name, started_ms)",
@@ -88,7 +87,7 @@ class Ledger(SqliteFile):
     """
 
     APPLICATION = 0x69636564  # "iced"
-    SCHEMA = 3
+    SCHEMA = 4
     IS_WAL = True
     # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
@@ -113,22 +112,36 @@ class Ledger(SqliteFile):
         """
 
         def work(db: sqlite3.Connection) -> None:
+            now = self._clock()
             claims = _claims_on(db, *{uuid or table, table})
-            claim = claim_over(claims, table, uuid, run_id, self._clock())
+            for claim in claims:
+                if not claim.is_own(run_id) and not claim.is_dead(now):
+                    raise claim.refusal(table, now)
             db.executemany("DELETE FROM claims WHERE key = ?", [[old.key] for old in claims])
-            _put_claim(db, claim)
+            mine = Claim(table, run_id, Owner.here(), now, now, uuid)
+            since = [c.claimed_ms for c in claims if c.key == mine.key and c.is_own(run_id)]
+            _put_claim(db, replace(mine, claimed_ms=min(since, default=now)))
 
         self.write(work)
 
     def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Renew the lease; raises :class:`~icekit.errors.ClaimLost` if another run took the table
-        over.
+        """Renew the lease, also one that has ended, if no other run took the table over; raises
+        :class:`~icekit.errors.ClaimLost` otherwise.
         """
-        self.write(
-            lambda db: _put_claim(
-                db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())
+
+        def work(db: sqlite3.Connection) -> None:
+            claims = _claims_on(db, uuid or table)
+            for claim in claims:
+                if claim.is_own(run_id):
+                    return _put_claim(db, replace(claim, renewed_ms=self._clock()))
+            owners = [f"run {claim.run_id} on {claim.owner.host}" for claim in claims]
+            owner = owners[0] if owners else "another run, which has ended,"
+            raise ClaimLost(
+                f"Run {run_id} has lost its claim on {table}: {owner} took the table over; let "
+                "that run finish, then continue with --resume."
             )
-        )
+
+        self.write(work)
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
         """Release a table that this process holds for this run; the claim of another process or run
@@ -136,9 +149,7 @@ class Ledger(SqliteFile):
         """
 
         def work(db: sqlite3.Connection) -> None:
-            if any(
-                there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)
-            ):
+            if any(claim.is_own(run_id) for claim in _claims_on(db, uuid or table)):
                 db.execute("DELETE FROM claims WHERE key = ?", [uuid or table])
 
         self.write(work)
@@ -205,48 +216,38 @@ class Ledger(SqliteFile):
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record, by table, including dead ones."""
-        claims = (
-            Claim.from_json(document) for document in self._documents("SELECT document FROM claims")
-        )
+        claims = [
+            from_json(Claim, document)
+            for document in self._documents("SELECT document FROM claims")
+        ]
         return tuple(sorted(claims, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
         """Write a run; replaces its earlier record."""
-        row = [key_of(run), run.run_id, run.table, run.status, run.started_ms, to_json(run)]
-        self.write(
-            lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
-        )
-
-    def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write actions in one transaction; each replaces its record with the same starting
-        snapshot.
-        """
-        rows = [
-            [key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions
-        ]
-        # A replaced row gets the highest rowid, so rows are in the order of writing.
-        self.write(
-            lambda db: db.executemany(
-                "INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows
-            )
-        )
+        self._save("runs", run.run_id, run.table, run.status, run.started_ms, to_json(run))
 
     def save_action(self, action: ActionRecord) -> None:
-        """Write one action."""
-        self.save_actions([action])
+        """Write an action; replaces its record with the same starting snapshot."""
+        a = action
+        # A replaced row gets the highest rowid, so rows are in the order of writing.
+        key = json.dumps([a.table, a.run_id, a.action_id, a.starting_snapshot_id])
+        self._save("actions", key, a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a))
+
+    def _save(self, into: str, *row: object) -> None:
+        values = ", ".join("?" * len(row))
+        self.write(lambda db: db.execute(f"INSERT OR REPLACE INTO {into} VALUES ({values})", row))
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
         documents = self._documents("SELECT document FROM runs WHERE run_id = ?", run_id)
         return from_json(RunRecord, documents[0]) if documents else None
 
-    def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The last started run on a table, among those with a status in ``statuses``."""
+    def last_run(self, table: str) -> RunRecord | None:
+        """The last started run on a table."""
         documents = self._documents(
-            f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY "
-            "started_ms DESC, rowid DESC LIMIT 1",
+            "SELECT document FROM runs WHERE table_name = ? ORDER BY started_ms DESC, rowid DESC "
+            "LIMIT 1",
             table,
-            *(statuses or ()),
         )
         return from_json(RunRecord, documents[0]) if documents else None
 
@@ -306,48 +307,40 @@ class Ledger(SqliteFile):
         path, message, name = self.path, scrub(str(error)), getattr(error, "sqlite_errorname", "")
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
-            return LedgerUnusable(
-                f"{path} is not an icekit ledger ({message}); icekit did not change it. Give another "
-                "path with --ledger or ICEKIT_LEDGER."
+            problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"
+            advice = "Give another path with --ledger or ICEKIT_LEDGER"
+        elif isinstance(error, NewerSchema):
+            problem = f"The ledger {path} was written by a newer icekit ({message})"
+            advice = "Upgrade icekit, or give another file with ICEKIT_LEDGER"
+        elif is_damaged:
+            problem = f"The ledger {path} is corrupt ({message})"
+            advice = (
+                f"Move it away (and {path.name}-wal and {path.name}-shm next to it) and run "
+                "again: icekit creates a new ledger, and plans tables again"
             )
-        if isinstance(error, NewerSchema):
-            return LedgerUnusable(
-                f"The ledger {path} was written by a newer icekit ({message}). Upgrade icekit, or "
-                "give another file with ICEKIT_LEDGER."
+        elif name.startswith("SQLITE_BUSY"):
+            problem = f"The ledger {path} stays locked by another process"
+            advice = "End that process, or wait, and run again"
+        else:
+            problem = f"The ledger {path} cannot be used ({message})"
+            advice = (
+                "Make it writable, on a local disk with free space, or give another file with "
+                "ICEKIT_LEDGER"
             )
-        if is_damaged:
-            return LedgerUnusable(
-                f"The ledger {path} is corrupt ({message}). Move it away (and {path.name}-wal and "
-                f"{path.name}-shm next to it) and run again: icekit creates a new ledger, and "
-                "plans tables again.",
-                detail=message,
-            )
-        if name.startswith("SQLITE_BUSY"):
-            return LedgerUnusable(
-                f"The ledger {path} stays locked by another process. End that process, or wait, "
-                "and run again.",
-                detail=message,
-            )
-        return LedgerUnusable(
-            f"The ledger {path} cannot be used ({message}). Make it writable, on a local disk with "
-            "free space, or give another file with ICEKIT_LEDGER.",
-            detail=message,
-        )
+        return LedgerUnusable(f"{problem}. {advice}.")
 
 
 def _claims_on(db: sqlite3.Connection, *keys: str) -> list[Claim]:
     rows = db.execute(
         f"SELECT document FROM claims WHERE key IN ({', '.join('?' * len(keys))})", keys
     )
-    return [Claim.from_json(document) for (document,) in rows]
+    return [from_json(Claim, document) for (document,) in rows]
 
 
 def _put_claim(db: sqlite3.Connection, claim: Claim) -> None:
-    db.execute("INSERT OR REPLACE INTO claims VALUES (?, ?)", [claim.key, claim.to_json()])
-
-
-def _among(statuses: Collection[str] | None) -> str:
-    return "" if statuses is None else f"AND status IN ({', '.join('?' * len(statuses))})"
+    db.execute(
+        "INSERT OR REPLACE INTO claims VALUES (?, ?)", [claim.key, json.dumps(asdict(claim))]
+    )
 
 
 def _is_marked(path: Path) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from icekit import sql
@@ -100,22 +100,28 @@ class Prediction:
 
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
-        return Prediction(
-            files_in=self.files_in + other.files_in,
-            bytes_in=self.bytes_in + other.bytes_in,
-            files_out=self.files_out + other.files_out,
-            bytes_out=self.bytes_out + other.bytes_out,
-            delete_files_removed=self.delete_files_removed + other.delete_files_removed,
-            groups=self.groups + other.groups,
-            shuffle_bytes=self.shuffle_bytes + other.shuffle_bytes,
+        summed = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        return replace(
+            self,
             seconds=(self.seconds or 0) + (other.seconds or 0) if both_known else None,
-            file_opens_saved=self.file_opens_saved + other.file_opens_saved,
             source=self.source if self.source == other.source else "mixed",
-            unit=self.unit,
             is_maximum=self.is_maximum or other.is_maximum,
-            rows_in=self.rows_in + other.rows_in,
             is_sampled=self.is_sampled or other.is_sampled,
+            **summed,
         )
+
+
+_SUMMED = (
+    "files_in",
+    "bytes_in",
+    "files_out",
+    "bytes_out",
+    "delete_files_removed",
+    "groups",
+    "shuffle_bytes",
+    "file_opens_saved",
+    "rows_in",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +154,13 @@ class KeySample:
 
 @dataclass(frozen=True, slots=True)
 class RewriteOrder:
-    """The row order of a rewrite: ``sort`` by columns with direction, or a curve through them.
+    """The row order of a rewrite: an ascending ``sort`` by columns, or a curve through them.
 
-    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). ``sort``
-    without columns means the table's own sort order.
+    ``by`` holds column paths. ``sort`` without columns means the table's own sort order.
     """
 
     strategy: str = "binpack"
-    by: tuple[tuple[tuple[str, ...], str], ...] = ()
+    by: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_sorting(self) -> bool:
@@ -167,11 +172,10 @@ class RewriteOrder:
         """The procedure's ``sort_order``; None where it is not needed."""
         if not self.by:
             return None
+        columns = [sql.identifier(*path) for path in self.by]
         if self.strategy == "sort":
-            return ", ".join(
-                f"{sql.identifier(*path)} {direction}".strip() for path, direction in self.by
-            )
-        return f"{self.strategy}({', '.join(sql.identifier(*path) for path, _ in self.by)})"
+            return ", ".join(f"{column} ASC NULLS FIRST" for column in columns)
+        return f"{self.strategy}({', '.join(columns)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +212,11 @@ class Action:
         return (self.catalog, *self.table)
 
     @property
+    def rewrites_deletes(self) -> bool:
+        """Whether the action rewrites position delete files."""
+        return self.procedure == "rewrite_position_delete_files"
+
+    @property
     def only_drops(self) -> bool:
         """Whether the action rewrites no data file, and only drops delete files that apply to
         none.
@@ -236,15 +245,10 @@ class Action:
             given["where"] = self.where
         if self.branch:
             given["branch"] = self.branch
-        if self.options or self.procedure == "rewrite_data_files":
-            # Settings that nobody looks at while the action runs; see icekit.engine.bridge.
-            options = {name: value for name, value in self.options.items() if name != DANGLING}
-            given["options"] = (
-                sql.renewing(options) if self.procedure == "rewrite_data_files" else options
-            )
         if self.older_than:
             given["older_than"] = self.older_than
-        return sql.call(self.catalog, self.procedure, **given, **self.arguments)
+        options = {name: value for name, value in self.options.items() if name != DANGLING}
+        return sql.call(self.catalog, self.procedure, options=options, **given, **self.arguments)
 
     @property
     def title(self) -> str:
@@ -349,22 +353,15 @@ class Plan(Shown):
         """
         unit = EQUALITY_DELETE if self.converts else "file"
         each = [action.prediction for action in self.actions if action.prediction.unit == unit]
-        total = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
-        for prediction in each:
-            total += prediction
-        return total
+        start = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
+        return sum(each, start)
 
     @property
     def reads(self) -> tuple[int, int]:
         """The files, and their bytes, that the rewrites and conversions will read: what a budget
         limits.
         """
-        reading = [
-            p
-            for p in (action.prediction for action in self.actions)
-            if p.unit in {"file", EQUALITY_DELETE}
-        ]
-        return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
+        return self.prediction.files_read, self.prediction.bytes_in
 
     @property
     def summary(self) -> str:

@@ -43,8 +43,7 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
         raise ParameterError(
             f"Iceberg cannot {policy.strategy} {facts.name}: {refused}. Use the strategy sort."
         )
-    direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
-    return RewriteOrder(policy.strategy, tuple((known[name].names, direction) for name in wanted))
+    return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
 
 
 # The column that a curve's action adds while it sorts (Z_COLUMN and H_COLUMN of Iceberg's

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -133,13 +132,8 @@ class Outcome(Shown):
                 Folded("The plan", self.plan.details()),
                 Sentence("Nothing has run. Run the plan with --execute (execute=True in Python)."),
             ]
-        kind, mark = (
-            ("fine", "✔")
-            if self.exit_status == 0
-            else ("critical", "✖")
-            if self.exit_status == EXIT_UNHEALTHY
-            else ("warning", "▲")
-        )
+        looks = {0: ("fine", "✔"), EXIT_UNHEALTHY: ("critical", "✖")}
+        kind, mark = looks.get(self.exit_status, ("warning", "▲"))
         return [
             Badge(
                 kind,
@@ -172,17 +166,9 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
 
 #: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its
 # figures include their unit.
-_COMPARED = {
-    "action": TEXT,
-    "status": TEXT,
-    "change": TEXT,
-    "bytes": TEXT,
-    "delete_files_removed": TEXT,
-    "time": TEXT,
-}
-
-
-_REMOVED = list(_COMPARED).index("delete_files_removed")
+_COMPARED = dict.fromkeys(
+    ("action", "status", "change", "bytes", "delete_files_removed", "time"), TEXT
+)
 
 
 def compared(outcome: Outcome) -> Grid:
@@ -205,10 +191,10 @@ def compared(outcome: Outcome) -> Grid:
             seconds=sum(o.seconds for o in outcome.actions),
         )
         rows.append(_row("all", "", total, outcome.plan.prediction))
-    if {None, "0", "0, as predicted"}.issuperset(row[_REMOVED] for row in rows):
-        rows = [(*row[:_REMOVED], *row[_REMOVED + 1 :]) for row in rows]
-        return Grid("", {name: TEXT for name in _COMPARED if name != "delete_files_removed"}, rows)
-    return Grid("", _COMPARED, rows)
+    grid = Grid("", _COMPARED, rows)
+    if {None, "0", "0, as predicted"}.issuperset(grid["delete_files_removed"]):
+        return grid.only(*(name for name in _COMPARED if name != "delete_files_removed"))
+    return grid
 
 
 def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str | None, ...]:
@@ -298,30 +284,12 @@ class ActionDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedDocument:
-    """Why partitions are left alone: in words, and as a reason with figures."""
-
-    text: str
-    skipped: Skipped
-
-
-@dataclass(frozen=True, slots=True)
-class LostDocument:
-    """Statistics that the new snapshots do not have, and the statement that renews them."""
-
-    statistics: SnapshotStatistics
-    renew: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ProofDocument:
     """What was compared; ``ok`` is None if not everything could be proved."""
 
     ok: bool | None
     mode: str
     is_sampled: bool
-    partitions_compared: int
-    partitions_changed: int
     seconds: float
     lines: Sequence[str]
 
@@ -343,9 +311,10 @@ class PlanDocument:
     predicted: Prediction | None
     actual: Actual | None
     actions: Sequence[ActionDocument]
-    left_alone: Sequence[SkippedDocument]
+    left_alone: Sequence[Skipped]
     parallelism: Sequence[Explained]
-    lost_statistics: Sequence[LostDocument]
+    lost_statistics: Sequence[SnapshotStatistics]
+    renew_statistics: Sequence[str]
     notes: Sequence[str]
     rehearsed: str | None
     proof: ProofDocument | None
@@ -355,7 +324,7 @@ class PlanDocument:
 
 def document(outcome: Outcome) -> PlanDocument:
     """The document of a plan and its outcome; secrets are masked when it is written."""
-    plan, iceberg = outcome.plan, outcome.iceberg_version
+    plan, proof, iceberg = outcome.plan, outcome.proof, outcome.iceberg_version
     return PlanDocument(
         SCHEMA_VERSION,
         plan.catalog,
@@ -370,30 +339,18 @@ def document(outcome: Outcome) -> PlanDocument:
         predicted=plan.prediction if plan.actions else None,
         actual=None if outcome.is_dry_run else outcome.actual,
         actions=[_action(action) for action in outcome.actions],
-        left_alone=[SkippedDocument(left.text, left) for left in plan.left_alone],
+        left_alone=plan.left_alone,
         parallelism=plan.parallelism,
-        lost_statistics=[
-            LostDocument(lost, sql)
-            for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)
-        ],
+        lost_statistics=plan.lost_statistics,
+        renew_statistics=plan.renewals,
         notes=[*plan.notes, *outcome.notes],
         rehearsed=plan.rehearsed,
-        proof=None if outcome.proof is None else _proof(outcome.proof),
+        proof=proof
+        and ProofDocument(
+            proof.ok, proof.mode, proof.is_sampled, round(proof.seconds, 3), proof.lines()
+        ),
         leftovers=outcome.leftovers,
         clean_up=outcome.clean_up,
-    )
-
-
-def _proof(proof: Any) -> ProofDocument:
-    compared, changed = proof.partitions
-    return ProofDocument(
-        proof.ok,
-        proof.mode,
-        proof.is_sampled,
-        compared,
-        changed,
-        round(proof.seconds, 3),
-        proof.lines(),
     )
 
 

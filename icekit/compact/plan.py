@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from icekit.compact.actions import Rewriting, drop_dangling, parallelism, rewrite_action
@@ -15,12 +15,11 @@ from icekit.compact.model import Action, Explained, Plan
 from icekit.compact.order import sort_by
 from icekit.compact.policy import Policy
 from icekit.compact.selection import (
-    LEAST_SECONDS,
+    Limits,
     RewriteSelection,
     changing_share,
-    conflict_chance,
     left,
-    rows_per_byte,
+    overrun,
     select,
 )
 from icekit.compact.skipped import Skipped, SkipReason
@@ -34,7 +33,8 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.units import count, counted, percent, raised, size, span
 
-#: Replaces an estimate with the engine's prediction; see :func:`icekit.compact.service.predict`.
+#: Replaces an estimate with the engine's prediction; see
+# :class:`icekit.compact.service.EnginePlanner`.
 Predict = Callable[[Action], Action]
 # How often an action is planned again because the planner takes more than the budget allows.
 _TRIMS = 4
@@ -55,7 +55,7 @@ def plan(
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
-    commit is likely to conflict with their rewrite (:func:`conflict_chance`). ``predict`` asks the
+    commit is likely to conflict with their rewrite. ``predict`` asks the
     engine; without it predictions are those of the metadata. ``speed`` is that of past runs,
     needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
@@ -69,14 +69,13 @@ def plan(
     limits = policy.within(thresholds or Thresholds())
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
-    options: Mapping[str, str] = {}
     explained: Sequence[Explained] = ()
     if cluster:
         bytes_in, groups = sums(selected.chosen)[0], len(selected.chosen)
         how = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
-        options, explained = parallelism(cluster, facts.target_bytes, bytes_in, groups, **how)
-    shared = Rewriting(facts, limits, policy, order, options)
-    planner = _Planner(shared, predict, selected.budget_bytes, list(selected.skipped))
+        explained = parallelism(cluster, facts.target_bytes, bytes_in, groups, **how)
+    shared = Rewriting(facts, limits, policy, order, {e.name: e.value for e in explained})
+    planner = _Planner(shared, predict, selected.limits, list(selected.skipped))
     for batch in _batches(selected.chosen, policy):
         planner.add(batch)
     planner.add_dangling(findings)
@@ -113,7 +112,7 @@ class _Planner:
 
     shared: Rewriting
     predict: Predict | None
-    budget_bytes: int | None
+    limits: Limits
     skipped: list[Skipped]
     actions: list[Action] = field(default_factory=list)
 
@@ -161,15 +160,14 @@ class _Planner:
         """The action with its prediction, cut down until the engine's own figures fit the rest of
         the budget: of bytes, files and rows.
         """
-        policy, spent = self.shared.policy, _reads(self.actions)
-        limits = self.budget_bytes, policy.budget_files, policy.budget_rows
-        kept = list(batch)
+        spent, kept = _reads(self.actions), list(batch)
+        total, files, rows = (
+            limit if limit is None else limit - used
+            for limit, used in zip(self.limits, spent, strict=True)
+        )
         for _ in range(_TRIMS):
             fitted = self._predicted(action)
-            over = max(
-                needed / max(limit - used, 1) if limit is not None else 0.0
-                for limit, used, needed in zip(limits, spent, _reads([fitted]), strict=True)
-            )
+            over = overrun(_reads([fitted]), (total, files, rows))
             if over <= 1:
                 return fitted
             kept = kept[: math.floor(len(kept) / over)]
@@ -212,47 +210,20 @@ def saves_nothing(action: Action) -> bool:
     return action.must_save and action.prediction.file_opens_saved <= 0
 
 
-def _of_older_specs(facts: TableFacts, actions: Sequence[Action]) -> str:
-    """What becomes of the files of older specs, as a sentence."""
-    taken = {
-        p for action in actions for p in action.partitions if p.spec_id != facts.default_spec_id
-    }
-    if not taken:
-        return (
-            "Files of older partition specs stay where they are; --old-specs moves them into the "
-            "current one."
-        )
-    return (
-        f"Files of older partition specs in {count(len(taken), 'partition')} move into the "
-        "current one, because that saves file opens; the others stay where they are, unless "
-        "--old-specs moves them."
-    )
-
-
 def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
     """Why nothing is planned although rewrites would help: every candidate was left alone, or the
     target file size is wrong.
     """
-    found = selected.found
-    if found and not selected.chosen:
-        _, files, opens = sums(found)
-        reasons = "; ".join(s.text for s in selected.skipped)
+    if selected.found and not selected.chosen:
         is_recent = any(s.is_recent for s in selected.skipped)
         flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
-        return (
-            f"Skipped {reasons}. Rewriting {count(files, 'file')} would spare each full scan "
-            f"{count(opens, 'file open')}.{flag}"
-        )
-    if small is not None and not found:
+        return f"Skipped {selected.postponed}{flag}"
+    if small is not None and not selected.found:
         return (
             f"No rewrite helps before the target file size changes: {small.evidence}. The "
             "statement is in the finding target_too_small."
         )
     return None
-
-
-#: A choice: rows that one task should not have to write into one file.
-MANY_ROWS = 100_000_000
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
@@ -276,62 +247,59 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
     return batches
 
 
+_OLDER_SPECS = (
+    "Files of older partition specs move into the current one only where that saves file opens; "
+    "--old-specs moves all of them."
+)
+
+
 def _notes(
     facts: TableFacts,
     findings: Findings,
     actions: Sequence[Action],
     policy: Policy,
     small_target: Finding | None,
-) -> list[str]:
-    notes = (
-        ["The columns are not used: binpack does not order rows; sort, zorder and hilbert do."]
-        if policy.columns and policy.strategy == "binpack"
-        else []
-    )
+) -> Iterable[str]:
+    if policy.columns and policy.strategy == "binpack":
+        yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
     if actions:
-        notes += [*_on_conflicts(facts, actions), *_on_size(facts, actions, policy)]
-        notes += _on_prediction(actions)
+        yield from _on_conflicts(facts)
+        yield from _on_size(facts, actions, policy)
+        if estimated := sum(a.prediction.source == "facts" for a in actions):
+            yield (
+                f"The metadata gives the predictions of {estimated:,} of "
+                f"{count(len(actions), 'action')}; the engine's planner was not asked. Where no "
+                "delete applies, and no older partition spec is rewritten, it selects the same "
+                "files, and may write a few more or fewer."
+            )
         if small_target is not None:
-            notes.append(
+            yield (
                 "Change the target file size before this plan runs, or its files stay small: "
                 f"{small_target.evidence}."
             )
         if facts.other_optimizer:
-            notes.append(facts.other_optimizer.note)
+            yield facts.other_optimizer.note
     if facts.fragile_fields:
-        notes.append(fragile(facts.fragile_fields))
+        yield fragile(facts.fragile_fields)
     elif not policy.old_specs and "old_partition_spec" in findings.names:
-        notes.append(_of_older_specs(facts, actions))
-    return notes
+        yield _OLDER_SPECS
 
 
-def _on_conflicts(facts: TableFacts, actions: Sequence[Action]) -> Iterable[str]:
-    """How likely another commit gets in the way."""
-    gap = facts.history.median_seconds_between_commits
+def _on_conflicts(facts: TableFacts) -> Iterable[str]:
+    """How often another commit could get in the way."""
+    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
     recent = facts.history.commits[-100:]
-    if gap and recent:
-        share = changing_share(facts)
-        seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        text = "No recent commit could conflict with this rewrite"
-        if share:
-            text = (
-                f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
-                f"{len(recent)} delete, overwrite or replace files, and could conflict with this "
-                "rewrite"
-            )
-        if seconds and share:
-            seconds = max(LEAST_SECONDS, seconds)
-            chance = conflict_chance(facts, seconds)
-            text += (
-                f"; the longest action takes about {span(seconds * 1000)}, with a "
-                f"{percent(chance)} chance of such a commit in that time (if the commit touches "
-                "the same files, icekit retries the action)"
-            )
-        yield text + "."
+    if gap and share:
+        yield (
+            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last {len(recent)} "
+            "delete, overwrite or replace files, and could conflict with this rewrite."
+        )
+    elif gap and recent:
+        yield "No recent commit could conflict with this rewrite."
 
 
 def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> Iterable[str]:
-    """What the plan reads, and whether an action or a file is very large."""
+    """What the plan reads, and whether an action is very large."""
     total, _, rows = _reads(actions)
     if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
         most = size(max(a.prediction.bytes_in for a in large))
@@ -344,31 +312,6 @@ def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> It
             f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} "
             f"({percent(total / facts.data.size_in_bytes)} of the table), about "
             f"{count(rows, 'row')}."
-        )
-        per_file = round(facts.target_bytes * rows_per_byte(facts))
-        if per_file > MANY_ROWS:
-            yield (
-                f"A file of the target size ({size(facts.target_bytes)}) would hold about "
-                f"{count(per_file, 'row')}, because a row takes {1 / rows_per_byte(facts):.2g} "
-                "bytes; one task writes a file, whatever its bytes. icekit tune file-sizes "
-                f"{facts.name} tries smaller targets."
-            )
-
-
-def _on_prediction(actions: Sequence[Action]) -> Iterable[str]:
-    """Which predictions are the engine's own."""
-    sources = [a.prediction.source for a in actions]
-    if "facts" in sources and "planner" in sources:
-        yield (
-            f"The engine's planner predicts {sources.count('planner'):,} of "
-            f"{count(len(actions), 'action')}, because it reads the table's metadata for each; "
-            "the others are from the metadata."
-        )
-    elif "facts" in sources:
-        yield (
-            "The metadata gives these predictions; the engine's planner was not asked. Where no "
-            "delete applies, and no older partition spec is rewritten, it selects the same files, "
-            "and may write a few more or fewer."
         )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError, require_known, require_number
@@ -138,23 +139,16 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
 
 
 def _budget(text: str) -> dict[str, Any]:
-    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
-        return {"budget_files": int(match[1].replace(",", "").replace("_", ""))}
-    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
-        return {
-            "budget_rows": int(match[1].replace(",", "").replace("_", ""))
-            * {"million": 10**6, "billion": 10**9}.get(match[2], 1)
-        }
-    for name, parse in (
-        ("budget_bytes", size_in_bytes),
-        ("budget_minutes", lambda t: seconds(t) / 60),
-    ):
-        if text.rstrip().endswith("M"):
-            break  # it may mean mebibytes or minutes
-        try:
-            return {name: cast("Any", parse)(text)}
-        except ParameterError:
-            continue
+    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*(file|row)s?\s*", text):
+        times = {"million": 10**6, "billion": 10**9}.get(match[2], 1)
+        number = int(match[1].replace(",", "").replace("_", ""))
+        return {f"budget_{match[3]}s": number * times}
+    # With an M at its end, it may mean mebibytes or minutes.
+    if not text.rstrip().endswith("M"):
+        with contextlib.suppress(ParameterError):
+            return {"budget_bytes": size_in_bytes(text)}
+        with contextlib.suppress(ParameterError):
+            return {"budget_minutes": seconds(text) / 60}
     raise ParameterError(
         f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) "
         "or time (30 minutes)."

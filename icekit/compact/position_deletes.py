@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from icekit.compact.asking import engine_plan
 from icekit.engine.bridge import compiled, elements, load_now
 from icekit.engine.errors import complaint
-from icekit.engine.planner import plan_rewrite
 from icekit.engine.staging import Staging
 from icekit.errors import DeletesUnmatched, EngineFailed
 from icekit.prove.checked import RowsDiffer
@@ -108,15 +108,7 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
     snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
     if snapshot is None:
         return None
-    of_deletes = action.procedure == "rewrite_position_delete_files"
-    plan = plan_rewrite(
-        spark,
-        action.sql_name,
-        action.options,
-        where=action.where,
-        branch=action.branch,
-        of_deletes=of_deletes,
-    )
+    plan = engine_plan(spark, action)
     try:
         deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
     except Exception as error:
@@ -131,9 +123,9 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
     tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for group in elements(plan.groups()):
         tasks.addAll(group.fileScanTasks())
-    if not of_deletes:
+    if not action.rewrites_deletes:
         deletes.check_listed(tasks)
-    deletes.check_paths(deletes.java.files(tasks), None if of_deletes else tasks)
+    deletes.check_paths(deletes.java.files(tasks), None if action.rewrites_deletes else tasks)
     return plan
 
 

@@ -85,8 +85,6 @@ class CheckedRewrite(RewriteSession):
         self.action, self.tags = action, tags
         #: What the planner selected.
         self.planned = rolled_up(None)
-        jvm: Any = spark._jvm
-        self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
 
     def run(self) -> list[Exception]:
         """Rewrite, check and commit every group; returns the errors of groups that failed.
@@ -100,9 +98,7 @@ class CheckedRewrite(RewriteSession):
         action, options = self.action, self.action.options
         if self.snapshot is None:
             return []
-        plan = plan_rewrite_at(
-            self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
-        )
+        plan = self._plan()
         groups, self.planned = list(elements(plan.groups())), rolled_up(plan)
         if not groups:
             return []
@@ -122,6 +118,18 @@ class CheckedRewrite(RewriteSession):
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             return self._rewritten(works, at_once, commits, is_partial=is_partial)
 
+    def _plan(self) -> Any:
+        """Iceberg's plan of the rewrite of the snapshot that it starts from."""
+        action = self.action
+        return plan_rewrite_at(
+            self.spark,
+            action.sql_name,
+            self.table,
+            self.snapshot,
+            action.options,
+            where=action.where,
+        )
+
     def _works(self, bundles: Sequence[Bundle], at_once: int) -> list[tuple[Bundle, Group]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
         at_once = min(at_once, len(bundles))
@@ -135,7 +143,7 @@ class CheckedRewrite(RewriteSession):
     def _rewritten(
         self, works: Sequence[tuple[Bundle, Group]], at_once: int, commits: int, *, is_partial: bool
     ) -> list[Exception]:
-        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed."""
+        """Run the groups and commit them, in so many commits; the errors of those that failed."""
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[Written] = []
@@ -195,16 +203,8 @@ class CheckedRewrite(RewriteSession):
         """
         if self.snapshot is None:
             return None
-        plan = plan_rewrite_at(
-            self.spark,
-            self.action.sql_name,
-            self.table,
-            self.snapshot,
-            self.action.options,
-            where=self.action.where,
-        )
         groups = sorted(
-            elements(plan.groups()), key=lambda group: int(group.inputFilesSizeInBytes())
+            elements(self._plan().groups()), key=lambda group: int(group.inputFilesSizeInBytes())
         )
         first = max(0, (len(groups) - _DRAWN_GROUPS) // 2)
         with_keys: list[tuple[Any, list[Key]]] = []
@@ -237,13 +237,10 @@ class CheckedRewrite(RewriteSession):
         """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy
         of this one as it is now.
         """
-        actions = self.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(  # type: ignore[union-attr]
-            self.spark._jsparkSession
-        )
+        stock = spark_actions(self.spark).rewriteDataFiles(self.table)
         try:
             runner = self.staging.java.runner(
-                ordered(self.spark, actions.rewriteDataFiles(self.table), self.table, self.action),
-                self.action.options,
+                ordered(self.spark, stock, self.table, self.action), self.action.options
             )
             return runner, int(self.staging.java.sortOrderId(runner))
         except Exception as error:
@@ -268,19 +265,12 @@ class CheckedRewrite(RewriteSession):
         certainly failed.
         """
         checked = sum((rows for _, rows in done), CheckedRows())
-        tags, groups = self._java.HashMap(), self._java.HashSet()
-        for key, value in {
-            **self.tags,
-            **({CHECKED_TAG: checked.text()} if self.check else {}),
-        }.items():
-            tags.put(key, value)
-        for group, _ in done:
-            groups.add(group)
+        tags = dict(self.tags)
+        if self.check:
+            tags[CHECKED_TAG] = checked.text()
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
-        start = self.snapshot_id
-        self._actions.RewriteDataFilesCommitManager(
-            self.table, start, keeps, tags, self.action.branch
-        ).commitOrClean(groups)
+        manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
+        manager.commitOrClean({group for group, _ in done})
 
     def _in_session(self, work: Callable[[], T]) -> Callable[[], T]:
         def run() -> T:
@@ -303,7 +293,7 @@ class CheckedRewrite(RewriteSession):
                 refusals.append(refusal)
         if not refusals:
             return keys
-        most = most_records(self.cluster)
+        most = most_records(self.cluster.executor)
         first = next((each for each in refusals if isinstance(each, ConvertFirst)), refusals[0])
         # A conversion is refused where a column of a spec was dropped.
         can_convert = isinstance(first, NotHere) and not any(
@@ -367,7 +357,10 @@ class CheckedRewrite(RewriteSession):
         """The error for deletes that are left to Iceberg's own reader; another one if it cannot
         read them, or has no memory for them.
         """
-        if is_readable and int(self.staging.java.applied(tasks, most_records(self.cluster))) >= 0:
+        if (
+            is_readable
+            and int(self.staging.java.applied(tasks, most_records(self.cluster.executor))) >= 0
+        ):
             return NotHere(why)
         return ConvertFirst(_CONVERT_FIRST.format(why))
 
@@ -378,6 +371,12 @@ _CONVERT_FIRST = (
 )
 
 
+def spark_actions(spark: SparkSession) -> Any:
+    """Iceberg's own actions in a session."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
 def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
     """Set the strategy of a rewrite, as the procedure does."""
     order = action.order
@@ -386,18 +385,14 @@ def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> An
     if not order.by:
         return rewrite.sort()
     jvm: Any = spark._jvm
+    names = [".".join(path) for path in order.by]
     if order.strategy == "sort":
         builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
-        nulls = jvm.org.apache.iceberg.NullOrder
-        for path, direction in order.by:
-            add = builder.desc if direction.startswith("DESC") else builder.asc
-            builder = add(
-                ".".join(path),
-                nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST,
-            )
+        for name in names:
+            builder = builder.asc(name, jvm.org.apache.iceberg.NullOrder.NULLS_FIRST)
         return rewrite.sort(builder.build())
     gateway: Any = spark.sparkContext._gateway
-    columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))
-    for i, (path, _) in enumerate(order.by):
-        columns[i] = ".".join(path)
+    columns = gateway.new_array(gateway.jvm.java.lang.String, len(names))
+    for i, name in enumerate(names):
+        columns[i] = name
     return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)

@@ -17,7 +17,9 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts
-from icekit.facts.where import askable
+from icekit.units import count
+
+Limits = tuple[int | None, int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,25 @@ class RewriteSelection:
     """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now,
     and the partitions ``skipped``, with reasons.
 
-    ``budget_bytes`` is what the plan may read; None without a limit.
+    ``limits`` are the bytes, files and rows that the plan may read; None is no limit.
     """
 
     found: tuple[Candidate, ...]
     chosen: tuple[Candidate, ...]
     skipped: tuple[Skipped, ...]
-    budget_bytes: int | None = None
+    limits: Limits = (None, None, None)
+
+    @property
+    def postponed(self) -> str:
+        """Which partitions wait, why, and what rewriting them would save, as the end of a sentence;
+        empty if none wait.
+        """
+        opens = sum(c.file_opens_saved for c in self.found) - sum(
+            c.file_opens_saved for c in self.chosen
+        )
+        reasons = "; ".join(skipped.text for skipped in self.skipped)
+        saved = f"Rewriting them would spare each full scan {count(opens, 'file open')}."
+        return f"{reasons}. {saved}" if reasons else ""
 
 
 def select(
@@ -51,47 +65,48 @@ def select(
     :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
     """
     every = candidates(facts, findings, policy, thresholds)
-    budget_bytes = _budget_bytes(policy, speed, every) if every else policy.budget_bytes
+    if not every:
+        return RewriteSelection((), (), ())
+    limits = _budget_bytes(policy, speed, every), policy.budget_files, policy.budget_rows
     held, why_held = _held(facts, every, policy, frozenset(recent))
-    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if every else None
-    refused: dict[SkipReason, list[Partition]] = {}
+    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC))
+    refused: dict[_Refusal, list[Partition]] = {}
     chosen: list[Candidate] = []
-    limits = budget_bytes, policy.budget_files, policy.budget_rows
-    per_byte = rows_per_byte(facts) if every else 0.0
-    files = total = 0
+    size_in_bytes = files = 0
+    refusal: _Refusal
     for candidate in every:
-        needed = total + candidate.bytes_in, files + candidate.files_in
-        parts = candidate.partitions
-        reason = None
-        if window is not None and not window.issuperset(parts):
-            reason = SkipReason.OUTSIDE_WINDOW
-        elif not held.isdisjoint(parts):
-            reason = why_held
-        elif unfiltered := _unfiltered(facts, candidate):
-            reason = unfiltered
-        elif any(
-            limit is not None and need > limit
-            for need, limit in zip((*needed, needed[0] * per_byte), limits, strict=True)
-        ):
-            reason = _over_budget(every, policy, budget_bytes)
-        if reason:
-            refused.setdefault(reason, []).extend(parts)
+        more, more_files = size_in_bytes + candidate.bytes_in, files + candidate.files_in
+        reason = _unfiltered(facts, candidate)
+        if window is not None and not window.issuperset(candidate.partitions):
+            refusal = SkipReason.OUTSIDE_WINDOW, 0, 0
+        elif not held.isdisjoint(candidate.partitions):
+            refusal = why_held, policy.recent_minutes, 0
+        elif reason is not None:
+            refusal = reason, 0, 0
+        elif overrun((more, more_files, more * rows_per_byte(facts)), limits) > 1:
+            refusal = _over_budget(every, limits)
         else:
             chosen.append(candidate)
-            total, files = needed
-    smallest_files = min((c.files_in for c in every), default=0)
-    smallest_bytes = min((c.bytes_in for c in every), default=0)
-    figures = {
-        SkipReason.RECENT: (policy.recent_minutes, 0),
-        SkipReason.LIKELY_CONFLICT: (policy.recent_minutes, 0),
-        SkipReason.TOO_MANY_FILES: (policy.budget_files or 0, smallest_files),
-        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, smallest_bytes),
-    }
-    skipped = tuple(
-        left(reason, partitions, facts, *figures.get(reason, ()))
-        for reason, partitions in refused.items()
+            size_in_bytes, files = more, more_files
+            continue
+        refused.setdefault(refusal, []).extend(candidate.partitions)
+    skipped = [
+        left(reason, partitions, facts, limit, needed)
+        for (reason, limit, needed), partitions in refused.items()
+    ]
+    return RewriteSelection(every, tuple(chosen), tuple(skipped), limits)
+
+
+# A reason, with the figure of the policy behind it, and what the smallest candidate needs.
+_Refusal = tuple[SkipReason, float, int]
+
+
+def overrun(needed: Sequence[float], limits: Limits) -> float:
+    """The largest of some figures as a multiple of its limit."""
+    return max(
+        (n / max(limit, 1) for n, limit in zip(needed, limits, strict=True) if limit is not None),
+        default=0.0,
     )
-    return RewriteSelection(every, tuple(chosen), skipped, budget_bytes)
 
 
 def _unfiltered(facts: TableFacts, candidate: Candidate) -> SkipReason | None:
@@ -99,20 +114,20 @@ def _unfiltered(facts: TableFacts, candidate: Candidate) -> SkipReason | None:
     if candidate.mode in {"spec", "table"}:
         return None
     parts = candidate.partitions
-    if not all(askable(facts.spec(p.spec_id), p) for p in parts):
+    if not all(facts.askable(p) for p in parts):
         return SkipReason.NAN
     return None if is_bounded(facts, parts) else SkipReason.NO_FILTER
 
 
-def _over_budget(
-    found: Sequence[Candidate], policy: Policy, budget_bytes: int | None
-) -> SkipReason:
+def _over_budget(found: Sequence[Candidate], limits: Limits) -> _Refusal:
     """Why the budget does not cover a candidate: others save more, or it covers none of them."""
-    if policy.budget_files is not None and policy.budget_files < min(c.files_in for c in found):
-        return SkipReason.TOO_MANY_FILES
-    if budget_bytes is not None and budget_bytes < min(c.bytes_in for c in found):
-        return SkipReason.TOO_MANY_BYTES
-    return SkipReason.BUDGET_SPENT
+    budget_bytes, budget_files, _ = limits
+    least_bytes, least_files = min(c.bytes_in for c in found), min(c.files_in for c in found)
+    if budget_files is not None and budget_files < least_files:
+        return SkipReason.TOO_MANY_FILES, budget_files, least_files
+    if budget_bytes is not None and budget_bytes < least_bytes:
+        return SkipReason.TOO_MANY_BYTES, budget_bytes, least_bytes
+    return SkipReason.BUDGET_SPENT, 0, 0
 
 
 def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
@@ -158,8 +173,8 @@ def rows_per_byte(facts: TableFacts) -> float:
 #: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite
 # with this chance or more.
 LIKELY_CONFLICT = 0.05
-#: What a rewrite takes at most; choices: seconds at least, and bytes per second.
-LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
+# What a rewrite takes at most; choices: seconds at least, and bytes per second.
+_LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
 
 
 def conflict_chance(facts: TableFacts, seconds: float) -> float:
@@ -201,6 +216,6 @@ def _held(
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
     is_likely = (
-        conflict_chance(facts, max(LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
+        conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
     )
     return recent if is_likely else frozenset(), SkipReason.LIKELY_CONFLICT

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from icekit.catalog import Lake
-from icekit.compact.actions import has_global_deletes
+from icekit.compact.asking import ask_planner
 from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord
 from icekit.compact.ledger import Ledger, open_ledger
@@ -29,10 +29,10 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import MetadataUnreadable
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
-from icekit.facts.head import Head, head, written_within
+from icekit.facts.head import head, written_within
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
-from icekit.facts.where import transformed, where
+from icekit.facts.where import transformed
 from icekit.sql import display_name, identifier
 
 if TYPE_CHECKING:
@@ -58,29 +58,6 @@ def past_speed(
 
     own = speed(of_table)
     return own if own and not own.least_bytes else speed(of_all)
-
-
-def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:
-    """Those of the partitions to which equality deletes may apply: their own, or those of an
-    unpartitioned spec.
-    """
-    return (
-        set(partitions)
-        if has_global_deletes(facts)
-        else {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)} & set(partitions)
-    )
-
-
-def _deleted_share(facts: TableFacts, action: Action, sample: KeySample) -> float:
-    """The share of an action's bytes that equality deletes delete, if they delete as much of each
-    of their partitions as of the sample.
-    """
-    under = _under_equality_deletes(facts, action.partitions)
-    sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA)}
-    all_bytes, under_bytes = (
-        sum(sizes.get(p, 0) for p in partitions) for partitions in (action.partitions, under)
-    )
-    return sample.deleted_rows / sample.rows * under_bytes / max(1, all_bytes)
 
 
 def sample_keys(spark: SparkSession, action: Action) -> KeySample | None:
@@ -118,110 +95,102 @@ def delete_files_removed(
     )
 
 
-def predict(
-    spark: SparkSession | None,
-    facts: TableFacts,
-    action: Action,
-    *,
-    sequence_number: int,
-    speed: Speed | None = None,
-    row_speed: Speed | None = None,
-    sample: Callable[[Action], KeySample | None] = lambda _: None,
-) -> Action:
-    """The action with the engine's prediction instead of the estimate that it was selected by.
+@dataclass
+class EnginePlanner:
+    """Predicts actions: the first ``most`` by the engine's own planner, with one sample of keys for
+    all of them; the estimates of the others stay, and their ``source`` says so.
 
     The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them),
-    whichever take longer. ``sample`` is asked only where equality deletes may apply. Without a
-    bridge the estimate stays, and its ``source`` says so.
+    whichever take longer. Without a session with a bridge every estimate stays.
     """
-    estimate = action.prediction
-    if action.only_drops and spark is not None:
-        from icekit.resolve.dangling import count_dangling
 
-        files = (
-            count_dangling(spark, action.sql_name, branch=action.branch) if has_bridge(spark) else 0
-        )
-        return replace(action, prediction=replace(estimate, delete_files_removed=files))
-    if estimate.source == "metadata":
-        return action
-    if spark is not None and has_bridge(spark):
-        estimate = _by_planner(spark, facts, action, sequence_number, sample)
-    return replace(
-        action,
-        prediction=replace(
+    spark: SparkSession | None
+    facts: TableFacts
+    sequence_number: int
+    speed: Speed | None = None
+    row_speed: Speed | None = None
+    most: int = 0
+    sample: KeySample | None = None
+    is_sampled: bool = False
+    asked: set[str] = field(default_factory=set)
+
+    def __call__(self, action: Action) -> Action:
+        """The action with its prediction instead of the estimate that it was selected by."""
+        # Also once more, if it is cut down to a budget.
+        if len(self.asked) < self.most:
+            self.asked.add(action.action_id)
+        p, spark = action.prediction, self.spark if action.action_id in self.asked else None
+        if action.only_drops and spark is not None:
+            from icekit.resolve.dangling import count_dangling
+
+            files = count_dangling(spark, action.sql_name, branch=action.branch)
+            p = replace(p, delete_files_removed=files)
+        elif not action.only_drops:
+            p = self._by_planner(spark, action) if spark is not None else p
+            shuffled = p.bytes_in if p.shuffle_bytes else 0
+            p = replace(p, shuffle_bytes=shuffled, seconds=self._seconds(p))
+        return replace(action, prediction=p)
+
+    def _seconds(self, p: Prediction) -> float | None:
+        """The seconds of an action by its bytes, or by its rows if these take longer; None if past
+        runs say nothing about as many of either.
+        """
+        times = [self.speed.seconds(p.bytes_in) if self.speed else None]
+        if self.row_speed:
+            times.append(self.row_speed.seconds(p.rows_in))
+        known = [seconds for seconds in times if seconds is not None]
+        return max(known) if len(known) == len(times) else None
+
+    def _by_planner(self, spark: SparkSession, action: Action) -> Prediction:
+        """The files and bytes of a rewrite by the engine's planner, and a sample of keys."""
+        facts, estimate = self.facts, action.prediction
+        # Each file must be examined only where deletes decide which files are taken.
+        planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
+        live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+        files_out = planned.files_out
+        under = _under_equality_deletes(facts, action.partitions)
+        is_maximum = bool(under)
+        sample = self._sampled(spark, action) if under and planned.files_in else None
+        if sample is not None:
+            # As if they deleted as much of each of their partitions as of the sample.
+            sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA)}
+            every, hit = (sum(sizes.get(p, 0) for p in some) for some in (action.partitions, under))
+            live *= 1 - sample.deleted_rows / sample.rows * hit / max(1, every)
+        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
+            counted = partitions_after(spark, facts, action) if planned.files_in else None
+            share = planned.files_in / max(estimate.files_in, 1)
+            files_out = max(files_out, counted or math.ceil(estimate.files_out * share))
+            is_maximum = is_maximum or (estimate.is_maximum and counted is None)
+        opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
+        return replace(
             estimate,
-            shuffle_bytes=estimate.bytes_in if estimate.shuffle_bytes else 0,
-            seconds=_longer(
-                speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in
-            ),
-        ),
-    )
-
-
-def _by_planner(
-    spark: SparkSession,
-    facts: TableFacts,
-    action: Action,
-    sequence_number: int,
-    sample: Callable[[Action], KeySample | None],
-) -> Prediction:
-    """The files and bytes of a rewrite by the engine's planner, and a sample of keys."""
-    from icekit.compact.execute import ask_planner
-
-    estimate = action.prediction
-    # Each file must be examined only where deletes decide which files are taken.
-    planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
-    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
-    files_out = planned.files_out
-    is_maximum = bool(_under_equality_deletes(facts, action.partitions))
-    drawn = sample(action) if is_maximum and planned.files_in else None
-    if drawn is not None:
-        live *= 1 - _deleted_share(facts, action, drawn)
-    if any(p.spec_id != facts.default_spec_id for p in action.partitions):
-        counted = (
-            partitions_after(spark, facts, action)
-            if planned.files_in and _is_distributed(facts, action)
-            else None
+            files_in=planned.files_in,
+            bytes_in=planned.bytes_in,
+            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
+            files_out=files_out,
+            bytes_out=round(planned.bytes_in * live),
+            delete_files_removed=delete_files_removed(facts, action, planned, self.sequence_number),
+            groups=planned.groups,
+            is_maximum=is_maximum,
+            is_sampled=sample is not None,
+            file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
+            source="planner",
         )
-        share = planned.files_in / max(estimate.files_in, 1)
-        files_out = max(files_out, counted or math.ceil(estimate.files_out * share))
-        is_maximum = is_maximum or (estimate.is_maximum and counted is None)
-    opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
-    return replace(
-        estimate,
-        files_in=planned.files_in,
-        bytes_in=planned.bytes_in,
-        rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
-        files_out=files_out,
-        bytes_out=round(planned.bytes_in * live),
-        delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
-        groups=planned.groups,
-        is_maximum=is_maximum,
-        is_sampled=drawn is not None,
-        file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
-        source="planner",
-    )
+
+    def _sampled(self, spark: SparkSession, action: Action) -> KeySample | None:
+        # Once for a plan: it reads rows.
+        if not self.is_sampled:
+            self.sample, self.is_sampled = sample_keys(spark, action), True
+        return self.sample
 
 
-def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float | None:
-    """The seconds of an action by its bytes, or by its rows if these take longer; None if past runs
-    say nothing about as many of either.
+def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:
+    """Those of the partitions to which equality deletes may apply: their own, or those of an
+    unpartitioned spec.
     """
-    if seconds is None or row_speed is None:
-        return seconds
-    of_rows = row_speed.seconds(rows)
-    return None if of_rows is None else max(seconds, of_rows)
-
-
-def _is_distributed(facts: TableFacts, action: Action) -> bool:
-    """Whether only the rows of some older partition tell into how many of the current spec they
-    go.
-    """
-    return any(
-        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1
-        for p in action.partitions
-        if p.spec_id != facts.default_spec_id
-    )
+    under = {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}
+    is_global = any(facts.spec(p.spec_id).is_unpartitioned for p in under)
+    return set(partitions) if is_global else under & set(partitions)
 
 
 #: A choice: the most rows of which the columns of the new partition fields are read to count the
@@ -231,25 +200,23 @@ COUNTED_ROWS = 200_000_000
 
 def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> int | None:
     """The partitions of the current spec that the action's rows of older specs go to, which are its
-    files at least; None if there are too many rows to look.
+    files at least; None if the specs tell how many those are, or if there are too many rows to
+    look.
 
     Reads the columns of the current partition fields in the action's partitions.
     """
+    named = [p for p in action.partitions if p.spec_id != facts.default_spec_id]
+    if all(most_partitions(facts.spec(p.spec_id), facts.default_spec) == 1 for p in named):
+        return None
     taken = set(action.partitions)
     rows = sum(g.record_count for g in facts.of_kind(Kind.DATA) if g.partition in taken)
     values = [
         transformed(facts.catalog, field, facts.columns)
-        for field in facts.default_spec.fields
-        if field.transform != "void"
+        for field in facts.default_spec.active_fields
     ]
     if rows > COUNTED_ROWS or not values or None in values:
         return None
-    named = [p for p in action.partitions if p.spec_id != facts.default_spec_id]
-    predicate = (
-        where(facts.catalog, facts.specs_by_id, facts.columns, named, of_rows=True)
-        if is_bounded(facts, named)
-        else None
-    )
+    predicate = facts.where(named, of_rows=True) if is_bounded(facts, named) else None
     version = f"VERSION AS OF {facts.snapshot_id}"
     table = spark.sql(f"SELECT * FROM {identifier(*facts.sql_name)} {version}").where(
         f"_spec_id <> {facts.default_spec_id}"
@@ -263,49 +230,8 @@ def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> 
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all
-# of the table for each action, and plans : about 200,000 a second.
+# of the table for each action, and plans about 200,000 a second.
 PLANNED_FILES = 2_000_000
-
-
-@dataclass
-class _EnginePlanner:
-    """Predicts actions: the first ``most`` by the engine's planner, and all with one sample of
-    keys.
-    """
-
-    spark: SparkSession | None
-    facts: TableFacts
-    sequence_number: int
-    speed: Speed | None
-    row_speed: Speed | None
-    most: int
-    asked: set[str] = field(default_factory=set)
-    drawn: list[KeySample | None] = field(default_factory=list)
-
-    @property
-    def sample(self) -> KeySample | None:
-        """The sample of keys, if one was drawn."""
-        return next(iter(self.drawn), None)
-
-    def __call__(self, action: Action) -> Action:
-        # Also once more, if it is cut down to a budget.
-        if len(self.asked) < self.most:
-            self.asked.add(action.action_id)
-        return predict(
-            self.spark if action.action_id in self.asked else None,
-            self.facts,
-            action,
-            sequence_number=self.sequence_number,
-            speed=self.speed,
-            row_speed=self.row_speed,
-            sample=self._draw,
-        )
-
-    def _draw(self, action: Action) -> KeySample | None:
-        # Once for a plan: it reads rows.
-        if not self.drawn:
-            self.drawn.append(sample_keys(self.spark, action) if self.spark else None)
-        return self.sample
 
 
 _UNASKED = (
@@ -372,36 +298,33 @@ def plan_table(
     unasked = missing_api(spark) if spark else _UNASKED
     most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
     speed, row_speed = past_speed(*past), past_speed(*past, figure="rows_in")
-    planner = _EnginePlanner(spark, facts, at.sequence_number, speed, row_speed, most)
+    bridge = spark if spark is not None and has_bridge(spark) else None
+    planner = EnginePlanner(bridge, facts, at.sequence_number, speed, row_speed, most)
     planned = plan(
         facts,
         findings,
         policy,
         thresholds=thresholds,
-        cluster=cluster_of(spark) if spark and has_bridge(spark) else None,
+        cluster=cluster_of(bridge) if bridge is not None else None,
         recent=recent,
         predict=planner,
         speed=speed,
         now=now,
     )
-    planned = _with_head(planned, at, planner.sample, unasked)
-    if not trial:
-        return planned
-    from icekit.compact.trial import try_plan
-
-    return try_plan(lake, facts, planned, stop=stop, progress=progress)
-
-
-def _with_head(planned: Plan, at: Head, sample: KeySample | None, unasked: str | None) -> Plan:
-    """The plan with the snapshot that it was made for, and with what was asked to make it."""
+    sample = planner.sample
     notes = unasked if planned.actions else None, sample.text if sample else None
-    return replace(
+    planned = replace(
         planned,
         key_sample=sample,
         snapshot_id=at.snapshot_id,
         statistics=statistics_of(at.metadata, at.snapshot_id),
         notes=(*planned.notes, *filter(None, notes)),
     )
+    if not trial:
+        return planned
+    from icekit.compact.trial import try_plan
+
+    return try_plan(lake, facts, planned, stop=stop, progress=progress)
 
 
 def outcomes_of(

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from icekit.catalog import Lake
 from icekit.compact.actual import RUN_TAG, Actual, actual
-from icekit.compact.execute import ask_planner, execute, narrowed, require_api
+from icekit.compact.asking import ask_planner
+from icekit.compact.execute import execute, narrowed, require_api
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.plan import saves_nothing
 from icekit.compact.skipped import Skipped, SkipReason
@@ -19,7 +20,7 @@ from icekit.engine.errors import engine_errors, explain
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, RehearsalFailed
-from icekit.facts.files import Kind, Partition
+from icekit.facts.files import FileGroup, Kind, Partition, Totals
 from icekit.facts.head import head, since
 from icekit.facts.model import TableFacts
 from icekit.prove.commits import prove_commits
@@ -29,18 +30,6 @@ from icekit.units import count, size
 #: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this
 # size.
 SAMPLE_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class PlanTrial:
-    """The result of rewriting a sample on a clone, next to the planner's prediction for that
-    sample.
-    """
-
-    planned: PlannedRewrite
-    actual: Actual
-    seconds: float
-    is_whole: bool
 
 
 def try_plan(
@@ -69,14 +58,8 @@ def try_plan(
     with clone(lake, plan.table) as copy:
         first = head(lake, copy.table, plan.ref).snapshot_id
         for action in todo:
-            trial = _try(lake, facts, copy, action, sample_bytes, stop)
-            tried[action.action_id] = replace(
-                action, prediction=_corrected(action.prediction, trial)
-            )
-            part = "all" if trial.is_whole else size(trial.planned.bytes_in)
-            progress(
-                f"tried {action.action_id} on a clone ({part} of "
-                f"{size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s"
+            tried[action.action_id] = _tried(
+                lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress
             )
         commits = (
             [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)]
@@ -110,11 +93,20 @@ def without_gain(plan: Plan) -> Plan:
     return replace(plan, actions=kept, left_alone=plan.left_alone + left)
 
 
-def _try(
-    lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None
-) -> PlanTrial:
+def _tried(
+    lake: Lake,
+    facts: TableFacts,
+    copy: Clone,
+    action: Action,
+    *,
+    sample_bytes: int,
+    stop: Stop | None,
+    say: Callable[[str], None],
+) -> Action:
+    """The action with a prediction from the result of rewriting it, or a sample of it, on a
+    clone.
+    """
     sample = _sample(facts, action, sample_bytes)
-    is_whole = sample is None
     moved = replace(action, table=copy.table)
     if sample is not None:
         partitions, mean_bytes = sample
@@ -146,7 +138,15 @@ def _try(
             "was run on the table itself. Run without a trial, which splits the action and names "
             "the failing part, or make it smaller with max_action_bytes."
         )
-    return PlanTrial(planned, changed, seconds, is_whole)
+    part = "all" if sample is None else size(planned.bytes_in)
+    say(
+        f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in "
+        f"{seconds:.1f} s"
+    )
+    scaled = _of_all(action.prediction, changed, seconds)
+    if sample is not None:
+        scaled = _scaled(action.prediction, planned, changed, seconds)
+    return replace(action, prediction=scaled)
 
 
 def _sample(
@@ -157,45 +157,46 @@ def _sample(
     """
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
-    wanted = frozenset(action.partitions)
-    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in wanted}
-    ordered = sorted(action.partitions, key=lambda p: sizes[p].size_in_bytes if p in sizes else 0)
+    groups = {g.partition: g for g in facts.of_kind(Kind.DATA)}
+    known = [groups[p] for p in action.partitions if p in groups]
+    ordered = sorted(known, key=lambda group: group.size_in_bytes)
     # From the middle outwards: neither the smallest nor an outlier.
     middle = len(ordered) // 2
     outwards = sorted(range(len(ordered)), key=lambda i: abs(i - middle))
-    chosen: list[Partition] = []
-    total = files = 0
-    for index in outwards:
-        group = sizes.get(ordered[index])
-        if chosen and total + (group.size_in_bytes if group else 0) > sample_bytes:
+    chosen: list[FileGroup] = []
+    for group in (ordered[index] for index in outwards):
+        if chosen and sum(g.size_in_bytes for g in (*chosen, group)) > sample_bytes:
             break
-        chosen.append(ordered[index])
-        total += group.size_in_bytes if group else 0
-        files += group.file_count if group else 0
-    return tuple(chosen), total / max(files, 1)
+        chosen.append(group)
+    total = Totals.of(chosen)
+    return tuple(g.partition for g in chosen), total.mean_bytes or 0.0
 
 
-def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
-    """A prediction scaled by the result of the sample."""
-    done, planned = trial.actual, trial.planned
-    if trial.is_whole:
-        opens = p.file_opens_saved - (p.files_in - p.files_out) + (done.files_in - done.files_out)
-        return replace(
-            p,
-            files_in=done.files_in,
-            files_out=done.files_out,
-            bytes_out=done.bytes_out,
-            delete_files_removed=done.delete_files_removed,
-            seconds=trial.seconds,
-            file_opens_saved=opens,
-            source="trial",
-            is_maximum=False,
-            is_sampled=False,
-        )
+def _of_all(p: Prediction, done: Actual, seconds: float) -> Prediction:
+    """The prediction of an action that was tried in full: its result."""
+    opens = p.file_opens_saved - (p.files_in - p.files_out) + (done.files_in - done.files_out)
+    return replace(
+        p,
+        files_in=done.files_in,
+        files_out=done.files_out,
+        bytes_out=done.bytes_out,
+        delete_files_removed=done.delete_files_removed,
+        seconds=seconds,
+        file_opens_saved=opens,
+        source="trial",
+        is_maximum=False,
+        is_sampled=False,
+    )
+
+
+def _scaled(p: Prediction, planned: PlannedRewrite, done: Actual, seconds: float) -> Prediction:
+    """A prediction scaled by the result of a sample, next to the planner's prediction for that
+    sample.
+    """
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
     files = round(p.files_out * done.files_out / planned.files_out)
-    speed = speed_of([(planned.bytes_in, trial.seconds)])
+    speed = speed_of([(planned.bytes_in, seconds)])
     return replace(
         p,
         files_out=files,

@@ -17,7 +17,7 @@ from icekit.diagnose import (
     unreadable,
     writes,
 )
-from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds, command_for
+from icekit.diagnose.findings import Context, Finding, Findings, Thresholds, command_for
 from icekit.facts.model import TableFacts
 
 #: Every symptom, by the name of its finding.
@@ -109,6 +109,3 @@ def _resolved_first(finding: Finding) -> Finding:
         f"memory of Spark's own rewrite): {finding.remedy}",
         sql=statements,
     )
-
-
-__all__ = ["SYMPTOMS", "Finding", "Findings", "Severity", "Thresholds", "diagnose"]

@@ -8,9 +8,8 @@ from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
 from icekit.facts.sort_order import quoted
+from icekit.facts.where import NO_BOUNDS
 from icekit.units import count, percent, size
-
-_NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 
 
 def metrics_missing(context: Context) -> Finding | None:
@@ -21,42 +20,28 @@ def metrics_missing(context: Context) -> Finding | None:
     # spec that has it.
     specs = {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id}
     known = set.intersection(*(set(_sources(facts.spec(i), "identity")) for i in specs))
-    roles = {
-        **dict.fromkeys(_sources(facts.default_spec), "partition source"),
-        **{f.source: "sort order" for f in facts.sort_order},
-        **dict.fromkeys(facts.filter_columns, "filter"),
-    }
-    columns = facts.by_name
-    sick = {}
-    for name, role in roles.items():
-        column = columns.get(name)
-        if column is None or column.type.startswith(_NEVER_BOUNDED) or name in known:
+    sorted_by = (f.source for f in facts.sort_order)
+    used = dict.fromkeys((*_sources(facts.default_spec), *sorted_by, *facts.filter_columns))
+    without: dict[str, int] = {}
+    properties: dict[str, str] = {}
+    for name in used:
+        column, seen = facts.by_name.get(name), sample.column(name)
+        if column is None or column.type.startswith(NO_BOUNDS) or name in known:
             continue
-        seen = sample.column(name)
-        if column.metrics_mode in {"none", "counts"} or (
-            sample.file_count and seen and not seen.counts_file_count
-        ):
-            sick[name] = f"{role}, mode {column.metrics_mode}"
-    if not sick or not sample.file_count:
-        return None
-    without = {
-        name: sample.file_count - (seen.bounds_file_count if (seen := sample.column(name)) else 0)
-        for name in sick
-    }
+        is_off = column.metrics_mode in {"none", "counts"}
+        if is_off:
+            properties[f"write.metadata.metrics.column.{name}"] = "truncate(16)"
+        if is_off or (seen and not seen.counts_file_count):
+            without[name] = sample.file_count - (seen.bounds_file_count if seen else 0)
     if not any(without.values()):
         return None
-    properties = {
-        f"write.metadata.metrics.column.{name}": "truncate(16)"
-        for name in sick
-        if columns[name].metrics_mode in {"none", "counts"}
-    }
     return context.finding(
         Severity.WARNING,
-        tuple(sick),
+        tuple(without),
         evidence="; ".join(
-            f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} "
-            "sampled data files"
-            for name in list(sick)[:5]
+            f"{name} (mode {facts.by_name[name].metrics_mode}) has no bounds in {files} of "
+            f"{sample.file_count} sampled data files"
+            for name, files in list(without.items())[:5]
         ),
         threshold="a partition-source, sort or declared filter column without bounds",
         source="write.metadata.metrics.*: scan planning skips files only by bounds",
@@ -87,13 +72,11 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
     if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
-    nested = ""
-    if facts.top_level_column_count < len(facts.columns):
-        nested = f" in {facts.top_level_column_count:,} top-level ones"
     return context.finding(
         Severity.INFO,
         tuple(bare),
-        evidence=f"{len(facts.columns):,} columns{nested}; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
+        evidence=f"{len(facts.columns):,} columns; {count(len(bare), 'column')} beyond the first {limit} "
+        "get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added "
@@ -152,17 +135,6 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     if not sick:
         return None
     names = [seen.column for seen, _ in sick]
-    texts = any(
-        c.type == "string" and c.metrics_mode.startswith("truncate")
-        for c in facts.columns
-        if c.name in names
-    )
-    alike = (
-        " For strings with a long shared prefix, sorting does not help while bounds are "
-        "truncated: tune the metrics first."
-        if texts
-        else ""
-    )
     # The first column wins most, a second one little, further ones nothing; only a trial shows
     # whether a curve does better.
     order = ", ".join(f"{quoted(facts.by_name, name)} ASC NULLS LAST" for name in names[:2])
@@ -182,7 +154,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         "full range of values.",
         remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes "
         "well-sized files only with the option rewrite-all, so use it with a where filter that "
-        f"keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
+        f"keeps each run small. icekit tune layout {facts.name} tries other orders. For strings "
+        "with a long shared prefix, first keep longer bounds (icekit tune metrics-columns).",
         sql=tuple(statements),
         at_stake=facts.data,
     )

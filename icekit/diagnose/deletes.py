@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 
 from icekit.diagnose.findings import Context, Finding, Severity, agree
 from icekit.engine.cluster import caches_deletes
@@ -11,16 +10,14 @@ from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.metadata import MODES
 from icekit.facts.rollup import (
-    DeleteRatio,
     delete_ratios,
     equality_deletes_applied,
     sequences_by_partition,
 )
 from icekit.sql import unset_properties
-from icekit.units import count, percent, size
+from icekit.units import count, counted, percent, size
 
 _UPSERT = "write.upsert.enabled"
-_Count = Callable[[DeleteRatio], int]
 
 
 def equality_deletes(context: Context) -> Finding | None:
@@ -82,8 +79,7 @@ def executor_cache(context: Context) -> Finding | None:
     return context.finding(
         Severity.WARNING,
         evidence=f"the executor cache for delete files is on in {sessions}, and "
-        f"{count(total.file_count, 'equality delete file')} "
-        f"{agree(total.file_count, 'applies', 'apply')} to this table",
+        f"{counted(total.file_count, 'equality delete file', 'applies', 'apply')} to this table",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
         effect="After a query with other columns, a query can miss deletes and return rows that "
@@ -98,7 +94,7 @@ def executor_cache(context: Context) -> Finding | None:
 def position_deletes(context: Context) -> Finding | None:
     """Position deletes that cover a large share of the rows."""
     facts = context.facts
-    partitions, severity = _heavy(context, lambda r: r.position_delete_record_count)
+    partitions, severity = _heavy(context, Kind.POSITION_DELETES)
     total = facts.total(Kind.POSITION_DELETES)
     if not partitions or not total.file_count:
         return None
@@ -115,7 +111,7 @@ def position_deletes(context: Context) -> Finding | None:
         evidence=f"{count(total.record_count, 'position delete record')} in "
         f"{count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
         f"({percent(total.record_count / facts.data.record_count)}); "
-        f"{count(scoped, 'delete file')} {agree(scoped, 'covers', 'each cover')} only one data file",
+        f"{counted(scoped, 'delete file', 'covers', 'each cover')} only one data file",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
@@ -153,15 +149,15 @@ def v2_position_deletes(context: Context) -> Finding | None:
 def deletion_vectors(context: Context) -> Finding | None:
     """Deletion vectors that cover a large share of the rows."""
     facts = context.facts
-    partitions, severity = _heavy(context, lambda r: r.deletion_vector_record_count)
+    partitions, severity = _heavy(context, Kind.DELETION_VECTORS)
     total = facts.total(Kind.DELETION_VECTORS)
     if not partitions or not total.file_count:
         return None
     return context.finding(
         severity,
         partitions,
-        evidence=f"{count(total.file_count, 'deletion vector')} "
-        f"{agree(total.file_count, 'hides', 'hide')} {total.record_count:,} of "
+        evidence=f"{counted(total.file_count, 'deletion vector', 'hides', 'hide')} "
+        f"{total.record_count:,} of "
         f"{facts.data.record_count:,} rows "
         f"({percent(total.record_count / facts.data.record_count)}) in "
         f"{percent(total.file_count / facts.data.file_count)} of the data files",
@@ -227,9 +223,7 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
         f"files with every commit. Later, icekit compact {facts.name} drops those that are older "
         "than the data files it has rewritten.",
-        sql=(context.alter({_UPSERT: "false"}),)
-        if facts.properties.get(_UPSERT, "").lower() == "true"
-        else (),
+        sql=(context.alter({_UPSERT: "false"}),) if facts.is_on(_UPSERT) else (),
         at_stake=of_new_keys,
     )
 
@@ -305,20 +299,25 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
     )
 
 
-def _heavy(context: Context, records: _Count) -> tuple[list[str], Severity]:
+def _heavy(context: Context, kind: Kind) -> tuple[list[str], Severity]:
     """Partitions whose share of deleted records is over the limit; critical if the deleted share of
     the table reaches the limit at which a rewrite would act.
     """
     limits, rows = context.thresholds, context.facts.data.record_count
-    heavy = {
-        r: records(r) / r.data_record_count
-        for r in delete_ratios(context.facts)
-        if r.data_record_count and records(r) / r.data_record_count >= limits.delete_ratio
-    }
-    is_critical = rows and sum(map(records, heavy)) / rows >= limits.critical_delete_ratio
-    worst = sorted(heavy, key=lambda r: -heavy[r])
+    counted = [
+        (partition, ratio.totals[kind].record_count, ratio.totals[Kind.DATA].record_count)
+        for partition, ratio in delete_ratios(context.facts).items()
+    ]
+    heavy = [
+        (deleted / existing, deleted, partition)
+        for partition, deleted, existing in counted
+        if existing and deleted / existing >= limits.delete_ratio
+    ]
+    total = sum(deleted for _, deleted, _ in heavy)
+    is_critical = rows and total / rows >= limits.critical_delete_ratio
+    worst = sorted(heavy, key=lambda each: -each[0])
     return (
-        context.paths([r.partition for r in worst if r.partition]),
+        context.paths([partition for *_, partition in worst]),
         Severity.CRITICAL if is_critical else Severity.WARNING,
     )
 
@@ -344,7 +343,6 @@ def distribution_mode(context: Context) -> Finding | None:
         return None
     per_partition = statistics.median(f / p for f, p, _ in scattered)
     mean_bytes = statistics.median(b / f for f, _, b in scattered)
-    share = "each" if len(scattered) == len(recent) else f"{len(scattered):,}"
     append = facts.distribution[0]
     if append.mode == "none":
         remedy = (
@@ -360,7 +358,7 @@ def distribution_mode(context: Context) -> Finding | None:
         sql = ()
     return context.finding(
         Severity.WARNING,
-        evidence=f"{share} of the last {count(len(recent), 'append')} wrote "
+        evidence=f"{len(scattered):,} of the last {count(len(recent), 'append')} wrote "
         f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "

@@ -11,15 +11,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from icekit.diagnose.findings import Findings, Severity, Thresholds
+from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.files import Kind, Totals
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import worst_partitions
-from icekit.saving import versions, write_json, write_text
+from icekit.saving import as_data, versions, write_json, write_text
 
 #: Goes up by one when a field changes its meaning or is removed; an added field does not count.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
 #: Characters from which on a document gives only the length of a table property.
@@ -43,23 +43,10 @@ class ReportedHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class FindingDocument:
+class FindingDocument(Finding):
     """A finding as JSON; ``severity`` in lower case."""
 
-    name: str
-    severity: str
-    table: str
-    where: Sequence[str]
-    where_count: int
-    evidence: str
-    threshold: str
-    source: str
-    effect: str
-    remedy: str
-    sql: Sequence[str]
-    command: str | None
-    files_at_stake: int
-    bytes_at_stake: int
+    severity: str  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,30 +122,21 @@ def read(path: Path) -> ReportedHealth:
     )
 
 
-def facts_of(path: Path) -> TableFacts:
-    """The facts in a report document; raises ParameterError for what is none."""
+def save_facts(facts: TableFacts, path: Path) -> Path:
+    """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
+    return write_text(path, json.dumps({"facts": as_data(facts)}), clean=True)
+
+
+def load_facts(path: Path) -> TableFacts:
+    """The facts in a report document or in a file of :func:`save_facts`; raises ParameterError for
+    another file.
+    """
     try:
         return _FACTS.validate_python(json.loads(path.read_bytes())["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ParameterError(
-            f"{path} is no JSON report of a table ({type(error).__name__}); icekit report writes "
-            "one for each table."
-        ) from None
-
-
-def save_facts(facts: TableFacts, path: Path) -> Path:
-    """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
-    return write_text(path, _FACTS.dump_json(facts).decode(), clean=True)
-
-
-def load_facts(path: Path) -> TableFacts:
-    """Read facts that :func:`save_facts` wrote."""
-    try:
-        return _FACTS.validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ParameterError(
-            f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to "
-            "observe the table."
+            f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
+            "JSON report with them for each table."
         ) from None
 
 

@@ -20,7 +20,7 @@ from icekit.facts.files import Kind, Partition, Totals
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files, max_file_size, open_file_cost, split_bytes
-from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
+from icekit.facts.where import MOST_PARTITIONS, partition_span
 from icekit.units import count, percent, size
 
 
@@ -80,23 +80,21 @@ def small_files(context: Context) -> Finding | None:
 def oversized_files(context: Context) -> Finding | None:
     """Data files that a rewrite would split. Source: SizeBasedFileRewritePlanner."""
     facts, limits = context.facts, context.thresholds
-    over: dict[Partition, tuple[int, int]] = {}
-    largest = 0
-    for group in facts.of_kind(Kind.DATA):
-        large = oversized(group, context.max_file_size, facts.int_setting(ROW_GROUP))
-        if large.buckets:
-            over[group.partition] = large.file_count, large.size_in_bytes
-            largest = max(largest, large.max_bytes)
+    row_group = facts.int_setting(ROW_GROUP)
+    large = [
+        oversized(group, context.max_file_size, row_group) for group in facts.of_kind(Kind.DATA)
+    ]
+    over = sorted((group for group in large if group.buckets), key=lambda g: -g.size_in_bytes)
     if not over:
         return None
-    files, total = (sum(row[i] for row in over.values()) for i in (0, 1))
-    share = total / facts.data.size_in_bytes
+    total = Totals.of(over)
+    share = total.size_in_bytes / facts.data.size_in_bytes
     return context.finding(
         Severity.WARNING if share >= 0.05 else Severity.INFO,
-        context.paths(sorted(over, key=lambda p: -over[p][1])),
-        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} "
-        f"({percent(share)} of the bytes); the largest is {size(largest)}, the target is "
-        f"{size(facts.target_bytes)}",
+        context.paths([group.partition for group in over]),
+        evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} with "
+        f"{size(total.size_in_bytes)} ({percent(share)} of the bytes); the largest is "
+        f"{size(total.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
         threshold=f"larger than {percent(limits.max_file_size_ratio)} of the target "
         f"({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
@@ -105,8 +103,7 @@ def oversized_files(context: Context) -> Finding | None:
         remedy="Rewrite the large files to split them, and check the writer's target file size "
         "and row group size.",
         sql=(context.rewrite(),),
-        files_at_stake=files,
-        bytes_at_stake=total,
+        at_stake=total,
     )
 
 
@@ -167,7 +164,6 @@ def target_too_small(context: Context) -> Finding | None:
     )
     is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
     closed = _closed(facts, worst)
-    named = closed and closed[:MOST_PARTITIONS]
     return context.finding(
         Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
         context.paths(worst),
@@ -185,20 +181,14 @@ def target_too_small(context: Context) -> Finding | None:
         effect="The files have the size that the table asks for, so compaction leaves them alone: "
         "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the "
-        "partitions that are no longer written to. "
-        + (
-            f"The statement names the {len(named):,} of them with the most files; icekit compact "
-            f"finds the other {len(closed) - len(named):,}. "
-            if closed and named and len(closed) > len(named)
-            else ""
-        )
-        + "If the target is small on purpose, so that copy-on-write rewrites little, icekit "
-        f"tune write-mode {facts.name} compares merge-on-read.",
+        "partitions that are no longer written to (the statement names at most "
+        f"{MOST_PARTITIONS:,}). If the target is small on purpose, so that "
+        f"copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
         sql=(
             context.alter(
                 {TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})
             ),
-            *_rewrite_of(context, named, split),
+            *_rewrite_of(context, closed and closed[:MOST_PARTITIONS], split),
         ),
         files_at_stake=existing,
         bytes_at_stake=total,
@@ -212,9 +202,7 @@ def _closed(facts: TableFacts, partitions: Sequence[Partition]) -> list[Partitio
         return None
     now = dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
     return [
-        p
-        for p, time in spans.items()
-        if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)
+        p for p, time in spans.items() if time is not None and time[1] <= now and facts.askable(p)
     ]
 
 
@@ -228,7 +216,5 @@ def _rewrite_of(
     options = limit_options(limits, target_bytes)
     if partitions is None:
         return (context.rewrite(options),)
-    predicate = (
-        where(facts.catalog, facts.specs_by_id, facts.columns, partitions) if partitions else None
-    )
+    predicate = facts.where(partitions) if partitions else None
     return (context.rewrite(options, where=predicate),) if predicate else ()

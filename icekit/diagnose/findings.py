@@ -5,7 +5,6 @@ check gets.
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -17,7 +16,7 @@ from typing import Any
 from icekit import sql
 from icekit.answer import html
 from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
-from icekit.diagnose.heap import forecast_heap, verdict
+from icekit.diagnose.heap import command, forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_known
 from icekit.facts.files import FileGroup, Partition, Totals
@@ -94,10 +93,9 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     """
     if facts.contradictions or facts.ref is not None or name not in COMPACTED | MAINTAINED.keys():
         return None
-    catalog = [] if facts.catalog == "lake" else ["--catalog", facts.catalog]
     if name in COMPACTED:
-        return shlex.join(["icekit", "compact", facts.name, *catalog, "--trial"])
-    return shlex.join(["icekit", "maintain", facts.name, *catalog])
+        return command("compact", facts.catalog, facts.name, "--trial")
+    return command("maintain", facts.catalog, facts.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +433,8 @@ class Context:
         """A finding about this table, named after its check; ``where`` is cut to the worst ten."""
         stake = {"files_at_stake": at_stake.file_count, "bytes_at_stake": at_stake.size_in_bytes}
         worst = tuple(where[:WHERE_LIMIT])
-        counts = {**stake, "source": source, **fields}
-        return Finding("", severity, self.facts.name, worst, len(where), **counts)
+        fields = {**stake, "source": source, **fields}
+        return Finding("", severity, self.facts.name, worst, len(where), **fields)
 
     def unapplied(self, state: DeleteState) -> tuple[Totals, list[str]]:
         """The deletes that apply to nothing for one reason, and their partitions."""
@@ -467,12 +465,10 @@ class Context:
         """
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
-            return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, options=whole)
+            return self.call("rewrite_data_files", options=whole)
         limits = limit_options(self.thresholds, self.facts.target_bytes)
         given = {"partial-progress.enabled": "true", **limits, **(options or {})}
-        return sql.rewrite_data_files(
-            self.facts.catalog, table=self.facts.name, **arguments, options=given
-        )
+        return self.call("rewrite_data_files", **arguments, options=given)
 
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from icekit.answer.view import Badge, Block, Sentence, Shown
 from icekit.engine.cluster import Executor
@@ -16,8 +16,6 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import equality_deletes_applied
 from icekit.sql import display_name
 from icekit.units import count, percent, size
-
-__all__ = ["HeapForecast", "Verdict", "forecast_heap", "verdict"]
 
 #: Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads
 # all delete records that apply into lists, and then into a hash set
@@ -105,15 +103,6 @@ class HeapForecast(Shown):
         tasks = int(FITS_SHARE * self.executor.heap_bytes - BASE_BYTES) // self.task_bytes
         return max(0, tasks) * self.executor.task_cpus
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            **asdict(self),
-            "table": self.name,
-            "needed_bytes": self.needed_bytes,
-            "verdict": self.verdict,
-        }
-
     def blocks(self) -> list[Block]:
         """The verdict, and what it rests on."""
         kind, mark = _KIND[self.verdict]
@@ -183,18 +172,20 @@ def summary(forecast: HeapForecast) -> str:
     )
     if forecast.verdict == "fits":
         return needs
+    compact, convert = (
+        command(verb, forecast.catalog, forecast.name) for verb in ("compact", "convert")
+    )
     fitting = f"it fits executors of {count(cores, 'core')}" if cores else "not even one task fits"
     return (
-        f"{needs} With this heap, {fitting}. {command(forecast, 'compact')} does not need this "
-        f"memory. {command(forecast, 'convert')} does not need it either, and rewrites no data "
-        "file."
+        f"{needs} With this heap, {fitting}. {compact} does not need this memory. {convert} does "
+        "not need it either, and rewrites no data file."
     )
 
 
-def command(forecast: HeapForecast, verb: str) -> str:
-    """The command line of ``icekit compact`` or ``icekit convert`` for the table."""
-    catalog = "" if forecast.catalog == "lake" else f" --catalog {shlex.quote(forecast.catalog)}"
-    return f"icekit {verb} {shlex.quote(forecast.name)}{catalog}"
+def command(verb: str, catalog: str, table: str, *options: str) -> str:
+    """A command line of icekit for a table."""
+    of_catalog = [] if catalog == "lake" else ["--catalog", catalog]
+    return shlex.join(["icekit", verb, table, *of_catalog, *options])
 
 
 def basis(forecast: HeapForecast) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from icekit.diagnose.findings import Context, Finding, Severity, agree
 from icekit.facts.files import Scalar
-from icekit.facts.integrity import DeleteState, MisplacedDelete, NarrowManifest
+from icekit.facts.integrity import DeleteState, NarrowManifest
 from icekit.facts.model import TableFacts
-from icekit.facts.where import WITHOUT_FUNCTIONS, where
+from icekit.facts.where import WITHOUT_FUNCTIONS
 from icekit.sql import identifier
-from icekit.units import count
+from icekit.units import count, counted
 
 _WHILE_ALONE = (
     "Stop all writers first: a file that one of them commits meanwhile may be replaced, too."
@@ -27,20 +27,17 @@ def duplicate_files(context: Context) -> Finding | None:
         (integrity.duplicate_delete_file_count, "delete file"),
     )
     listed = " and ".join(count(n, noun) for n, noun in kinds if n)
-    manifests = (
-        f"; {count(len(integrity.duplicate_manifests), 'manifest')} "
-        f"{agree(len(integrity.duplicate_manifests), 'is', 'are')} in the manifest list more than once"
-    )
-    snapshots = sorted(
-        {snapshot for each in integrity.duplicates for snapshot in each.snapshot_ids}
-    )
+    listed_again = counted(len(integrity.duplicate_manifests), "manifest", "is", "are")
+    manifests = f"; {listed_again} in the manifest list more than once"
+    ids = {snapshot_id for each in integrity.duplicates for snapshot_id in each.snapshot_ids}
+    snapshots = ", ".join(f"snapshot {snapshot_id}" for snapshot_id in sorted(ids))
     first = integrity.duplicates[0]
     return context.finding(
         Severity.CRITICAL,
         (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
         evidence=f"{listed} {agree(files, 'has', 'have')} more than one live entry, so scans "
         f"count {count(integrity.duplicate_record_count, 'row')} again; {first.path} has "
-        f"{first.entry_count:,}; added by {_snapshots(snapshots)}"
+        f"{first.entry_count:,}; added by {snapshots}"
         + (manifests if integrity.duplicate_manifests else ""),
         threshold="one file with more than one live entry",
         source="table spec, Manifests: each live file has one entry; nothing checks it when a "
@@ -66,7 +63,7 @@ def _once(context: Context) -> str:
         identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
     )
     condition = _condition(facts)
-    table, names = identifier(*facts.sql_name), ", ".join(columns)
+    table, names = context.table, ", ".join(columns)
     numbered = (
         "SELECT *, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM "
         f"{table} WHERE {condition}"
@@ -90,30 +87,37 @@ def _condition(facts: TableFacts) -> str:
         for f in spec.fields
     ):
         return "true"
-    return (
-        where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True) or "true"
-    )
+    return facts.where(partitions, of_rows=True) or "true"
 
 
-def _example(facts: TableFacts, state: DeleteState) -> MisplacedDelete | None:
-    return next((each for each in facts.integrity.misplaced if each.state is state), None)
+def _example(facts: TableFacts, state: DeleteState) -> str:
+    """A misplaced delete file, and the data file that it names; empty without one."""
+    for each in facts.integrity.misplaced:
+        if each.state is state:
+            delete, data = (
+                f"{facts.partition_name(p)} of spec {p.spec_id}"
+                for p in (each.partition, each.data_partition)
+            )
+            return (
+                f"; {each.path}, added by snapshot {each.snapshot_id}, is in {delete} and names "
+                f"{each.named_path}; the table has {each.data_path} in {data}"
+            )
+    return ""
 
 
 def misfiled_deletes(context: Context) -> Finding | None:
     """Delete files under another partition or spec than the data file that they name."""
     facts = context.facts
     deletes, where = context.unapplied(DeleteState.MISFILED)
-    files, records = deletes.file_count, deletes.record_count
-    example = _example(facts, DeleteState.MISFILED)
+    files = deletes.file_count
     if not files:
         return None
     return context.finding(
         Severity.CRITICAL,
         where,
-        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {agree(files, 'is', 'are')} "
-        "filed under another partition or spec than the data file that "
-        f"{agree(files, 'it names', 'they name')}"
-        + (f"; {_filed(facts, example)}" if example else ""),
+        evidence=f"{count(files, 'delete file')} with {count(deletes.record_count, 'record')} "
+        "filed under another partition or spec than the data file named"
+        f"{_example(facts, DeleteState.MISFILED)}",
         threshold="one such delete file",
         source="table spec, Scan Planning; DeleteFileIndex of Iceberg 1.12",
         effect="Iceberg 1.12 cannot read these data files (Mismatched partition), earlier "
@@ -129,39 +133,22 @@ def misfiled_deletes(context: Context) -> Finding | None:
     )
 
 
-def _filed(facts: TableFacts, each: MisplacedDelete) -> str:
-    delete, data = (
-        f"{facts.partition_name(p)} of spec {p.spec_id}"
-        for p in (each.partition, each.data_partition)
-    )
-    return (
-        f"{each.path}, added by snapshot {each.snapshot_id}, is in {delete}, and names "
-        f"{each.data_path} in {data}"
-    )
-
-
 def unmatched_deletes(context: Context) -> Finding | None:
     """Delete files that name a live data file by another path, so that a scan applies them to
     nothing.
     """
     facts = context.facts
     deletes, where = context.unapplied(DeleteState.UNMATCHED)
-    files, records = deletes.file_count, deletes.record_count
-    e = _example(facts, DeleteState.UNMATCHED)
+    files = deletes.file_count
     if not files:
         return None
-    named = (
-        f"; {e.path}, added by snapshot {e.snapshot_id}, names {e.named_path}, and the table has "
-        f"{e.data_path}"
-        if e
-        else ""
-    )
     return context.finding(
         Severity.CRITICAL,
         where,
-        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} "
+        evidence=f"{count(files, 'delete file')} with {count(deletes.record_count, 'record')} "
         f"{agree(files, 'names', 'name')} a data file by a path that the table does not have, "
-        f"but a live data file of the same partition has the same name{named}",
+        "but a live data file of the same partition has the same name"
+        f"{_example(facts, DeleteState.UNMATCHED)}",
         threshold="one such delete file",
         source="table spec, Position Delete Files: paths are compared as they are written",
         effect="Spark ignores these deletes, so the rows that they delete are visible; engines "
@@ -205,9 +192,9 @@ def manifest_bounds(context: Context) -> Finding | None:
     return context.finding(
         Severity.CRITICAL,
         [each.path for each in integrity.narrow_manifests],
-        evidence=f"{count(integrity.narrow_manifest_count, 'manifest')} "
-        f"{agree(integrity.narrow_manifest_count, 'has', 'have')} a partition summary that is "
-        f"narrower than the entries; {_narrow(integrity.narrow_manifests[0])}",
+        evidence=f"{counted(integrity.narrow_manifest_count, 'manifest', 'has', 'have')} a "
+        "partition summary that is narrower than the entries; "
+        f"{_narrow(integrity.narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
         source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
         "summaries for binary partitions",
@@ -233,7 +220,3 @@ def _range(bounds: tuple[Scalar, Scalar]) -> str:
     if low is None:
         return "no value"
     return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _snapshots(ids: list[int]) -> str:
-    return f"{agree(len(ids), 'snapshot', 'snapshots')} {', '.join(map(str, ids))}"

@@ -27,7 +27,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     ):
         return None
     saved = manifests.data_count - needed
-    merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
+    merging = facts.is_on("commit.manifest-merge.enabled")
     sql = [context.call("rewrite_manifests")]
     if not merging:
         sql.append(context.alter({"commit.manifest-merge.enabled": "true"}))
@@ -115,12 +115,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how far "
         "back people need to look."
     )
-    if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
-        remedy += (
-            " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a "
-            "shorter history is enough."
-        )
-    collected = (facts.setting("gc.enabled") or "true").lower() == "true"
+    collected = facts.is_on("gc.enabled")
     gone = history.expirable_count
     if collected and gone == 0:
         remedy += (
@@ -155,9 +150,7 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     facts = context.facts
     kept = facts.int_setting("write.metadata.previous-versions-max")
     limit = min(kept, context.thresholds.metadata_log)
-    deleting = (
-        facts.setting("write.metadata.delete-after-commit.enabled") or "false"
-    ).lower() == "true"
+    deleting = facts.is_on("write.metadata.delete-after-commit.enabled")
     if deleting or facts.history.metadata_log_count < limit:
         return None
     return context.finding(

@@ -31,17 +31,12 @@ def skewed_partitions(context: Context) -> Finding | None:
     heavy = {p: None for p in worst if sizes[p] >= limits.skew_ratio * median}
     total = Totals.of(g for g in facts.of_kind(Kind.DATA) if g.partition in heavy)
     share = percent(total.size_in_bytes / sum(sizes.values()))
-    listing = sql.identifier(*context.facts.sql_name, "partitions")
     return context.finding(
         Severity.WARNING,
         context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, "
-        f"{most / median:,.0f} × the median of {size(median)}; "
-        + (
-            f"{count(len(heavy), 'partition')} above the threshold hold {share} of the bytes"
-            if len(heavy) > 1
-            else f"it has {share} of the bytes"
-        ),
+        f"{most / median:,.0f} × the median of {size(median)}; {share} of the bytes are in "
+        f"{count(len(heavy), 'partition')} above the threshold",
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
         effect="Writes and rewrites are split by partition: the task or file group of the largest "
         "partition runs long after all others have finished.",
@@ -49,7 +44,7 @@ def skewed_partitions(context: Context) -> Finding | None:
         "distributed column or a finer transform; the query lists partition sizes.",
         sql=(
             "SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM "
-            f"{listing} ORDER BY 4 DESC LIMIT 20",
+            f"{context.table}.partitions ORDER BY 4 DESC LIMIT 20",
         ),
         at_stake=total,
     )
@@ -161,7 +156,6 @@ def old_partition_spec(context: Context) -> Finding | None:
     files, share = total.file_count, total.size_in_bytes / max(1, facts.data.size_in_bytes)
     specs = sorted({g.partition.spec_id for g in old})
     now = ", ".join(f.name for f in facts.default_spec.fields) or "no partitioning"
-    listing = sql.identifier(*context.facts.sql_name, "files")
     return context.finding(
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
@@ -177,8 +171,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         "become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
             "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM "
-            f"{listing} WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY "
-            "partition ORDER BY bytes DESC",
+            f"{context.table}.files WHERE content = 0 AND spec_id <> {facts.default_spec_id} "
+            "GROUP BY partition ORDER BY bytes DESC",
         ),
         at_stake=total,
     )

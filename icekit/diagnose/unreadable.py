@@ -4,16 +4,14 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from icekit import sql
-from icekit.diagnose.findings import Context, Finding, Severity, agree
+from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.definition import Flaw, MetadataFlaw, PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.storage import MissingCount, MissingFiles, Role
-from icekit.facts.where import MOST_PARTITIONS, WITHOUT_FUNCTIONS, askable, where
-from icekit.units import count
+from icekit.facts.where import MOST_PARTITIONS, WITHOUT_FUNCTIONS, askable
+from icekit.units import count, counted
 
 
 def missing_files(context: Context) -> Finding | None:
@@ -24,9 +22,8 @@ def missing_files(context: Context) -> Finding | None:
     if missing is None or not missing.counts:
         return None
     lost = _lost_partitions(facts, missing)
-    predicate = (
-        where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
-    )
+    predicate = facts.where(lost, of_rows=True) if lost else None
+    effect, remedy = _effects_and_remedies(facts, missing, has_statement=predicate is not None)
     return context.finding(
         _severity_of(missing),
         [file.path for file in missing.examples],
@@ -35,8 +32,8 @@ def missing_files(context: Context) -> Finding | None:
         threshold="one referenced file that is gone, or whose size is not what its entry says",
         source="table spec: every file that metadata references must exist until no snapshot "
         "needs it",
-        effect=" ".join(_effects(missing)),
-        remedy=" ".join(_remedies(facts, missing, has_statement=predicate is not None)),
+        effect=effect,
+        remedy=remedy,
         sql=(
             *([f"DELETE FROM {context.table} WHERE {predicate}"] if predicate else ()),
             *_expiry(context, missing),
@@ -51,26 +48,18 @@ def _severity_of(missing: MissingFiles) -> Severity:
     return Severity.WARNING if missing.count(Role.MANIFEST_LIST).gone_count else Severity.INFO
 
 
-def _counted(facts: TableFacts, counted: MissingCount) -> str:
+def _counted(facts: TableFacts, missing: MissingCount) -> str:
     """``2 data files are gone, with 20 of 30 records``."""
     parts = []
-    if counted.gone_count:
-        parts.append(
-            f"{count(counted.gone_count, counted.role)} "
-            f"{agree(counted.gone_count, 'is', 'are')} gone"
-        )
-    if counted.resized_count:
-        verb = "has" if counted.resized_count == 1 else "have"
-        parts.append(
-            f"{count(counted.resized_count, counted.role)} {verb} another size than the metadata "
-            "says"
-        )
-    records = (
-        f", with {counted.record_count:,} of {count(facts.data.record_count, 'record')}"
-        if counted.role is Role.DATA
-        else ""
-    )
-    return " and ".join(parts) + records
+    if missing.gone_count:
+        parts.append(f"{counted(missing.gone_count, missing.role, 'is', 'are')} gone")
+    if missing.resized_count:
+        resized = counted(missing.resized_count, missing.role, "has", "have")
+        parts.append(f"{resized} another size than the metadata says")
+    text = " and ".join(parts)
+    if missing.role is Role.DATA:
+        text += f", with {missing.record_count:,} of {count(facts.data.record_count, 'record')}"
+    return text
 
 
 def _example(facts: TableFacts, missing: MissingFiles) -> str:
@@ -109,28 +98,20 @@ def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
     )
 
 
-def _effects(missing: MissingFiles) -> Iterator[str]:
-    if missing.fails_scans:
-        yield (
-            "A scan that needs one of these files fails, and so does each rewrite of its partition."
-        )
-    if missing.count(Role.MANIFEST_LIST).gone_count:
-        yield (
-            "Time travel to a snapshot without its manifest list fails, and so do "
-            "expire_snapshots, remove_orphan_files and the metadata tables of all snapshots."
-        )
-    if any(each.role is Role.STATISTICS for each in missing.counts):
-        yield "Engines that read these statistics fail or plan without them."
-
-
-def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) -> Iterator[str]:
-    yield (
+def _effects_and_remedies(
+    facts: TableFacts, missing: MissingFiles, *, has_statement: bool
+) -> tuple[str, str]:
+    effects: list[str] = []
+    remedies = [
         "Restore the files under the same paths, from a backup or from the older versions of the "
         "object store."
-    )
+    ]
     if missing.fails_scans:
+        effects.append(
+            "A scan that needs one of these files fails, and so does each rewrite of its partition."
+        )
         if has_statement:
-            yield (
+            remedies.append(
                 "If they are lost for good, the DELETE removes the partitions whose data files "
                 "are all gone from the metadata; it reads no file."
             )
@@ -141,24 +122,30 @@ def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) 
                 table=facts.name,
                 snapshot_id=missing.before_id,
             )
-            yield (
+            remedies.append(
                 f"{call} goes back to the newest snapshot from before the files were added, and "
                 "gives up every commit since."
             )
-        yield (
+        remedies.append(
             "The entry of a single data file can be removed in Java or Scala: "
             "table.newDelete().deleteFile(path).commit()."
         )
     if missing.count(Role.MANIFEST_LIST).gone_count:
-        yield (
+        effects.append(
+            "Time travel to a snapshot without its manifest list fails, and so do "
+            "expire_snapshots, remove_orphan_files and the metadata tables of all snapshots."
+        )
+        remedies.append(
             "A snapshot whose manifest list is lost can be expired: the call removes it and then "
             "fails, and what it alone referenced is left as orphan files."
         )
     if any(each.role is Role.STATISTICS for each in missing.counts):
-        yield (
+        effects.append("Engines that read these statistics fail or plan without them.")
+        remedies.append(
             "Table statistics can be computed again (compute_table_stats), partition statistics "
             "after the next commit (compute_partition_stats)."
         )
+    return " ".join(effects), " ".join(remedies)
 
 
 def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
@@ -178,34 +165,37 @@ def unreadable_metadata(context: Context) -> Finding | None:
     if not facts.flaws:
         return None
     texts = [_TEXTS[each.flaw] for each in facts.flaws]
-    flaws = {each.flaw for each in facts.flaws}
-    statements = []
-    if Flaw.UNCOUNTED_MANIFESTS in flaws and facts.ref is None:
-        statements.append(
-            sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"})
-        )
-    elif Flaw.SCHEMA_GONE in flaws and facts.ref is None and facts.manifests.data_count > 1:
-        statements.append(context.call("rewrite_manifests"))
-    elif Flaw.OLD_SCHEMA_GONE in flaws and Flaw.SCHEMA_GONE not in flaws and facts.ref is None:
-        old = next(each for each in facts.flaws if each.flaw is Flaw.OLD_SCHEMA_GONE)
-        statements.append(
-            context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples)))
-        )
     return context.finding(
         max(_severity(facts, each) for each in facts.flaws),
         [example for each in facts.flaws for example in each.examples],
         evidence="; ".join(
-            f"{count(each.count, noun, nouns)}{what}"
-            for each, (noun, nouns, what, _, _) in zip(facts.flaws, texts, strict=True)
+            f"{count(each.count, noun)} {what}"
+            for each, (noun, what, _, _) in zip(facts.flaws, texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "
         "schema-id names an existing schema",
         effect=" ".join(effect for *_, effect, _ in texts),
         remedy=" ".join(remedy for *_, remedy in texts),
-        sql=tuple(statements),
+        sql=_repair(context),
         files_at_stake=facts.data.file_count,
     )
+
+
+def _repair(context: Context) -> tuple[str, ...]:
+    facts = context.facts
+    examples = {each.flaw: each.examples for each in facts.flaws}
+    if facts.ref is not None:
+        return ()
+    if Flaw.UNCOUNTED_MANIFESTS in examples:
+        whole = {"rewrite-all": "true"}
+        return (context.call("rewrite_data_files", options=whole),)
+    if Flaw.SCHEMA_GONE in examples:
+        return (context.call("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
+    if Flaw.OLD_SCHEMA_GONE in examples:
+        ids = tuple(map(int, examples[Flaw.OLD_SCHEMA_GONE]))
+        return (context.call("expire_snapshots", snapshot_ids=ids),)
+    return ()
 
 
 def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
@@ -216,12 +206,11 @@ def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
     return Severity.CRITICAL if always_fails else Severity.WARNING
 
 
-#: For each flaw: what is counted (one, several), what is wrong with it, what fails, and what to do.
+#: For each flaw: what is counted, what is wrong with it, what fails, and what to do.
 _TEXTS = {
     Flaw.UNCOUNTED_MANIFESTS: (
         "manifest",
-        "manifests",
-        " in the manifest list without numbers of files",
+        "in the manifest list without numbers of files",
         "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, "
         "which requires the numbers, each commit that keeps such a manifest fails too.",
         "Rewrite all data files in one commit, which keeps none of these manifests; "
@@ -229,24 +218,21 @@ _TEXTS = {
     ),
     Flaw.SCHEMA_GONE: (
         "observed snapshot",
-        "observed snapshots",
-        " names a schema that the metadata does not have",
+        "with a schema that the metadata does not have",
         "Iceberg reads a snapshot with its own schema: scans, DELETE and rewrites fail.",
         "A commit that adds a snapshot without reading this one gives it the current schema: "
         "rewrite_manifests, or an append, also of no rows.",
     ),
     Flaw.OLD_SCHEMA_GONE: (
         "other snapshot",
-        "other snapshots",
-        " with a schema that the metadata does not have",
+        "with a schema that the metadata does not have",
         "Time travel to them fails, and so do branches and tags of them.",
         "Expire these snapshots, which needs no schema: the statement names up to five of them, "
         "of which no branch or tag may be the head.",
     ),
     Flaw.ORDER_BY_DROPPED: (
         "former sort order",
-        "former sort orders",
-        " by a column that was dropped",
+        "by a column that was dropped",
         "Iceberg 1.11.0 cannot load the table; other versions can.",
         "Give every engine another version of Iceberg than 1.11.0: no statement removes a former "
         "sort order.",

@@ -175,7 +175,7 @@ def identifiers_not_unique(context: Context) -> Finding | None:
         "identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … "
         "DROP IDENTIFIER FIELDS.",
         sql=(
-            f"SELECT {names}, count(*) AS row_count FROM {identifier(*facts.sql_name)} GROUP BY "
+            f"SELECT {names}, count(*) AS row_count FROM {context.table} GROUP BY "
             f"{names} HAVING count(*) > 1",
         ),
         files_at_stake=facts.data.file_count,

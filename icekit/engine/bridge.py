@@ -73,24 +73,18 @@ def missing_api(spark: SparkSession) -> str | None:
     """The sentence for a session whose Iceberg lacks what a rewrite, a conversion and their proofs
     need; None if nothing is missing.
 
-    Asked once in each JVM; a session of Spark Connect runs Iceberg's own procedures, and needs
-    nothing.
+    A session of Spark Connect runs Iceberg's own procedures, and needs nothing.
     """
-    if not has_bridge(spark):
-        return None
-    jvm: Any = spark._jvm
-    asked = vars(jvm._gateway_client).setdefault("icekit_missing_api", {})
-    if "" not in asked:
-        asked[""] = [
-            name.rpartition(".")[2]
-            for name, parameters in _NEEDED_API.items()
-            if not _has_api(spark, name, parameters)
-        ]
-    if not asked[""]:
+    missing = [
+        name.rpartition(".")[2]
+        for name, parameters in _NEEDED_API.items()
+        if has_bridge(spark) and not _has_api(spark, name, parameters)
+    ]
+    if not missing:
         return None
     return (
         "icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has "
-        f"{iceberg_version(spark, '')}, whose Java API lacks {' and '.join(asked[''])}. Nothing "
+        f"{iceberg_version(spark, '')}, whose Java API lacks {' and '.join(missing)}. Nothing "
         "was written. Give the session a newer iceberg-spark-runtime; look, plan and report work "
         "with this one."
     )
@@ -159,19 +153,10 @@ def elements(collection: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
-    """A Java list of some values."""
-    jvm: Any = spark._jvm
-    result = jvm.java.util.ArrayList()
-    for value in values:
-        result.add(value)
-    return result
-
-
 def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     """A Scala sequence of some values."""
     jvm: Any = spark._jvm
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_list(spark, values))
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
 
 
 def session_value(spark: SparkSession, name: str) -> str | None:
@@ -312,10 +297,7 @@ def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
             if loader is None:
                 loaders.append(loader := _loader(jvm, parent))
             constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]
-    given = jvm.java.util.ArrayList()
-    for argument in arguments:
-        given.add(argument)
-    return constructors[name].newInstance(given.toArray())
+    return constructors[name].newInstance(jvm.java.util.ArrayList(arguments).toArray())
 
 
 def _loader(jvm: Any, parent: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import has_bridge
@@ -23,8 +23,9 @@ CACHE_KEYS = (
     "spark.sql.iceberg.executor-cache.enabled",
     "spark.sql.iceberg.executor-cache.delete-files.enabled",
 )
-#: What :meth:`Executor.of_settings` reads.
-EXECUTOR_SETTINGS = (
+#: What :func:`caches_deletes` and :meth:`Executor.of_settings` read.
+SESSION_SETTINGS = (
+    *CACHE_KEYS,
     "spark.master",
     "spark.driver.memory",
     "spark.executor.cores",
@@ -43,72 +44,6 @@ def caches_deletes(conf: Mapping[str, str]) -> bool:
     settings do not matter.
     """
     return all(conf.get(key, "true").lower() == "true" for key in CACHE_KEYS)
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The resources that run tasks: cores in total, cores and heap bytes of one executor, and the
-    source of the figures.
-    """
-
-    cores: int
-    cores_per_executor: int
-    heap_bytes: int
-    source: str
-    cores_per_task: int = 1
-
-    @property
-    def tasks_per_executor(self) -> int:
-        """Tasks that share one executor's heap."""
-        return max(self.cores_per_executor // self.cores_per_task, 1)
-
-    @property
-    def tasks(self) -> int:
-        """Tasks that run at once on all executors."""
-        return max(self.cores // self.cores_per_task, 1)
-
-    @property
-    def task_memory_bytes(self) -> int:
-        """Memory that one task may use before it spills or dies."""
-        return max(
-            int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20
-        )
-
-
-def cluster_of(spark: SparkSession) -> Cluster:
-    """Read the actual cores and heap from the JVM's context; needs a classic session."""
-    context: Any = spark.sparkContext
-    java = context._jsc.sc()
-    master = str(java.master())
-    cores = int(java.defaultParallelism())
-    per_task = int(context.getConf().get("spark.task.cpus", "1"))
-    if master.startswith("local"):
-        heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
-        return Cluster(
-            cores,
-            cores,
-            heap,
-            f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})",
-            per_task,
-        )
-    executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-    # Derived from the executors if they report their cores: spark.default.parallelism may have been
-    # set.
-    stated = context.getConf().get("spark.executor.cores")
-    per_executor = int(stated or max(cores // executors, 1))
-    heap = memory_bytes(context.getConf().get("spark.executor.memory", "1g"))
-    source = (
-        f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} "
-        f"({master})"
-    )
-    return Cluster(
-        executors * per_executor if stated else cores, per_executor, heap, source, per_task
-    )
-
-
-def is_local(spark: SparkSession) -> bool:
-    """Whether Spark's tasks run in the driver's JVM, on this machine; False with Spark Connect."""
-    return has_bridge(spark) and bool(spark.sparkContext._jsc.sc().isLocal())
 
 
 def memory_bytes(text: str) -> int:
@@ -134,8 +69,13 @@ class Executor:
 
     @property
     def tasks(self) -> int:
-        """Tasks that run at once; at least one."""
+        """Tasks that run at once and share the heap; at least one."""
         return max(1, self.cores // self.task_cpus)
+
+    @property
+    def task_memory_bytes(self) -> int:
+        """Memory that one task may use before it spills or dies."""
+        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks, 2**20)
 
     def __str__(self) -> str:
         return f"{count(self.cores, 'core')} and {size(self.heap_bytes)} of heap"
@@ -156,7 +96,7 @@ class Executor:
         mode the driver's heap).
         """
         task_cpus = int(conf.get("spark.task.cpus", "1"))
-        if match := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
+        if match := re.match(r"local(?:\[(\d+|\*)|$)", conf.get("spark.master", "")):
             cores = (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
             return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")), task_cpus)
         return cls(
@@ -165,18 +105,45 @@ class Executor:
             task_cpus,
         )
 
-    @classmethod
-    def of(cls, spark: SparkSession) -> Executor:
-        """The executor of a session: its settings, or in local mode the driver's own heap and
-        threads.
-        """
-        cluster = cluster_of(spark)
-        cores = cluster.cores_per_executor
-        if not has_bridge(spark):
-            return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1))
-        context: Any = spark.sparkContext
-        task_cpus = int(context.getConf().get("spark.task.cpus", "1"))
-        if match := re.match(r"local(?:\[(\d+|\*))?", str(context.master)):
-            processors = int(spark._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
-            cores = processors if match[1] == "*" else int(match[1] or 1)
-        return cls(cores, cluster.heap_bytes, task_cpus)
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The executors that run tasks: how many of which size, and the source of the figures."""
+
+    executor: Executor
+    executors: int
+    source: str
+
+    @property
+    def cores(self) -> int:
+        """The cores of all executors."""
+        return self.executors * self.executor.cores
+
+    @property
+    def tasks(self) -> int:
+        """Tasks that run at once on all executors."""
+        return self.executors * self.executor.tasks
+
+
+def cluster_of(spark: SparkSession) -> Cluster:
+    """Read the actual cores and heap from the JVM's context; needs a classic session."""
+    context: Any = spark.sparkContext
+    java, settings = context._jsc.sc(), dict(context.getConf().getAll())
+    executors, where = 1, "in one JVM"
+    if java.isLocal():
+        # The JVM knows of a container's limits.
+        runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        settings["spark.master"] = context.master.replace("*", str(runtime.availableProcessors()))
+        executor = replace(Executor.of_settings(settings), heap_bytes=int(runtime.maxMemory()))
+    else:
+        executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
+        where = f"in each of {count(executors, 'executor')}"
+        # What the executors report, unless spark.default.parallelism is set.
+        reported = str(max(int(java.defaultParallelism()) // executors, 1))
+        executor = Executor.of_settings({"spark.executor.cores": reported} | settings)
+    return Cluster(executor, executors, f"{executor} {where} ({context.master})")
+
+
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark's tasks run in the driver's JVM, on this machine; False with Spark Connect."""
+    return has_bridge(spark) and bool(spark.sparkContext._jsc.sc().isLocal())

@@ -65,18 +65,13 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
     ``retainedStages``); older ones of a block count nothing.
     """
     effort, tag = Effort(), new_tag()
-    if unit == CLOCK:
-        started = time.monotonic()
-        yield effort
-        effort.seconds = effort.cost = time.monotonic() - started
-        return
     threads = delete_threads(spark) if unit == CPU else None
     before = int(threads.cpuNanos()) if threads is not None else 0
     with tagged(spark, tag):
         started = time.monotonic()
         yield effort
         effort.seconds = time.monotonic() - started
-    effort.cost = _spent(spark, tag, unit)
+    effort.cost = effort.seconds if unit == CLOCK else _spent(spark, tag, unit)
     if threads is not None:
         effort.cost += (int(threads.cpuNanos()) - before) / 1e9
 

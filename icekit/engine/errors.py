@@ -7,9 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-import socket
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,12 +23,11 @@ from icekit.errors import (
     TableNotFound,
     first_line,
     nearest,
-    trace,
 )
 from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
-from icekit.units import first_names
+from icekit.units import first_names, shorten
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
 # ``refused``: Iceberg refused to commit, which a fresh plan helps only if another commit was in
@@ -38,46 +35,10 @@ from icekit.units import first_names
 # ``other``: trying again does not help.
 FailureKind = Literal["conflict", "refused", "capacity", "other"]
 
-# The meaning of Iceberg's and Spark's exceptions; matched against class names, and
-# against messages only if the class is not enough.
-_MISSING_TABLE = re.compile(
-    r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND"
-)
-_MISSING_FILE = re.compile(
-    r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND"
-)
-_FORBIDDEN = re.compile(
-    r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status "
-    r"code: 403|\(Service: S3, Status Code: 403"
-)
-_CORRUPT = re.compile(
-    r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException"
-    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported "
-    r"version|Cannot parse (?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) "
-    r"in format v\d"
-)
-_UNREACHABLE = re.compile(
-    r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"
-)
-# Spark cannot even plan REFRESH TABLE of an Iceberg view.
-_NOT_ICEBERG = re.compile(
-    r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast "
-    r"to class org\.apache\.iceberg"
-)
-
-
-# From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
-_MISFILED = re.compile(
-    r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):",
-    re.S,
-)
 # Iceberg's own check, or the lack of one when the next manifest list is written.
 _UNCOUNTED = re.compile(
     r"No file counts in manifest|data file counts are missing|AppendWriteException: "
     r"java\.lang\.NullPointerException"
-)
-_NO_FILE_SYSTEM = re.compile(
-    r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found"
 )
 # Java's classes, anywhere in the chain of causes. A commit whose outcome is not known is a conflict
 # too: what it did is read from the table before it is retried. SQLite has one class for all its
@@ -133,83 +94,111 @@ def view_given(table: Identifier) -> NotATable:
     )
 
 
+# From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
+_MISFILED = re.compile(
+    r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):",
+    re.S,
+)
+# The meaning of Iceberg's and Spark's exceptions: a pattern for class names, and for messages only
+# if the class is not enough; what it is, and the sentence, whose numbers are the pattern's groups.
+_Meanings = tuple[tuple[str | re.Pattern[str], type[IcekitError], str], ...]
+_OF_TABLE: _Meanings = (
+    (
+        _MISFILED,
+        MetadataUnreadable,
+        "{0} deletes rows of {1}, but is filed under another partition or partition spec, so "
+        "Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the data file with "
+        "Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
+    ),
+    (
+        r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found",
+        SparkUnavailable,
+        "Spark has no Hadoop file system for the location of {name} ({reason}). Configure a "
+        "PyIceberg profile of the catalog under another name, or add hadoop-aws (or the library "
+        "for your storage) to the session.",
+    ),
+    (
+        r"Unable to load region",
+        CatalogUnreachable,
+        "Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
+    ),
+    (
+        # Spark cannot even plan REFRESH TABLE of an Iceberg view.
+        r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast "
+        r"to class org\.apache\.iceberg",
+        NotATable,
+        "{name} is a view or not an Iceberg table. Give an Iceberg table.",
+    ),
+    (
+        r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND",
+        TableNotFound,
+        "There is no table {name}; list the tables with `icekit admin tables`.",
+    ),
+    (
+        r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status "
+        r"code: 403|\(Service: S3, Status Code: 403",
+        PermissionDenied,
+        "Reading {name} is not permitted. Ask for read access to its catalog and location.",
+    ),
+    (
+        r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException"
+        r"|PATH_NOT_FOUND",
+        MetadataUnreadable,
+        "{missing} is missing, and {name} cannot be read without it. Restore the file, or roll "
+        "back to an earlier snapshot.",
+    ),
+    (
+        r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException"
+        r"|ServiceUnavailableException|UncheckedSQLException",
+        CatalogUnreachable,
+        "Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
+    ),
+    (
+        r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException"
+        r"|UncheckedIOException|ZipException|EOFException|AvroTypeException|JsonParseException"
+        r"|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse "
+        r"(?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) in format v\d",
+        MetadataUnreadable,
+        "A metadata file of {name} is corrupt ({reason}). Restore the file, or roll back to an "
+        "earlier snapshot.",
+    ),
+)
 _GONE = re.compile(
     r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)"
 )
 
 
-def explain(
-    error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None
-) -> Exception:
+def explain(error: Exception, table: Identifier) -> Exception:
     """Turn an error from Spark or the JVM into one sentence; unknown errors are returned
-    unchanged.
+    unchanged. The table is named with its catalog.
     """
-    text = scrub(str(error))
-    name = display_name(table[1:])
-    first = reason(error)
     if isinstance(error, IcekitError):
         return error
-    if misfiled := _misfiled(text, name):
-        return misfiled
-    if _NO_FILE_SYSTEM.search(text):
-        return SparkUnavailable(
-            f"Spark has no Hadoop file system for the location of {name} ({first}). Configure a "
-            "PyIceberg profile of the catalog under another name, or add hadoop-aws (or the "
-            "library for your storage) to the session.",
-            detail=text,
-        )
-    if "Unable to load region" in text:
-        return CatalogUnreachable(
-            f"Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
-            detail=text,
-        )
-    if _NOT_ICEBERG.search(text):
-        return NotATable(
-            f"{name} is a view or not an Iceberg table. Give an Iceberg table.", detail=text
-        )
-    if _MISSING_TABLE.search(text):
-        known: list[Identifier] = []
-        with contextlib.suppress(Exception):
-            known = names() if names else []
-        return not_found(table[1:], known)
-    if _FORBIDDEN.search(text):
-        return PermissionDenied(
-            f"Reading {name} is not permitted. Ask for read access to its catalog and location.",
-            detail=text,
-        )
-    if _MISSING_FILE.search(text):
-        gone = _GONE.search(text)
-        what = gone[1] if gone else "a file of its metadata"
-        return MetadataUnreadable(
-            f"{what} is missing, and {name} cannot be read without it. Restore the file, or roll "
-            "back to an earlier snapshot.",
-            detail=text,
-        )
-    if _UNREACHABLE.search(text):
-        return CatalogUnreachable(
-            f"Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
-            detail=text,
-        )
-    if _CORRUPT.search(text):
-        return MetadataUnreadable(
-            f"A metadata file of {name} is corrupt ({first}). Restore the file, or roll back to "
-            "an earlier snapshot.",
-            detail=text,
-        )
-    return error
+    return _explained(_OF_TABLE, error, display_name(table[1:])) or error
 
 
-def _misfiled(text: str, name: str) -> MetadataUnreadable | None:
-    """The error for a delete file that is filed under another partition than its data file."""
-    files = _MISFILED.search(text)
-    if files is None:
-        return None
-    return MetadataUnreadable(
-        f"{files[1]} deletes rows of {files[2]}, but is filed under another partition or "
-        f"partition spec, so Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the "
-        "data file with Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
-        detail=text,
-    )
+@contextlib.contextmanager
+def explaining(table: Identifier) -> Iterator[None]:
+    """Raise what :func:`explain` makes of an error in the block."""
+    try:
+        yield
+    except Exception as error:
+        explained = explain(error, table)
+        if explained is error:
+            raise
+        raise explained from error
+
+
+def _explained(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
+    """The first meaning that an engine's error has, of the table that it names; or None."""
+    text = scrub(str(error))
+    gone = _GONE.search(text)
+    missing = gone[1] if gone else "a file of its metadata"
+    for pattern, kind, sentence in meanings:
+        if match := re.search(pattern, text):
+            words = {"name": name, "reason": reason(error), "missing": missing}
+            return kind(sentence.format(*match.groups(), **words))
+    return None
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
@@ -352,27 +341,6 @@ def _causes(error: BaseException) -> list[str]:
     return causes
 
 
-_ANOTHER = "choose another path"
-# Errors of a disk, and what to do about them; other errors keep the system's own words.
-_DISK = {
-    errno.ENOSPC: ("cannot be written: no space is left on its disk", f"free some, or {_ANOTHER}"),
-    errno.EDQUOT: ("cannot be written: the disk quota is used up", f"free some, or {_ANOTHER}"),
-    errno.EFBIG: (
-        "cannot be written: it would be larger than the limit",
-        f"raise the limit (ulimit -f), or {_ANOTHER}",
-    ),
-    errno.EROFS: ("cannot be written: its disk is read-only", _ANOTHER),
-    errno.EACCES: (
-        "cannot be written or read: permission denied",
-        f"{_ANOTHER}, or ask for access",
-    ),
-    errno.EPERM: ("cannot be written or read: permission denied", f"{_ANOTHER}, or ask for access"),
-    errno.ENOENT: ("does not exist, or cannot be created", f"check the name, or {_ANOTHER}"),
-    errno.ENOTDIR: ("is not a folder", _ANOTHER),
-    errno.EEXIST: ("is not a folder", _ANOTHER),
-    errno.EISDIR: ("is a folder, but a file is needed", "give another name"),
-    errno.ENAMETOOLONG: ("is too long for a file name", "give a shorter one"),
-}
 _LONGEST = 200
 _PACKAGE = Path(__file__).parents[1]
 # What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all
@@ -387,57 +355,48 @@ _OF_NETWORK = {
     errno.ENETUNREACH,
     errno.EHOSTDOWN,
     errno.ENETDOWN,
-    errno.ETIMEDOUT,
     errno.EADDRNOTAVAIL,
 }
-_CLIENTS = (socket.gaierror, socket.herror, TimeoutError)
-# Clients that take long to load: an error of theirs shows that they are loaded.
-_LOADED_CLIENTS = {"ssl", "urllib.error"}
-# Libraries that catalogs and storages are reached by; what they raise is said in their own words.
-_REACHING = (
-    "pyiceberg",
-    "sqlalchemy",
-    "requests",
-    "urllib3",
-    "botocore",
-    "s3fs",
-    "gcsfs",
-    "adlfs",
-    "google",
-    "azure",
-    "aiohttp",
-    "thrift",
-)
-# What of the engine's errors is about the session or the machine; matched against the whole chain
-# of Java's exceptions.
-_OF_ENGINE = (
+# Modules by which catalogs and storages are reached; what they raise is said in their own words.
+_CLIENTS = (
+    "pyiceberg sqlalchemy requests urllib3 botocore s3fs gcsfs adlfs google azure aiohttp thrift "
+    "socket ssl urllib.error"
+).split()
+# What of the engine's errors is about the session or the machine.
+_OF_ENGINE: _Meanings = (
+    _OF_TABLE[0],
     (
         r"No space left on device|DiskSpaceExceeded|Disk quota exceeded",
-        "Spark has no space left on a disk",
-        "free some space, or set spark.local.dir",
+        EngineFailed,
+        "Spark has no space left on a disk: {reason}; free some space, or set spark.local.dir.",
     ),
     (
         r"Read-only file system",
-        "Spark cannot write to a disk",
-        "set spark.local.dir, or the table's location, to one that can be written",
+        EngineFailed,
+        "Spark cannot write to a disk: {reason}; set spark.local.dir, or the table's location, to "
+        "one that can be written.",
     ),
     (
         r"OutOfMemoryError|SparkOutOfMemory",
-        "Spark ran out of memory",
-        "give it more memory (spark.driver.memory in ICEKIT_SPARK_CONF)",
+        EngineFailed,
+        "Spark ran out of memory: {reason}; give it more memory (spark.driver.memory in "
+        "ICEKIT_SPARK_CONF).",
     ),
     (
-        r"Cannot find catalog plugin "
-        r"class|ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError",
-        "Spark lacks a class of Iceberg or of the storage, or has two versions of it",
-        "let Spark fetch the packages (spark.jars.packages), or add the jars to the session",
+        r"Cannot find catalog plugin class|ClassNotFoundException|NoClassDefFoundError"
+        r"|NoSuchMethodError",
+        EngineFailed,
+        "Spark lacks a class of Iceberg or of the storage, or has two versions of it: {reason}; "
+        "let Spark fetch the packages (spark.jars.packages), or add the jars to the session.",
     ),
     (
-        r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ "
-        r"(?:should|must)|IllegalArgumentException: \S*spark\.",
-        "a setting of Spark is wrong",
-        "correct it (ICEKIT_SPARK_CONF, or the session's configuration)",
+        r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ (?:should|must)"
+        r"|IllegalArgumentException: \S*spark\.",
+        EngineFailed,
+        "A setting of Spark is wrong: {reason}; correct it (ICEKIT_SPARK_CONF, or the session's "
+        "configuration).",
     ),
+    (r"", EngineFailed, "Spark failed: {reason}. Run again with --debug for details."),
 )
 
 
@@ -447,33 +406,19 @@ def outside(error: BaseException) -> IcekitError | None:
     """
     if isinstance(error, IcekitError):
         return error
-    modules = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
     if is_of_engine(error):
         return _of_engine(error)
-    if any(module in _REACHING for module in modules):
+    if _is_of_client(error):
         return CatalogUnreachable(
-            f"The catalog or its storage failed ({type(error).__name__}: {first_line(error)}). "
-            "Check the profile and the network.",
-            detail=trace(error),
-        )
-    is_of_client = isinstance(error, _CLIENTS) or any(
-        kind.__module__ in _LOADED_CLIENTS for kind in type(error).__mro__
-    )
-    if is_of_client or (isinstance(error, OSError) and error.errno in _OF_NETWORK):
-        return CatalogUnreachable(
-            "The catalog, its storage or another server cannot be reached "
-            f"({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
-            detail=trace(error),
+            "The catalog, its storage or another server failed, or cannot be reached "
+            f"({type(error).__name__}: {first_line(error)}). Check the profile and the network."
         )
     if isinstance(error, OSError):
         return None if _is_packaged(error) else _of_system(error)
-    if isinstance(error, sqlite3.DatabaseError) and getattr(
-        error, "sqlite_errorname", ""
-    ).startswith(_OF_FILE):
+    if getattr(error, "sqlite_errorname", "").startswith(_OF_FILE):
         return DiskUnusable(
             f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its "
-            "permissions.",
-            detail=trace(error),
+            "permissions."
         )
     if isinstance(error, RuntimeError) and re.match(
         "Could not determine home directory|Symlink loop", str(error)
@@ -490,6 +435,19 @@ def outside(error: BaseException) -> IcekitError | None:
     return None
 
 
+def _is_of_client(error: BaseException) -> bool:
+    """Whether what talks to a catalog or a storage raised it, or the system because of a host."""
+    return (
+        isinstance(error, TimeoutError)
+        or any(
+            f"{kind.__module__}.".startswith(f"{client}.")
+            for kind in type(error).__mro__
+            for client in _CLIENTS
+        )
+        or (isinstance(error, OSError) and error.errno in _OF_NETWORK)
+    )
+
+
 def _is_packaged(error: OSError) -> bool:
     """Whether the missing file is one of icekit's own."""
     return (
@@ -500,29 +458,25 @@ def _is_packaged(error: OSError) -> bool:
 
 
 def _of_system(error: OSError) -> IcekitError:
-    detail = trace(error)
     if isinstance(error, ConnectionError):
         return SparkUnavailable(
             f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process "
-            "or the catalog is gone. Try again.",
-            detail=detail,
+            "or the catalog is gone. Try again."
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return DiskUnusable(
             "Too many files are open at once. Raise the limit (ulimit -n), or process fewer "
-            "tables at once (--jobs).",
-            detail=detail,
+            "tables at once (--jobs)."
         )
-    name = "A file or folder" if error.filename is None else str(error.filename)
-    name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
-    message = f"cannot be written or read: {error.strerror or first_line(error)}"
-    what, then = _DISK.get(error.errno or 0, (message, f"check its disk, or {_ANOTHER}"))
-    return DiskUnusable(f"{name} {what}; {then}.", detail=detail)
+    name = "A file or folder" if error.filename is None else shorten(str(error.filename), _LONGEST)
+    return DiskUnusable(
+        f"{name} cannot be written or read: {error.strerror or first_line(error)}. Check the path, "
+        "its disk and its permissions, or choose another path."
+    )
 
 
 def _of_engine(error: BaseException) -> IcekitError | None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    text = str(error)
     # A call that does not exist, or SQL that icekit wrote and Spark cannot read, is nobody else's
     # fault: what a person states is read, and refused, where it is stated.
     if (
@@ -538,17 +492,6 @@ def _of_engine(error: BaseException) -> IcekitError | None:
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(
             "Spark's process has ended, or does not answer. Try again, with more memory if Spark "
-            "ran out of memory.",
-            detail=trace(error),
+            "ran out of memory."
         )
-    if misfiled := _misfiled(scrub(text), "the table"):
-        return misfiled
-    message = reason(error)
-    for pattern, what, then in _OF_ENGINE:
-        if re.search(pattern, text):
-            return EngineFailed(
-                f"{what[0].upper()}{what[1:]}: {message}; {then}.", detail=trace(error)
-            )
-    return EngineFailed(
-        f"Spark failed: {message}. Run again with --debug for details.", detail=trace(error)
-    )
+    return _explained(_OF_ENGINE, error, "the table")

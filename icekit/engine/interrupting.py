@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _blocks: list[Ending] = []
 _TWICE_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
+#: Seconds between checks for a request to stop, and between requests to cancel.
+POLL_SECONDS = 0.2
 
 
 class Ending:
@@ -101,22 +102,10 @@ def heeded(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` once the process is asked to end, within the block: what the signal raised may
     have been dropped.
     """
-    ending, done = _blocks[-1] if _blocks else None, threading.Event()
-
-    def watch(ending: Ending) -> None:
-        # Not by the signal's handler, which may have come while the lock was held that ``stop``
-        # needs.
-        while not done.wait(_LOOK_SECONDS):
-            if ending.is_asked:
-                stop()
-                return
-
-    if ending is not None:
-        threading.Thread(target=watch, args=(ending,), name="icekit-ending", daemon=True).start()
-    try:
+    ending = _blocks[-1] if _blocks else Ending()
+    # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
+    with _watching(lambda: ending.is_asked, stop):
         yield
-    finally:
-        done.set()
 
 
 @contextlib.contextmanager
@@ -172,10 +161,6 @@ def handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-#: Seconds between checks for a request to stop, and between requests to cancel.
-POLL_SECONDS = 0.2
-
-
 def new_tag(what: str = "") -> str:
     """A tag for one piece of work; Spark takes no comma in it."""
     return f"icekit-{what or os.urandom(16).hex()}"
@@ -211,14 +196,23 @@ def cancelled_when(asked: Callable[[], bool], spark: SparkSession, tag: str) -> 
 
     Again and again: what is asked to stop may start another job before it hears of it.
     """
+    with _watching(asked, lambda: cancel(spark, tag)):
+        yield
+
+
+@contextlib.contextmanager
+def _watching(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
+    """Act in another thread, from the moment that ``asked`` says so until the block ends, again and
+    again.
+    """
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
             if asked():
-                cancel(spark, tag)
+                act()
 
-    threading.Thread(target=watch, name=f"{tag}-watch", daemon=True).start()
+    threading.Thread(target=watch, name="icekit-watch", daemon=True).start()
     try:
         yield
     finally:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, is_case_sensitive, load_now
-from icekit.engine.errors import complaint, explain
+from icekit.engine.errors import complaint, explaining
 from icekit.errors import StatementRefused
-from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
 from icekit.terminal import quiet_errors
 
@@ -59,10 +58,6 @@ class PlannedScan:
     manifests: int = 0
     seconds: float = 0.0
 
-    def share_of(self, total_bytes: int) -> float:
-        """The share of this many bytes that is opened."""
-        return self.data_bytes / max(total_bytes, 1)
-
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
     """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``name`` has its
@@ -89,7 +84,10 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     if where is not None:
         scan = scan.filter(filter_expression(spark, table, where))
     started = time.monotonic()
-    plan_files(spark, scan)
+    # Planned by counting them in Java: none of the files comes over the bridge.
+    tasks = scan.planFiles()
+    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
+    tasks.close()
     seconds = time.monotonic() - started
     scanned = reporter.scanReport()
     if scanned is None:
@@ -105,47 +103,28 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     )
 
 
-def plan_files(spark: SparkSession, scan: Any) -> None:
-    """Let Iceberg plan all files of a scan; none of them comes over the bridge."""
-    jvm: Any = spark._jvm
-    tasks = scan.planFiles()
-    jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
-    tasks.close()
-
-
 def plan_rewrite(
     spark: SparkSession,
     name: Identifier,
     options: Mapping[str, str],
     *,
     where: str | None,
-    branch: str | None = None,
-    of_deletes: bool = False,
+    branch: str | None,
+    of_deletes: bool,
 ) -> Any:
     """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None
     for a table without a snapshot.
 
-    Options that the planner does not know are ignored. Needs a classic session; raises the errors
-    of :mod:`icekit.errors`.
+    Needs a classic session; raises the errors of :mod:`icekit.errors`.
     """
-    jvm: Any = spark._jvm
-    iceberg = jvm.org.apache.iceberg
-    try:
+    with explaining(name):
         table = load_now(spark, name)
         snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
-        if snapshot is None and not of_deletes:
+        if snapshot is None:
             return None
-        if not of_deletes:
-            return plan_rewrite_at(spark, name, table, snapshot, options, where=where)
-        expression = _expression(spark, name, where)
-        return _planned(
-            iceberg.actions.BinPackRewritePositionDeletePlanner(
-                table, expression, is_case_sensitive(spark)
-            ),
-            options,
+        return plan_rewrite_at(
+            spark, name, table, snapshot, options, where=where, of_deletes=of_deletes
         )
-    except Exception as error:
-        raise explain(error, name) from error
 
 
 def plan_rewrite_at(
@@ -156,27 +135,24 @@ def plan_rewrite_at(
     options: Mapping[str, str],
     *,
     where: str | None,
+    of_deletes: bool = False,
 ) -> Any:
-    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are
-    objects of its API, and errors are the engine's own.
+    """Iceberg's plan of a rewrite of a snapshot's files; ``table`` and ``snapshot`` are objects of
+    its API, and errors are the engine's own.
+
+    Options that the planner does not know are ignored.
     """
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    expression = _expression(spark, name, where)
-    return _planned(
-        iceberg.actions.BinPackRewriteFilePlanner(
-            table, expression, snapshot.snapshotId(), is_case_sensitive(spark)
-        ),
-        options,
-    )
-
-
-def _expression(spark: SparkSession, name: Identifier, where: str | None) -> Any:
+    chosen = iceberg.expressions.Expressions.alwaysTrue()
     if where is not None:
-        return filter_expression(spark, name, where)
-    return spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()  # type: ignore[union-attr]
-
-
-def _planned(planner: Any, options: Mapping[str, str]) -> Any:
+        chosen = filter_expression(spark, name, where)
+    exact_case = is_case_sensitive(spark)
+    if of_deletes:
+        planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, chosen, exact_case)
+    else:
+        planner = iceberg.actions.BinPackRewriteFilePlanner(
+            table, chosen, snapshot.snapshotId(), exact_case
+        )
     valid = {str(option) for option in elements(planner.validOptions())}
     planner.init({key: value for key, value in options.items() if key in valid})
     return planner.plan()
@@ -200,21 +176,17 @@ def rolled_up(
     for group in elements(plan.groups()):
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
-        tasks = (
-            0
-            if packing is None
-            else packing.planTaskGroups(
+        written = int(group.expectedOutputFiles())
+        if packing is not None:
+            tasks = packing.planTaskGroups(
                 group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0
-            ).size()
-        )
-        out += max(int(tasks), int(group.expectedOutputFiles()))
-        if over is not None:
-            over = (
-                None
-                if files > MAX_FILES_LOOKED_AT
-                else over
-                + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
             )
+            written = max(written, int(tasks.size()))
+        out += written
+        if files > MAX_FILES_LOOKED_AT:
+            over = None
+        if over is not None:
+            over += sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
     return PlannedRewrite(groups, files, total, out, over, largest)
 
 
@@ -255,8 +227,7 @@ def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
     except PySparkException as error:
         raise StatementRefused(
             f"Spark cannot plan the statement: {complaint(error)}. Fix the statement, or the "
-            "tables that it reads.",
-            detail=scrub(str(error)),
+            "tables that it reads."
         ) from None
 
 
@@ -293,8 +264,8 @@ def changes_something(spark: SparkSession, query: Any) -> bool:
 
 
 def kind(node: Any) -> str:
-    """The class of a plan's node, without its package."""
-    return str(node.getClass().getSimpleName())
+    """The class of a node of a plan, or of a parse tree, without its package and ``Context``."""
+    return str(node.getClass().getSimpleName()).removesuffix("Context")
 
 
 def metric(node: Any, name: str) -> int:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, java_list, load_table, scala_seq
-from icekit.engine.errors import complaint, condition_of, engine_errors, explain, reason
-from icekit.engine.planner import query_of_frame
-from icekit.errors import IcekitError, ParameterError, StatementRefused
-from icekit.secrets import scrub
+from icekit.engine.bridge import elements, load_table, scala_seq
+from icekit.engine.errors import complaint, condition_of, engine_errors, explaining
+from icekit.engine.planner import kind, query_of_frame
+from icekit.errors import ParameterError, StatementRefused
 from icekit.sql import Identifier, display_name, unquoted, without_texts
 from icekit.terminal import quiet_errors
 from icekit.units import shorten
@@ -68,20 +67,9 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Predicate:
-    """A condition over a table's columns that is complete by itself; ``text`` is the original."""
-
-    text: str
-
-    @property
-    def sql(self) -> str:
-        """The condition in parentheses, next to other conditions."""
-        return f"({self.text})"
-
-
-def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate:
-    """Check that a text is one boolean expression over the columns of a frame; reads no row.
+def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> str:
+    """Check that a text is one boolean expression over the columns of a frame; reads no row, and
+    returns the text in parentheses.
 
     Rejected: anything that Spark's parser does not accept as one complete expression, an alias
     (``AS``), comments and ``${…}`` (they could change the text around them, or be changed by a
@@ -96,19 +84,22 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate
     from py4j.protocol import Py4JNetworkError
 
     check_text(text)
+    state: Any = spark._jsparkSession.sessionState()
+    # In parentheses no name may follow it.
+    condition = f"({text})"
     try:
         with quiet_errors():
-            _parse(spark, text)
-            # In parentheses no name may follow it.
-            filtered = rows.where(f"({text})")
+            # The parser takes the text as an expression, which must be all of it.
+            state.sqlParser().parseExpression(text)
+            filtered = rows.where(condition)
             why = _depends_on_more(spark, filtered) or _of_elsewhere(text, rows.columns)
     except Py4JNetworkError:
         raise
     except engine_errors() as error:
-        raise _refused(text, _why(error, rows.columns), error) from None
+        raise _refused(text, _why(error, rows.columns)) from None
     if why:
         raise _refused(text, why)
-    return Predicate(text)
+    return condition
 
 
 def check_text(text: str) -> None:
@@ -119,11 +110,10 @@ def check_text(text: str) -> None:
         raise _refused(text, why)
 
 
-def _refused(text: object, why: str, error: Exception | None = None) -> ParameterError:
+def _refused(text: object, why: str) -> ParameterError:
     return ParameterError(
         f"The filter {shorten(str(text), _SHOWN)!r} cannot be used: {why.rstrip('.')}. "
-        "Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'.",
-        detail=scrub(str(error)) if error else None,
+        "Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'."
     )
 
 
@@ -194,12 +184,6 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
     return None
 
 
-def _parse(spark: SparkSession, text: str) -> None:
-    """Let Spark's parser take the text as an expression, which must be all of it."""
-    state: Any = spark._jsparkSession.sessionState()
-    state.sqlParser().parseExpression(text)
-
-
 def _depends_on_more(spark: SparkSession, found: DataFrame) -> str | None:
     """What the value depends on besides the row; None if on nothing."""
     from py4j.protocol import Py4JError
@@ -227,7 +211,7 @@ def _depends_on_more(spark: SparkSession, found: DataFrame) -> str | None:
 def _condition(found: DataFrame) -> Any:
     plan = query_of_frame(found).analyzed()
     # Columns that only Iceberg has, such as _file, are projected away above it.
-    while str(plan.getClass().getSimpleName()) != "Filter":
+    while kind(plan) != "Filter":
         plan = plan.children().apply(0)
     return plan.condition()
 
@@ -277,18 +261,10 @@ class Tree:
         reader = generated.SqlBaseParser(antlr.CommonTokenStream(lexer))
         reader.removeErrorListeners()
         self.sql = sql
-        self._reader: Any = reader
         self._trees = antlr.tree.Trees
-        self._paths = antlr.tree.xpath.XPath
         self._grammar = generated.SqlBaseParser
         self._root: Any = reader.singleStatement()
         self.has_errors = int(reader.getNumberOfSyntaxErrors()) > 0
-
-    @property
-    def is_several(self) -> bool:
-        """Tell whether something follows the first semicolon."""
-        texts = [str(child.getText()) for child in _children(self._root)]
-        return ";" in texts and any(t not in {";", "<EOF>"} for t in texts[texts.index(";") :])
 
     @cached_property
     def dml(self) -> Any:
@@ -296,7 +272,7 @@ class Tree:
         first = self._root.getChild(0)
         if kind(first) != "DmlStatement":
             return None
-        return list(_children(first))[-1]
+        return children(first)[-1]
 
     @property
     def with_clause(self) -> str:
@@ -304,33 +280,20 @@ class Tree:
         common = self.child(self._root.getChild(0), "Ctes")
         return self.text(common) if common is not None else ""
 
-    def children(self, node: Any) -> list[Any]:
-        """What a node is made of."""
-        return list(_children(node))
-
-    def child(self, node: Any, *kinds: str) -> Any:
-        """The first child of one of these kinds, or None."""
-        return next((c for c in _children(node) if kind(c) in kinds), None)
+    def child(self, node: Any, of_kind: str) -> Any:
+        """The first child of a kind, or None."""
+        return next((c for c in children(node) if kind(c) == of_kind), None)
 
     def between(self, node: Any, first: str, last: str | None = None) -> list[Any]:
         """The children that follow a keyword, up to another one or to the end; empty ones left
         out.
         """
-        children = [c for c in _children(node) if self.span(c).end > self.span(c).start]
-        words = [str(c.getText()).upper() if kind(c) == _TOKEN else None for c in children]
+        full = [c for c in children(node) if self.span(c).end > self.span(c).start]
+        words = [str(c.getText()).upper() if kind(c) == _TOKEN else None for c in full]
         if first not in words:
             return []
         start = words.index(first) + 1
-        return children[
-            start : words.index(last, start) if last and last in words[start:] else None
-        ]
-
-    def all(self, rule: str, under: Any = None) -> list[Any]:
-        """Every node of a grammar's rule, in order."""
-        number = getattr(self._grammar, f"RULE_{rule}")
-        return list(
-            elements(self._trees.findAllRuleNodes(self._root if under is None else under, number))
-        )
+        return full[start : words.index(last, start) if last and last in words[start:] else None]
 
     def span(self, node: Any) -> Span:
         """Where a node stands in the text; an empty node has an empty stretch."""
@@ -354,60 +317,18 @@ class Tree:
             return None
         return tuple(str(part) for part in elements(names))
 
-    def alias(self, node: Any) -> str | None:
-        """The name that a table alias gives, None where there is none."""
-        named = [c for c in _children(node) if kind(c) != _TOKEN]
+    def alias(self, nodes: Sequence[Any]) -> str | None:
+        """The name that the first table alias among some nodes gives, None where there is none."""
+        aliased = next((n for n in nodes if kind(n) == "TableAlias"), None)
+        named = [c for c in children(aliased) if kind(c) != _TOKEN] if aliased is not None else []
         parts = self.parts(named[0]) if named else None
         return parts[0] if parts else None
-
-    def relations(self, under: Any = None) -> Iterator[tuple[Any, Parts]]:
-        """Tables that the statement reads, with the name that columns are qualified by: the alias,
-        else the table's.
-        """
-        for node in self.all("relationPrimary", under):
-            if kind(node) == "TableName":
-                alias = self.child(node, "TableAlias")
-                given = self.alias(alias) if alias is not None else None
-                name = self.parts(node.getChild(0))
-                if given or name:
-                    yield node, (given,) if given else name or ()
 
     def count(self, rule: str) -> int:
         """How many nodes of a grammar's rule there are; one call, however many."""
         return int(
             self._trees.findAllRuleNodes(self._root, getattr(self._grammar, f"RULE_{rule}")).size()
         )
-
-    def columns(self) -> Iterator[tuple[Any, Parts]]:
-        """Qualified columns, wherever they are written, and what is assigned to; whole chains
-        only.
-        """
-        # By their dots: there may be thousands of literals, and each question to the JVM takes its
-        # time.
-        for dot in elements(
-            self._paths.findAll(self._root, "//primaryExpression/'.'", self._reader)
-        ):
-            node = dot.getParent()
-            if kind(node) == "Dereference" and kind(node.getParent()) != "Dereference":
-                parts = self.parts(node)
-                if parts:
-                    yield node, parts
-        for node in self.all("multipartIdentifier"):
-            if kind(node.getParent()) in {"Assignment", "MultipartIdentifierList"}:
-                parts = self.parts(node)
-                if parts and len(parts) > 1:
-                    yield node, parts
-
-    def queries_around(self, node: Any) -> Iterator[Any]:
-        """The sub-queries that a node stands in, innermost first."""
-        while (node := node.getParent()) is not None:
-            if kind(node) == "Query":
-                yield node
-
-
-def kind(node: Any) -> str:
-    """The name of a grammar's rule or alternative."""
-    return str(node.getClass().getSimpleName()).removesuffix("Context")
 
 
 def spliced(text: str, edits: Sequence[tuple[Span, str]]) -> str:
@@ -417,8 +338,9 @@ def spliced(text: str, edits: Sequence[tuple[Span, str]]) -> str:
     return text
 
 
-def _children(node: Any) -> Iterator[Any]:
-    return (node.getChild(i) for i in range(int(node.getChildCount())))
+def children(node: Any) -> list[Any]:
+    """What a node of a parse tree is made of."""
+    return [node.getChild(i) for i in range(int(node.getChildCount()))]
 
 
 def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
@@ -433,8 +355,7 @@ def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
             return getattr(session.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again.",
-            detail=str(error),
+            f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again."
         ) from None
 
 
@@ -459,48 +380,26 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
             f"{display_name(parts)} is a temporary view, which cannot be written to. Give the "
             "Iceberg table that the view reads."
         )
-    try:
+    with explaining(("", *parts)):
         resolved = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
-            session, java_list(spark, parts)
+            session, list(parts)
         )
         name: Identifier = (
             str(resolved.catalog().name()),
             *map(str, resolved.identifier().namespace()),
             str(resolved.identifier().name()),
         )
-    except Exception as error:
-        raise explain(error, ("", *parts)) from None
-    for table, branch in _candidates(name):
-        try:
-            loaded = load_table(spark, table)
-        except Exception as error:
-            problem = explain(error, table)
-            if branch is None and not name[-1].startswith(BRANCH):
-                raise (
-                    problem if isinstance(problem, IcekitError) else _unknown(table, problem)
-                ) from None
-            continue
-        if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
-            raise StatementRefused(
-                f"{display_name(parts)} is a metadata table, which cannot be written to. Give the "
-                "table itself."
-            )
-        return table, branch
-    raise StatementRefused(
-        f"{display_name(parts)} is neither a table nor a branch of one. Check the name."
-    )
-
-
-def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
-    """A name as a branch of a table where it looks like one, and as a table."""
+    table: Identifier = name
+    branch: str | None = None
     if name[-1].startswith(BRANCH) and len(name) > 2:
-        yield name[:-1], name[-1].removeprefix(BRANCH)
-    yield name, None
-
-
-def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
-    return StatementRefused(
-        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}). Check "
-        "its name and catalog.",
-        detail=str(problem),
-    )
+        with contextlib.suppress(Exception):
+            load_table(spark, name[:-1])
+            table, branch = name[:-1], name[-1].removeprefix(BRANCH)
+    with explaining(table):
+        loaded = load_table(spark, table)
+    if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
+        raise StatementRefused(
+            f"{display_name(parts)} is a metadata table, which cannot be written to. Give the "
+            "table itself."
+        )
+    return table, branch

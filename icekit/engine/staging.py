@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled, java_list
+from icekit.engine.bridge import compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +37,7 @@ class Staging:
         jvm: Any = self.spark._jvm
         columns = ", ".join([FILES, *(f"{name} array<bigint>" for name in more)])
         schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(columns)
-        rows = self.java.rows(files, java_list(self.spark, more.values()))
+        rows = self.java.rows(files, list(more.values()))
         return DataFrame(self.spark._jsparkSession.createDataFrame(rows, schema), self.spark)
 
     @contextlib.contextmanager

@@ -14,7 +14,6 @@ from icekit.facts.counts import Rollup
 from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.files import Partition
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
-from icekit.facts.manifest_counts import ManifestFacts
 from icekit.facts.manifests import (
     Record,
     file_counts,
@@ -75,7 +74,7 @@ def observe(
     Raises the errors of :mod:`icekit.errors`.
     """
     started = time.monotonic()
-    name = lake.identifier(table) if isinstance(table, str) else table
+    name = lake.identifier(table)
     source = lake.tables.source(name)
     meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = choose_snapshot(meta, ref)
@@ -84,10 +83,12 @@ def observe(
     identifiers = schema.get("identifier-field-ids") or ()
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
-    cut = _cut(definition["properties"], tuple(size_ratios))
+    target = metadata.number(definition["properties"], metadata.TARGET)
     last = int(meta.get("last-sequence-number", 0))
-    rollup = Rollup(manifests, specs, metadata.key_columns(meta), cut, last)
-    searched = Searched(meta, snapshot, rollup.manifests, rollup.specs)
+    rollup = Rollup(
+        manifests, specs, metadata.key_columns(meta), Cut(edges(target, size_ratios), target), last
+    )
+    searched = Searched(meta, snapshot, manifests, specs)
     used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)
     return TableFacts(
@@ -97,8 +98,7 @@ def observe(
         ref=chosen_ref,
         snapshot_ms=(snapshot or {}).get("timestamp-ms"),
         **definition,
-        **_files(rollup),
-        manifests=_manifest_facts(rollup, definition["properties"]),
+        **_files(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
         recent=_recent(searched, source, rollup, now_ms),
@@ -126,7 +126,6 @@ def _definition(
         "format_version": meta["format-version"],
         "schema_id": schema.get("schema-id", 0),
         "columns": columns,
-        "top_level_column_count": len(schema["fields"]),
         "specs": specs,
         "default_spec_id": default_spec_id,
         "sort_order": sort_order,
@@ -141,17 +140,20 @@ def _definition(
     }
 
 
-def _files(rollup: Rollup) -> dict[str, Any]:
+def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that count files."""
+    target_bytes = metadata.number(properties, "commit.manifest.target-size-bytes")
     return {
-        "data_edges": rollup.cut.data,
-        "delete_edges": rollup.cut.deletes,
+        "data_edges": rollup.cut.edges,
         "groups": rollup.groups(),
         "sequences": rollup.sequences(),
         "sequence_width": rollup.width,
         "equality_keys": rollup.equality_keys(),
         "unapplied": rollup.unapplied_deletes(),
         "integrity": rollup.integrity,
+        "manifests": manifest_facts(
+            rollup.manifests, rollup.specs.values(), rollup.file_counts(), target_bytes
+        ),
     }
 
 
@@ -169,12 +171,6 @@ def _recent(
         MOST_MANIFESTS,
     )
     return tuple(sorted(recent, key=sort_key))
-
-
-def _cut(properties: Mapping[str, str], ratios: Sequence[float]) -> Cut:
-    target = metadata.number(properties, metadata.TARGET)
-    of_deletes = metadata.number(properties, "write.delete.target-file-size-bytes")
-    return Cut(edges(target, ratios), edges(of_deletes, ratios), target)
 
 
 def _count(
@@ -200,18 +196,15 @@ def _count(
     from icekit.facts import spark
 
     full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-    spark.roll_up(rollup, lake.spark, full, snapshot_id)
+    is_contradicted = spark.roll_up(rollup, lake.spark, full, snapshot_id)
     spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    if is_contradicted:
+        # A rare table: what contradicts itself is named in one place.
+        last = rollup.last_sequence_number
+        named = Rollup(rollup.manifests, rollup.specs, rollup.columns, rollup.cut, last)
+        local.roll_up(named, source.read, progress)
+        rollup.integrity = named.integrity
     return used
-
-
-def _manifest_facts(rollup: Rollup, properties: Mapping[str, str]) -> ManifestFacts:
-    target = metadata.number(properties, "commit.manifest.target-size-bytes")
-    facts = manifest_facts(rollup.manifests, rollup.specs.values(), target)
-    if all(map(is_counted, rollup.manifests)):
-        return facts
-    files = rollup.file_counts()
-    return replace(facts, data_entry_count=files.data, delete_entry_count=files.deletes)
 
 
 def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
@@ -295,9 +288,8 @@ def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
 
 def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
     """The columns of the table property ``icekit.filter-columns``."""
-    return [
-        name for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",") if (name := c.strip())
-    ]
+    names = properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")
+    return list(filter(None, map(str.strip, names)))
 
 
 def _filter_columns(
@@ -353,7 +345,7 @@ def _storage(
             "snapshot references"
         )
         return {"missing": missing, "unlisted": unlisted}
-    others = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
+    others = sharing(lake, name, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
     if others.shared:
         listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
     else:

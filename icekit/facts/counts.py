@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts
-from icekit.facts.integrity import (
-    MOST_PARTITIONS,
-    DeleteState,
-    DuplicateFile,
-    Integrity,
-    UnappliedDeletes,
-)
-from icekit.facts.key_bounds import KeyColumn
+from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
+from icekit.facts.key_bounds import KeyColumn, Keyed, range_end
 from icekit.facts.manifests import (
     FileCounts,
     Record,
@@ -38,12 +32,14 @@ _Counts = dict[tuple[Partition, Kind], dict[int, list[int]]]
 
 @dataclass(slots=True)
 class Rollup:
-    """What a collector counts of the live files of a snapshot: buckets and sequence counts, which
-    :meth:`groups` and :meth:`sequences` freeze.
+    """What a collector counts of the live files of a snapshot, which :meth:`add_up` adds to buckets
+    and sequence counts; :meth:`groups` and :meth:`sequences` freeze these.
 
     Given are the ``manifests``, the table's partition specs and columns (by id), how sizes are cut,
-    and the last sequence number. A bucket is [files, bytes, records, smallest, largest], by its
-    edge. Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
+    and the last sequence number. ``counted`` has buckets by partition, kind, and (range of)
+    sequence number, 0 where no deletes are. A bucket is [files, bytes, records, smallest,
+    largest], by its edge. Deletes that apply to nothing are only in ``unapplied``, as [files,
+    bytes, records].
     """
 
     manifests: Sequence[Record]
@@ -52,8 +48,11 @@ class Rollup:
     cut: Cut
     last_sequence_number: int = 0
     width: int = 1
+    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     buckets: _Counts = field(default_factory=lambda: defaultdict(dict))
-    file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
+    file_scoped: Counter[tuple[Partition, Kind]] = field(default_factory=Counter)
     by_sequence: dict[tuple[Partition, int], list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0] * 10)
     )
@@ -79,7 +78,9 @@ class Rollup:
     @property
     def has_global_deletes(self) -> bool:
         """Tell whether equality deletes that apply to data are global."""
-        return any(kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind in self.buckets)
+        return any(
+            kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind, _ in self.counted
+        )
 
     def set_width(self, partition_count: int) -> None:
         """Set the width of sequence numbers."""
@@ -87,8 +88,56 @@ class Rollup:
         width = sequence_width(files, partition_count, self.last_sequence_number)
         self.width = max(self.width, width)
 
-    def add_bucket(self, partition: Partition, kind: Kind, edge: int, row: Sequence[int]) -> None:
-        """Add the counts of files."""
+    def set_apart(
+        self, state: DeleteState, is_apart: Callable[[Partition, Kind, int], bool]
+    ) -> None:
+        """Count deletes among those that apply to nothing."""
+        for key in [key for key in self.counted if is_apart(*key)]:
+            for row in self.counted.pop(key).values():
+                add(self.unapplied[(*key[:2], state)], *row[:3])
+
+    def rule_out(
+        self,
+        numbers: Mapping[Partition, int],
+        data: Keyed,
+        deletes: Mapping[tuple[int, ...], Keyed],
+    ) -> None:
+        """Set the equality deletes apart whose keys are in no older data file by their bounds, and
+        count what bounds rule out of other data; ``numbers`` are those of the partitions.
+        """
+        from icekit.facts.ruled_out import rule_out  # numpy is loaded only for equality deletes
+
+        everywhere = {number for partition, number in numbers.items() if self.is_global(partition)}
+        partitions = list(numbers)
+        ruled_out = rule_out(data, deletes, everywhere, self.width == 1)
+        for (number, end), counts in ruled_out.data.items():
+            self.by_sequence[partitions[number], end][8:] = counts
+        new_keys = {(partitions[number], end) for number, end in ruled_out.deletes}
+        self.set_apart(
+            DeleteState.NEW_KEYS,
+            lambda partition, kind, sequence: (
+                kind is Kind.EQUALITY_DELETES
+                and (partition, range_end(sequence, self.width)) in new_keys
+            ),
+        )
+
+    def add_up(self) -> None:
+        """Add the files that are counted, and left, to the buckets and the sequence counts."""
+        has_deletes, (low, high) = self.has_deletes, self.cut.well_sized
+        for (partition, kind, sequence), buckets in self.counted.items():
+            end, first = range_end(sequence, self.width), _FIRST_COUNT[kind]
+            for edge, row in buckets.items():
+                self._add_bucket(partition, kind, edge, row)
+                if has_deletes:
+                    counts = self.by_sequence[partition, end]
+                    counts[first] += row[0]
+                    counts[first + 1] += row[2]
+                    # Both limits are bucket edges, so no bucket crosses them.
+                    if kind is Kind.DATA and low <= row[3] and row[4] <= high:
+                        counts[2] += row[0]
+                        counts[3] += row[1]
+
+    def _add_bucket(self, partition: Partition, kind: Kind, edge: int, row: Sequence[int]) -> None:
         buckets = self.buckets[partition, kind]
         bucket = buckets.get(edge)
         if bucket is None:
@@ -97,48 +146,11 @@ class Rollup:
         add(bucket, *row[:3])
         bucket[3:] = min(bucket[3], row[3]), max(bucket[4], row[4])
 
-    def add_sequence(
-        self,
-        partition: Partition,
-        sequence_number: int,
-        kind: Kind,
-        counts: Sequence[int],
-        is_well_sized: bool,
-    ) -> None:
-        """Add [files, bytes, records] to the counts of a partition and (range of) sequence
-        number.
-        """
-        files, size, records = counts
-        row, first = self.by_sequence[partition, sequence_number], _FIRST_COUNT[kind]
-        row[first] += files
-        row[first + 1] += records
-        if kind is Kind.DATA and is_well_sized:
-            row[2] += files
-            row[3] += size
-
     def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
-        """Add equality delete files with these key columns."""
-        counts = self.by_key[tuple(sorted(field_ids))]
+        """Add equality delete files with these key columns, in order."""
+        counts = self.by_key[tuple(field_ids)]
         counts[0] += files
         counts[1] += records
-
-    def add_duplicates(
-        self,
-        file_counts: FileCounts,
-        records: int,
-        partitions: Collection[Partition],
-        examples: Iterable[DuplicateFile],
-    ) -> None:
-        """Add the files that are listed more than once."""
-        named = sorted(partitions, key=sort_key) if len(partitions) <= MOST_PARTITIONS else ()
-        self.integrity = replace(
-            self.integrity,
-            duplicate_data_file_count=file_counts.data,
-            duplicate_delete_file_count=file_counts.deletes,
-            duplicate_record_count=records,
-            duplicate_partitions=tuple(named),
-            duplicates=tuple(examples),
-        )
 
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
@@ -146,13 +158,11 @@ class Rollup:
 
     def file_counts(self) -> FileCounts:
         """The live data files and delete files, each as often as it is listed."""
-        data = deletes = 0
+        files: Counter[bool] = Counter()
         for (_, kind), buckets in self.buckets.items():
-            files = sum(row[0] for row in buckets.values())
-            data, deletes = (
-                (data + files, deletes) if kind is Kind.DATA else (data, deletes + files)
-            )
-        return FileCounts(data, deletes + sum(files for files, _, _ in self.unapplied.values()))
+            files[kind is Kind.DATA] += sum(row[0] for row in buckets.values())
+        unapplied = sum(count for count, _, _ in self.unapplied.values())
+        return FileCounts(files[True], files[False] + unapplied)
 
     def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
         """Freeze the deletes that apply to nothing."""
@@ -167,16 +177,10 @@ class Rollup:
             FileGroup(
                 *key,
                 tuple(Bucket(edge, *row) for edge, row in sorted(self.buckets[key].items())),
-                self._scoped(*key),
+                self.file_scoped.get(key, 0),
             )
             for key in sorted(self.buckets, key=_order)
         )
-
-    def _scoped(self, partition: Partition, kind: Kind) -> int:
-        if kind is Kind.POSITION_DELETES:
-            return self.file_scoped.get(partition, 0)
-        rows = self.buckets[partition, kind].values() if kind is Kind.DELETION_VECTORS else ()
-        return sum(row[0] for row in rows)
 
     def sequences(self) -> tuple[SequenceCounts, ...]:
         """Freeze the sequence counts of the partitions to which deletes may apply."""

@@ -44,10 +44,11 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     Without ``fields``, all are read.
     """
     plan: list[tuple[str | None, Any]] = []
-    for field in schema["fields"]:
-        name, kind = field["name"], field["type"]
-        inner = fields.get(name) if fields is not None else None
-        if fields is not None and name not in fields:
+    kinds = {field["name"]: field["type"] for field in schema["fields"]}
+    wanted = dict.fromkeys(kinds) if fields is None else fields
+    for name, kind in kinds.items():
+        inner = wanted.get(name)
+        if name not in wanted:
             plan.append((None, _compiled(kind)[1]))
         elif isinstance(inner, tuple):
             plan.append((name, _picker(kind, inner)))
@@ -68,20 +69,6 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     return read
 
 
-def inlined(schema: Any, names: dict[str, Any] | None = None) -> Any:
-    """The schema with repeated named types written out: two equal decimals share one."""
-    names = {} if names is None else names
-    if isinstance(schema, str):
-        return names.get(schema, schema)
-    if isinstance(schema, list):
-        return [inlined(branch, names) for branch in schema]
-    nested = ("fields", "items", "values", "type")
-    result = {**schema, **{key: inlined(schema[key], names) for key in nested if key in schema}}
-    if schema["type"] in ("record", "fixed", "enum"):
-        names[schema["name"]] = result
-    return result
-
-
 def _compiled(schema: Any) -> tuple[Read, Skip]:
     if isinstance(schema, list):
         return _union([_compiled(branch) for branch in schema])
@@ -89,9 +76,8 @@ def _compiled(schema: Any) -> tuple[Read, Skip]:
         return _PRIMITIVES[schema]
     kind = schema["type"]
     if kind == "record":
-        return record_reader(schema), _in_turn(
-            [_compiled(field["type"])[1] for field in schema["fields"]]
-        )
+        skip = record_reader(schema, {})
+        return record_reader(schema), lambda data, at: skip(data, at)[1]
     if kind == "array":
         return _array(schema["items"])
     if kind == "fixed" or schema.get("logicalType") == "decimal":
@@ -106,15 +92,6 @@ def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
     return lambda data, at: reads[data[at]](data, at + 1), lambda data, at: skips[data[at]](
         data, at + 1
     )
-
-
-def _in_turn(skips: Sequence[Skip]) -> Skip:
-    def skip(data: bytes, at: int) -> int:
-        for step in skips:
-            at = step(data, at)
-        return at
-
-    return skip
 
 
 def _array(items: Any) -> tuple[Read, Skip]:
@@ -225,18 +202,12 @@ def _number(value: int) -> bytes:
 
 def _pattern(schema: Any) -> bytes | None:
     """A regular expression that matches a value; None if there is none."""
-    if isinstance(schema, list):
-        return None
-    if isinstance(schema, str):
-        return {"int": _NUMBER, "long": _NUMBER, "bytes": _SHORT, "string": _SHORT}.get(schema)
-    if schema["type"] == "record":
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
         parts = [_pattern(field["type"]) for field in schema["fields"]]
-        return None if None in parts else b"".join(part for part in parts if part)
-    return (
-        _pattern(schema["type"])
-        if isinstance(schema["type"], str) and schema["type"] != "array"
-        else None
-    )
+        return None if None in parts else b"".join(filter(None, parts))
+    patterns = {"int": _NUMBER, "long": _NUMBER, "bytes": _SHORT, "string": _SHORT}
+    return patterns.get(kind) if isinstance(kind, str) else None
 
 
 @lru_cache(maxsize=256)

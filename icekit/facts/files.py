@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,7 +25,7 @@ DELETE_KINDS = (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES, Kind.DELETION_VECT
 
 @dataclass(frozen=True, slots=True, order=True)
 class Bucket:
-    """Files of one partition and kind whose size is in one bucket.
+    """Files of one partition and kind whose size is in one bucket; delete files have only one.
 
     ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.facts.rollup.edges`.
     """
@@ -76,16 +75,6 @@ class FileGroup:
         return sum(b.record_count for b in self.buckets)
 
     @property
-    def min_bytes(self) -> int:
-        """Smallest file, exact."""
-        return min(b.min_bytes for b in self.buckets)
-
-    @property
-    def max_bytes(self) -> int:
-        """Largest file, exact."""
-        return max(b.max_bytes for b in self.buckets)
-
-    @property
     def mean_bytes(self) -> float:
         """Mean file size."""
         return self.size_in_bytes / self.file_count
@@ -121,31 +110,6 @@ class Totals:
     def mean_bytes(self) -> float | None:
         """Mean file size, None without files."""
         return self.size_in_bytes / self.file_count if self.file_count else None
-
-
-def median_bytes(groups: Iterable[FileGroup]) -> int | None:
-    """The median size of all files of the groups, None without files: its bucket is exact, the
-    position in the bucket is interpolated.
-    """
-    by_edge: dict[int, list[Bucket]] = defaultdict(list)
-    for group in groups:
-        for bucket in group.buckets:
-            by_edge[bucket.lower_bytes].append(bucket)
-    merged = [
-        (
-            sum(b.file_count for b in each),
-            min(b.min_bytes for b in each),
-            max(b.max_bytes for b in each),
-        )
-        for _, each in sorted(by_edge.items())
-    ]
-    rank = (sum(files for files, _, _ in merged) - 1) / 2
-    below = 0
-    for files, low, high in merged:
-        if rank < below + files:
-            return round(low + (rank - below) / max(files - 1, 1) * (high - low))
-        below += files
-    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ bounded counts and a few examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -83,30 +82,6 @@ class MisplacedDelete:
     data_path: str
     data_partition: Partition
     snapshot_id: int
-
-
-def file_name(path: str) -> str:
-    """A file's name without its folder."""
-    return path.rpartition("/")[2]
-
-
-def misplaced_deletes(
-    deletes: Iterable[tuple[str, str, DeleteState, Partition, int]], data: Mapping[str, Partition]
-) -> tuple[MisplacedDelete, ...]:
-    """Deletes (path, path of the data file that it names, state, partition, snapshot id), each with
-    that live data file, or the one in its place; ``data`` are candidates by path.
-    """
-    located = []
-    for path, named, state, partition, snapshot_id in deletes:
-        live = named
-        if state is DeleteState.UNMATCHED:
-            alike = (p for p in data if data[p] == partition and file_name(p) == file_name(named))
-            live = min(alike, default=named)
-        live_partition = data.get(live, partition)
-        located.append(
-            MisplacedDelete(state, path, partition, named, live, live_partition, snapshot_id)
-        )
-    return tuple(located)
 
 
 @dataclass(frozen=True, slots=True)

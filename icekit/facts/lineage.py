@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -46,11 +45,7 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
     if str(ref).lstrip("-").isdigit():
         if int(ref) in snapshots:
             return snapshots[int(ref)], None
-        newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
-        existing = "the table has no snapshots"
-        if newest:
-            existing = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}"
-        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {existing}.")
+        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired.")
     if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
         until = moment(ref).timestamp() * 1000
         earlier = [e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until]
@@ -84,7 +79,7 @@ def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iter
 
 
 def history(metadata: Json, snapshot: Json | None) -> History:
-    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's
+    """Cadence, writers and refs, of all snapshots and of the chosen snapshot's
     lineage.
     """
     snapshots = snapshots_by_id(metadata)
@@ -92,16 +87,11 @@ def history(metadata: Json, snapshot: Json | None) -> History:
     times = [s["timestamp-ms"] for s in ancestors]
     gaps = [(b - a) / 1000 for a, b in pairwise(times)]
     every = [s["timestamp-ms"] for s in snapshots.values()]
-    operations = Counter(
-        str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors
-    )
     return History(
         snapshot_count=len(snapshots),
-        lineage_count=len(ancestors),
         oldest_snapshot_ms=min(every, default=None),
         newest_snapshot_ms=max(every, default=None),
         median_seconds_between_commits=statistics.median(gaps) if gaps else None,
-        operations=tuple(sorted(operations.items())),
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(
             Ref(name, ref["type"], ref["snapshot-id"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,16 +12,16 @@ from icekit.facts.counts import Rollup, add
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState, NarrowManifest
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, longs, range_end
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, longs
 from icekit.facts.local_deletes import (
     DATA_FIELDS,
     DELETE_FIELDS,
     NEVER,
     KeyReader,
-    Naming,
     ScopedDeletes,
     delete_columns,
     file_identity,
+    name_contradictions,
     named_data_file,
     repeated_hashes,
 )
@@ -56,33 +56,35 @@ def roll_up(
     live = sorted(filter(may_have_live, rollup.manifests), key=is_delete_manifest, reverse=True)
     counting = _Counting(rollup, rollup.has_deletes)
     contents = read_ahead(read, [manifest["manifest_path"] for manifest in live])
+    narrow: list[NarrowManifest] = []
     for index, manifest in enumerate(live):
         if progress:
             progress(index, len(live))
         count = counting.add_deletes if is_delete_manifest(manifest) else counting.add_data
-        count(manifest, next(contents))
+        fields = rollup.specs[manifest["partition_spec_id"]].fields
+        partitions = count(manifest, next(contents))
+        narrow += narrow_fields(manifest, fields, field_ranges(fields, partitions))
     misplaced = counting.settle()
-    counting.add_up()
-    rollup.integrity = of_manifests(rollup.manifests, counting.narrow)
+    if rollup.has_deletes:
+        rollup.set_width(len({partition for partition, _, _ in rollup.counted}))
+    counting.rule_out()
+    rollup.add_up()
+    rollup.integrity = of_manifests(rollup.manifests, narrow)
     repeated = repeated_hashes(counting.files)
     if repeated or misplaced:
-        Naming(rollup, live, read, repeated, misplaced).add()
+        rollup.integrity = name_contradictions(rollup.integrity, live, read, repeated, misplaced)
 
 
 @dataclass
 class _Counting:
-    """The files of manifests, by (partition, kind, sequence number or 0) and bucket edge: [count,
-    bytes, records, min, max].
-    """
+    """Counts the files of manifests, and gathers what shows which deletes apply."""
 
     rollup: Rollup
     has_deletes: bool
-    counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(default_factory=dict)
     #: A hash of each file, to find those that are listed twice.
     files: array[int] = field(default_factory=longs)
     scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
     numbers: dict[Partition, int] = field(default_factory=dict)
-    narrow: list[NarrowManifest] = field(default_factory=list)
     #: The columns of equality delete keys that are compared, and the numbers of the partitions to
     # which the deletes may apply; None for all.
     keyed: dict[int, KeyColumn] = field(default_factory=dict)
@@ -90,11 +92,11 @@ class _Counting:
     keyed_data: Keyed | None = None
     keyed_deletes: dict[tuple[int, ...], Keyed] = field(default_factory=dict)
 
-    def add_data(self, manifest: Record, raw: bytes) -> None:
-        """Count the data files of a manifest."""
-        spec, edges = self.rollup.specs[manifest["partition_spec_id"]], self.rollup.cut.data
+    def add_data(self, manifest: Record, raw: bytes) -> Iterable[tuple[Any, ...]]:
+        """Count the data files of a manifest; returns the values of their partitions."""
+        spec, edges = self.rollup.specs[manifest["partition_spec_id"]], self.rollup.cut.edges
         inherited, has_deletes = manifest.get("sequence_number") or 0, self.has_deletes
-        counted, files, scoped = self.counted, self.files, self.scoped
+        counted, files, scoped = self.rollup.counted, self.files, self.scoped
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
         reader, keyed_partitions = KeyReader(self.keyed), self.keyed_partitions
         keyed = self.keyed_data = self.keyed_data or Keyed.of(self.keyed)
@@ -113,12 +115,12 @@ class _Counting:
                 if scoped.oldest:
                     scoped.meet(path, number, sequence)
             size, records = file["file_size_in_bytes"], file["record_count"]
-            _count(counted.setdefault((partition, Kind.DATA, sequence), {}), edges, size, records)
-        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
+            _count(counted[partition, Kind.DATA, sequence], edges, size, records)
+        return known
 
-    def add_deletes(self, manifest: Record, raw: bytes) -> None:
+    def add_deletes(self, manifest: Record, raw: bytes) -> Iterable[tuple[Any, ...]]:
         """Count the delete files of a manifest, except those of a single data file, which are
-        settled when all data files are known.
+        settled when all data files are known; returns the values of their partitions.
         """
         spec = self.rollup.specs[manifest["partition_spec_id"]]
         inherited, scoped = manifest.get("sequence_number") or 0, self.scoped
@@ -151,7 +153,7 @@ class _Counting:
                 scoped.is_vector.append(kind is Kind.DELETION_VECTORS)
                 continue
             self._count_deletes((partition, kind, sequence), size, records)
-        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
+        return known
 
     def _add_keys(
         self, file: Record, reader: KeyReader, partition: Partition, sequence: int
@@ -173,7 +175,7 @@ class _Counting:
         reader.add(file, keyed, row)
 
     def _count_deletes(self, key: tuple[Partition, Kind, int], size: int, records: int) -> None:
-        _count(self.counted.setdefault(key, {}), self.rollup.cut.deletes, size, records)
+        _count(self.rollup.counted[key], (0,), size, records)
 
     def settle(self) -> dict[int, DeleteState]:
         """Count the delete files that name a data file, and set those apart that apply to nothing;
@@ -190,65 +192,32 @@ class _Counting:
                 if state is not DeleteState.DANGLING:
                     misplaced[scoped.files[index]] = state
                 continue
-            if kind is Kind.POSITION_DELETES:
-                self.rollup.file_scoped[partition] += 1
+            self.rollup.file_scoped[partition, kind] += 1
             self._count_deletes((partition, kind, scoped.sequences[index]), size, records)
         self._set_older_apart()
         return misplaced
 
-    def add_up(self) -> None:
-        """Add the counts of files that apply to the rollup."""
-        rollup = self.rollup
-        low, high = rollup.cut.well_sized
-        if self.has_deletes:
-            rollup.set_width(len({partition for partition, _, _ in self.counted}))
-        self._rule_out()
-        for (partition, kind, sequence), buckets in self.counted.items():
-            end = range_end(sequence, rollup.width)
-            for edge, row in buckets.items():
-                rollup.add_bucket(partition, kind, edge, row)
-                if self.has_deletes:
-                    # Both limits are bucket edges, so no bucket crosses them.
-                    is_well_sized = low <= row[3] and row[4] <= high
-                    rollup.add_sequence(partition, end, kind, row[:3], is_well_sized)
-
-    def _rule_out(self) -> None:
-        """Set the equality deletes apart whose keys are in no older data file by their bounds, and
-        count what bounds rule out of other data.
-        """
+    def rule_out(self) -> None:
+        """Compare the key bounds of equality deletes with those of data."""
         if not self.keyed or self.keyed_data is None:
             return
-        from icekit.facts.ruled_out import rule_out  # numpy is loaded only for equality deletes
-
         partitions, width = list(self.numbers), self.rollup.width
-        everywhere = {
-            n for partition, n in self.numbers.items() if self.rollup.is_global(partition)
-        }
         data, deletes = self.keyed_data, self.keyed_deletes
         if width > 1:
             equality = Kind.EQUALITY_DELETES
             data = data.within(width, lambda _, __: True)
             deletes = {
-                k: d.within(width, lambda n, s: (partitions[n], equality, s) in self.counted)
+                k: d.within(width, lambda n, s: (partitions[n], equality, s) in self.rollup.counted)
                 for k, d in deletes.items()
             }
-        ruled_out = rule_out(data, deletes, everywhere, width == 1)
-        for (number, end), counts in ruled_out.data.items():
-            self.rollup.by_sequence[partitions[number], end][8:] = counts
-        self._set_apart(
-            DeleteState.NEW_KEYS,
-            lambda partition, kind, sequence: (
-                kind is Kind.EQUALITY_DELETES
-                and (self.numbers[partition], range_end(sequence, width)) in ruled_out.deletes
-            ),
-        )
+        self.rollup.rule_out(self.numbers, data, deletes)
 
     def _set_older_apart(self) -> None:
         """Set the deletes apart that are older than all data they could apply to (table spec, "Scan
         Planning").
         """
         oldest: dict[Partition, int] = {}
-        for partition, kind, sequence in self.counted:
+        for partition, kind, sequence in self.rollup.counted:
             if kind is Kind.DATA:
                 oldest[partition] = min(sequence, oldest.get(partition, NEVER))
         oldest_of_all = min(oldest.values(), default=NEVER)
@@ -259,14 +228,7 @@ class _Counting:
                 return sequence <= (oldest_of_all if is_global else oldest.get(partition, NEVER))
             return kind is not Kind.DATA and sequence < oldest.get(partition, NEVER)
 
-        self._set_apart(DeleteState.DANGLING, is_older)
-
-    def _set_apart(
-        self, state: DeleteState, is_apart: Callable[[Partition, Kind, int], bool]
-    ) -> None:
-        for key in [key for key in self.counted if is_apart(*key)]:
-            for row in self.counted.pop(key).values():
-                add(self.rollup.unapplied[(*key[:2], state)], *row[:3])
+        self.rollup.set_apart(DeleteState.DANGLING, is_older)
 
     def _known(
         self,

@@ -7,16 +7,15 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from icekit.facts.counts import Rollup
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import (
     EXAMPLES,
+    MOST_PARTITIONS,
     DeleteState,
     DuplicateFile,
-    file_name,
-    misplaced_deletes,
+    Integrity,
+    MisplacedDelete,
 )
 from icekit.facts.key_bounds import KeyColumn, Keyed, decode, longs
 from icekit.facts.manifests import (
@@ -24,13 +23,12 @@ from icekit.facts.manifests import (
     FILE_FIELDS,
     NULL_FIELDS,
     SIZE_FIELDS,
-    FileCounts,
     Record,
     entries,
     files_of,
     is_delete_manifest,
 )
-from icekit.facts.rollup import kind_of
+from icekit.facts.rollup import kind_of, sort_key
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
@@ -92,6 +90,11 @@ class ScopedDeletes:
                 yield DeleteState.DANGLING
             else:
                 yield None if of == partition else DeleteState.MISFILED
+
+
+def file_name(path: str) -> str:
+    """A file's name without its folder."""
+    return path.rpartition("/")[2]
 
 
 def name_hash(partition: int, path: str) -> int:
@@ -179,72 +182,80 @@ def file_identity(file: Record) -> int:
     return hash((file["file_path"], file.get("content_offset")))
 
 
-_File = tuple[Kind, str, int | None]
-
-
-@dataclass
-class Naming:
-    """A second reading of the ``live`` manifests, to name the files that are listed more than once
-    (by their hashes) and the deletes that are misplaced.
+def name_contradictions(
+    integrity: Integrity,
+    live: Sequence[Record],
+    read: Callable[[str], bytes],
+    repeated: frozenset[int],
+    misplaced: Mapping[int, DeleteState],
+) -> Integrity:
+    """Add the files that are listed more than once (``repeated`` hashes), and a few of the
+    misplaced deletes (by their hashes), from a second reading of the ``live`` manifests.
     """
+    # By path, offset and kind: for each entry, the snapshot that added it, and the records.
+    listed: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
+    partitions: set[Partition] = set()
+    deletes: list[tuple[str, str, DeleteState, Partition, int]] = []
+    for manifest in live:
+        is_data = not is_delete_manifest(manifest)
+        for file, partition, snapshot_id in _files(manifest, read):
+            path, added_by = file["file_path"], snapshot_id or 0
+            identity = hash(path) if is_data else file_identity(file)
+            if identity in repeated:
+                kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
+                key = path, file.get("content_offset") or 0, kind
+                listed[key].append((added_by, file["record_count"]))
+                partitions.add(partition)
+            if not is_data and (state := misplaced.get(identity)) is not None:
+                deletes.append((path, named_data_file(file) or "", state, partition, added_by))
+        deletes = heapq.nsmallest(EXAMPLES, deletes, key=lambda each: each[:2])
+    files = {key: entries for key, entries in listed.items() if len(entries) > 1}
+    of_data = [entries for (_, _, kind), entries in files.items() if kind is Kind.DATA]
+    is_bounded = len(partitions) <= MOST_PARTITIONS
+    return replace(
+        integrity,
+        duplicate_data_file_count=len(of_data),
+        duplicate_delete_file_count=len(files) - len(of_data),
+        duplicate_record_count=sum(records for entries in of_data for _, records in entries[1:]),
+        duplicate_partitions=tuple(sorted(partitions, key=sort_key)) if is_bounded else (),
+        duplicates=tuple(
+            DuplicateFile(path, kind, len(entries), tuple(sorted({each for each, _ in entries})))
+            for (path, _, kind), entries in heapq.nsmallest(EXAMPLES, files.items())
+        ),
+        misplaced=tuple(_located(deletes, live, read)),
+    )
 
-    rollup: Rollup
-    live: Sequence[Record]
-    read: Callable[[str], bytes]
-    repeated: frozenset[int]
-    misplaced: Mapping[int, DeleteState]
 
-    def add(self) -> None:
-        """Add the counts of what is listed more than once, and examples, to the rollup."""
-        # By kind, path and offset: for each entry, the snapshot that added it, and the records.
-        entries_of: dict[_File, list[tuple[int, int]]] = defaultdict(list)
-        partitions: set[Partition] = set()
-        misplaced: list[tuple[str, str, DeleteState, Partition, int]] = []
-        for manifest in self.live:
-            for file, partition, snapshot_id in self._files(manifest):
-                is_data = not is_delete_manifest(manifest)
-                identity = hash(file["file_path"]) if is_data else file_identity(file)
-                if identity in self.repeated:
-                    kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
-                    key = kind, file["file_path"], file.get("content_offset")
-                    entries_of[key].append((snapshot_id or 0, file["record_count"]))
-                    partitions.add(partition)
-                if not is_data and (state := self.misplaced.get(identity)) is not None:
-                    path, named = file["file_path"], named_data_file(file) or ""
-                    misplaced.append((path, named, state, partition, snapshot_id or 0))
-            misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: each[:2])
-        files = {key: listed for key, listed in entries_of.items() if len(listed) > 1}
-        data = [key for key in files if key[0] is Kind.DATA]
-        self.rollup.add_duplicates(
-            FileCounts(len(data), len(files) - len(data)),
-            sum(sum(records for _, records in files[key][1:]) for key in data),
-            partitions,
-            (
-                DuplicateFile(
-                    key[1], key[0], len(files[key]), tuple(sorted({each for each, _ in files[key]}))
-                )
-                for key in heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
-            ),
-        )
-        if misplaced:
-            self.rollup.integrity = replace(
-                self.rollup.integrity,
-                misplaced=misplaced_deletes(misplaced, self._named(misplaced)),
-            )
+def _files(
+    manifest: Record, read: Callable[[str], bytes]
+) -> Iterator[tuple[Record, Partition, int | None]]:
+    """The files of a manifest, with their partition and the snapshot that added them."""
+    is_deletes = is_delete_manifest(manifest)
+    fields, paths = DELETE_FIELDS if is_deletes else DATA_FIELDS, KeyReader({}, is_deletes)
+    return files_of(manifest, read(manifest["manifest_path"]), fields, paths.fields)
 
-    def _files(self, manifest: Record) -> Iterator[tuple[Record, Partition, int | None]]:
-        """The files of a manifest, with their partition and the snapshot that added them."""
-        is_deletes = is_delete_manifest(manifest)
-        fields, paths = DELETE_FIELDS if is_deletes else DATA_FIELDS, KeyReader({}, is_deletes)
-        return files_of(manifest, self.read(manifest["manifest_path"]), fields, paths.fields)
 
-    def _named(self, misplaced: Iterable[tuple[Any, ...]]) -> dict[str, Partition]:
-        """The live data files of the same names as those that deletes name."""
-        names = {file_name(named) for _, named, *_ in misplaced}
-        return {
-            file["file_path"]: partition
-            for manifest in self.live
-            if not is_delete_manifest(manifest)
-            for file, partition, _ in self._files(manifest)
-            if file_name(file["file_path"]) in names
-        }
+def _located(
+    deletes: Sequence[tuple[str, str, DeleteState, Partition, int]],
+    live: Sequence[Record],
+    read: Callable[[str], bytes],
+) -> Iterator[MisplacedDelete]:
+    """Deletes (path, path of the data file that it names, state, partition, snapshot id), each with
+    that live data file, or the one in its place.
+    """
+    names = {file_name(named) for _, named, *_ in deletes}
+    # Live data files of the same names.
+    data = {
+        file["file_path"]: partition
+        for manifest in live
+        if names and not is_delete_manifest(manifest)
+        for file, partition, _ in _files(manifest, read)
+        if file_name(file["file_path"]) in names
+    }
+    for path, named, state, partition, snapshot_id in deletes:
+        data_path = named
+        if state is DeleteState.UNMATCHED:
+            alike = (p for p in data if data[p] == partition and file_name(p) == file_name(named))
+            data_path = min(alike, default=named)
+        data_partition = data.get(data_path, partition)
+        yield MisplacedDelete(state, path, partition, named, data_path, data_partition, snapshot_id)

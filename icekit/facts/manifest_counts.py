@@ -40,15 +40,12 @@ class SpecManifests:
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
         it is.
         """
-        return sum(n for n, total in self._kinds if not _stays(n, total, target_bytes))
+        return sum(n for n, _ in self._rewritten(target_bytes))
 
     def files_out(self, target_bytes: int) -> int:
         """How many replace them."""
-        return sum(
-            expected_manifests(total, target_bytes)
-            for n, total in self._kinds
-            if not _stays(n, total, target_bytes)
-        )
+        rewritten = self._rewritten(target_bytes)
+        return sum(expected_manifests(total, target_bytes) for _, total in rewritten)
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Whether there are more than twice as many as needed, of either kind."""
@@ -58,6 +55,9 @@ class SpecManifests:
     def _kinds(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
 
+    def _rewritten(self, target_bytes: int) -> list[tuple[int, int]]:
+        return [(n, total) for n, total in self._kinds if n > 1 or total > target_bytes]
+
 
 def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
     """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up
@@ -66,18 +66,13 @@ def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
     return max(1, -(-size_in_bytes // target_bytes))
 
 
-def _stays(number: int, total: int, target_bytes: int) -> bool:
-    return number == 0 or (number == 1 and total <= target_bytes)
-
-
 @dataclass(frozen=True, slots=True)
 class ManifestFacts:
     """The manifests of the snapshot, from its manifest list.
 
-    ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
-    tombstones that readers of data manifests skip over. ``undersized_data_manifest_count`` are data
-    manifests smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts the
-    manifests by partition spec, as they are rewritten.
+    ``*_entry_count`` are live (added and existing) entries. ``undersized_data_manifest_count`` are
+    data manifests smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts
+    the manifests by partition spec, as they are rewritten.
     """
 
     data_count: int = 0
@@ -86,9 +81,6 @@ class ManifestFacts:
     delete_count: int = 0
     delete_bytes: int = 0
     delete_entry_count: int = 0
-    deleted_entry_count: int = 0
-    min_bytes: int | None = None
-    max_bytes: int | None = None
     undersized_data_manifest_count: int = 0
     overlaps: tuple[RangeOverlap, ...] = ()
     by_spec: tuple[SpecManifests, ...] = ()
@@ -138,7 +130,7 @@ class RepeatedIdentifiers:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSample:
-    """The actual statistics of a few data files in a few manifests.
+    """The actual statistics of a few data files.
 
     ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the
     sizes of their columns; for Parquet those of column chunks, without bloom filters, indexes and
@@ -148,7 +140,6 @@ class MetricsSample:
     """
 
     file_count: int = 0
-    manifest_count: int = 0
     columns: tuple[ColumnSample, ...] = ()
     sized_files: int = 0
     file_bytes: int = 0

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
-from icekit.facts.decode import Fields, Read, inlined, record_reader
+from icekit.facts.decode import Fields, Read, record_reader
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
@@ -102,13 +102,14 @@ def _reader(
     of_columns: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> Read:
     """The reader of the entries of manifests with a schema; see :func:`entries`."""
-    import fastavro
+    from fastavro.schema import expand_schema
 
     wanted: Fields = {
         **dict.fromkeys(own),
         "data_file": {**dict.fromkeys(file_fields), **dict(of_columns)},
     }
-    schema = inlined(fastavro.parse_schema(json.loads(schema_text)))
+    # With repeated named types written out: two equal decimals share one.
+    schema = expand_schema(json.loads(schema_text))
     _check_fields(schema, file_fields | dict(of_columns).keys())
     return record_reader(schema, wanted)
 
@@ -163,18 +164,16 @@ def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     if "need to install" in str(error):
         return MetadataUnreadable(
             f"{location} uses a compression codec that is not installed here: "
-            f"{first_line(error)[:120]}.",
-            detail=repr(error),
+            f"{first_line(error)[:120]}."
         )
     # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
         f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it "
-        "from a backup, or roll back to a snapshot before it.",
-        detail=repr(error),
+        "from a backup, or roll back to a snapshot before it."
     )
 
 
-SAMPLED_MANIFESTS = 3
+#: A choice: the data files of a sample of statistics.
 SAMPLED_FILES = 300
 
 
@@ -183,15 +182,12 @@ def is_delete_manifest(manifest: Record) -> bool:
     return bool(manifest.get("content", 0) == 1)
 
 
-def _entry_count(manifest: Record, change: str) -> int:
-    """Entries of one kind; old writers name the counts differently."""
-    counts = map(manifest.get, (f"{change}_files_count", f"{change}_data_files_count"))
-    return next(filter(None, counts), 0)
-
-
 def live_count(manifest: Record) -> int:
-    """Added and existing entries."""
-    return _entry_count(manifest, "added") + _entry_count(manifest, "existing")
+    """Added and existing entries; old writers name the counts differently."""
+    return sum(
+        manifest.get(f"{change}_files_count") or manifest.get(f"{change}_data_files_count") or 0
+        for change in ("added", "existing")
+    )
 
 
 def is_counted(manifest: Record) -> bool:
@@ -229,49 +225,43 @@ def file_counts(
     return None
 
 
-def added_by(entry: Record, manifest: Record) -> int | None:
-    """The snapshot that added an entry: its own, or else that of its manifest (table spec,
-    "Manifest Entry Inheritance").
-    """
-    own = entry.get("snapshot_id")
-    return manifest.get("added_snapshot_id") if own is None else own
-
-
 def files_of(
     manifest: Record,
     raw: bytes,
     fields: frozenset[str],
     of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Iterator[tuple[Record, Partition, int | None]]:
-    """The live files of a manifest, each with its partition and the snapshot that added it."""
+    """The live files of a manifest, each with its partition and the snapshot that added it: its
+    entry's, or else that of the manifest (table spec, "Manifest Entry Inheritance").
+    """
     own = ("status", "snapshot_id")
     for entry in entries(raw, manifest["manifest_path"], fields, own, of_columns):
-        file = entry["data_file"]
+        file, added_by = entry["data_file"], entry.get("snapshot_id")
         partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
-        yield file, partition, added_by(entry, manifest)
+        yield file, partition, manifest.get("added_snapshot_id") if added_by is None else added_by
 
 
 def manifest_facts(
-    manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int
+    manifests: Sequence[Record],
+    specs: Iterable[PartitionSpec],
+    files: FileCounts,
+    target_bytes: int,
 ) -> ManifestFacts:
-    """Summarize the manifest list; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
+    """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
+    ``commit.manifest.target-size-bytes``.
 
     A data manifest smaller than half the target counts as undersized (a choice:
     two of them fit into one).
     """
     data = [m for m in manifests if not is_delete_manifest(m)]
     deletes = [m for m in manifests if is_delete_manifest(m)]
-    lengths = [m["manifest_length"] for m in manifests]
     return ManifestFacts(
         data_count=len(data),
         data_bytes=sum(m["manifest_length"] for m in data),
-        data_entry_count=sum(map(live_count, data)),
+        data_entry_count=files.data,
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
-        delete_entry_count=sum(map(live_count, deletes)),
-        deleted_entry_count=sum(_entry_count(m, "deleted") for m in manifests),
-        min_bytes=min(lengths, default=None),
-        max_bytes=max(lengths, default=None),
+        delete_entry_count=files.deletes,
         undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
         overlaps=tuple(_overlaps(data, specs)),
         by_spec=by_spec(manifests),
@@ -335,28 +325,31 @@ def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     return 1 - apart / (n * (n - 1))
 
 
+def sampled_manifests(manifests: Sequence[Record]) -> list[Record]:
+    """Up to three data manifests: the newest, the oldest and a middle one, so that a sample also
+    has files written before a setting changed.
+    """
+    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    return [data[i] for i in sorted({0, len(data) // 2, len(data) - 1})] if data else []
+
+
 def sample_metrics(
     manifests: Sequence[Record],
     columns: Sequence[Column],
     read: Callable[[str], bytes],
-    identifier_ids: Collection[int] = (),
+    identifier_ids: Collection[int],
 ) -> MetricsSample:
     """Sample the statistics of up to 300 data files in up to three data manifests.
 
-    The manifests are the newest, the oldest and a middle one, so that the sample also has files
-    written before a setting changed. ``identifier_ids`` are the field ids of the schema's
-    identifier fields.
+    ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
-    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    data = sampled_manifests(manifests)
     if not data:
         return MetricsSample()
-    indexes = list(range(len(data)))
-    if len(data) > SAMPLED_MANIFESTS:
-        indexes = sorted({0, len(data) // 2, len(data) - 1})
     files: list[Record] = []
     writes: dict[int, list[Record]] = defaultdict(list)
-    for index in indexes:
-        sampled, is_whole = _sampled(data[index], read, SAMPLED_FILES // len(indexes))
+    for manifest in data:
+        sampled, is_whole = _sampled(manifest, read, SAMPLED_FILES // len(data))
         files += [file for file, _ in sampled]
         # A writer leaves out the snapshot that it commits.
         for file, snapshot_id in sampled if is_whole else ():
@@ -366,17 +359,14 @@ def sample_metrics(
     identifiers = [c for c in columns if c.field_id in identifier_ids]
     return MetricsSample(
         len(files),
-        len(indexes),
         _column_samples(columns, files),
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
-        writes=tuple(write for _, of_commit in commits if (write := _write(of_commit))),
+        writes=tuple(filter(None, (_write(added) for _, added in commits))),
         identifiers=tuple(c.name for c in identifiers),
         repeated=tuple(
-            repeated
-            for commit in commits
-            if (repeated := _repeated_identifiers(*commit, identifiers))
+            filter(None, (_repeated_identifiers(*commit, identifiers) for commit in commits))
         ),
     )
 
@@ -446,17 +436,14 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
     """What one commit added, with its tasks; None if a name does not say which task wrote the
     file.
     """
-    tasks = {task[1] if (task := _TASK.search(file["file_path"])) else None for file in files}
-    partitions = {repr(file["partition"]) for file in files}
-    return (
-        None
-        if None in tasks
-        else SampledWrite(
-            len(files),
-            len(tasks),
-            sum(file["file_size_in_bytes"] for file in files),
-            len(partitions),
-        )
+    tasks = [_TASK.search(file["file_path"]) for file in files]
+    if None in tasks:
+        return None
+    return SampledWrite(
+        len(files),
+        len({task[1] for task in tasks if task}),
+        sum(file["file_size_in_bytes"] for file in files),
+        len({repr(file["partition"]) for file in files}),
     )
 
 
@@ -495,8 +482,7 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     return hits / len(ranges) ** 2
 
 
-@dataclass(slots=True)
-class FieldRange:
+class FieldRange(NamedTuple):
     """The values of one partition field in a manifest's entries, as values that compare; ``low``
     and ``high`` are None without any.
     """
@@ -511,17 +497,17 @@ def field_ranges(
     fields: Sequence[PartitionField], partitions: Iterable[Sequence[Any]]
 ) -> list[FieldRange]:
     """The range of each partition field over the distinct partitions of a manifest."""
-    ranges = [FieldRange() for _ in fields]
-    for values in partitions:
-        for field, held, value in zip(fields, ranges, values, strict=False):
-            if value is None:
-                held.has_null = True
-            elif isinstance(value, float) and math.isnan(value):
-                held.has_nan = True
-            else:
-                value = comparable(field.result_type, value)
-                held.low = value if held.low is None or value < held.low else held.low
-                held.high = value if held.high is None or value > held.high else held.high
+    ranges = []
+    for field, values in zip(fields, zip(*partitions, strict=True), strict=False):
+        present = [value for value in values if value is not None]
+        numbers = [
+            comparable(field.result_type, value)
+            for value in present
+            if not (isinstance(value, float) and math.isnan(value))
+        ]
+        low, high = min(numbers, default=None), max(numbers, default=None)
+        has_null, has_nan = len(present) < len(values), len(numbers) < len(present)
+        ranges.append(FieldRange(low, high, has_null, has_nan))
     return ranges
 
 

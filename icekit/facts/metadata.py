@@ -69,6 +69,7 @@ _NUMBERS: Mapping[str, int] = {
     "commit.manifest.target-size-bytes": 1,
     "commit.manifest.min-count-to-merge": _ANY,
     "read.split.target-size": 1,
+    "read.split.open-file-cost": 0,
     "history.expire.max-snapshot-age-ms": _ANY,
     "history.expire.max-ref-age-ms": _ANY,
     "history.expire.min-snapshots-to-keep": _ANY,

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +25,7 @@ from icekit.facts.metadata import statistics_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
-from icekit.facts.spark_entries import Partitions, partition_columns, unified
+from icekit.facts.spark_entries import Partitions
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.sql import Identifier
 from icekit.units import count
@@ -166,6 +167,16 @@ class _Tally:
         if role not in (Role.MANIFEST_LIST, Role.STATISTICS):
             self.added_by.add(snapshot_id)
 
+    def result(self, searched: Searched) -> MissingFiles:
+        """All that is missing, the partitions with the most files first."""
+        fullest = sorted(self.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))
+        return MissingFiles(
+            tuple(MissingCount(role, *self.counts[role]) for role in _ROLES if role in self.counts),
+            tuple(self.examples),
+            tuple(fullest[:_MOST_PARTITIONS]),
+            searched.before(self.added_by),
+        )
+
 
 def _order(file: MissingFile) -> tuple[int, str, int]:
     return _ROLES.index(file.role), file.path, file.record_count
@@ -197,24 +208,13 @@ def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
                 return None  # Spark reports it
             if actual is None or reference.size not in (None, actual):
                 tally.add(reference, actual)
-    counts = tuple(
-        MissingCount(role, *tally.counts[role]) for role in _ROLES if role in tally.counts
-    )
-    return MissingFiles(
-        counts,
-        tuple(tally.examples),
-        _fullest(tally.partitions.items()),
-        searched.before(tally.added_by),
-    )
-
-
-_ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
+    return tally.result(searched)
 
 
 def _in_spark(
     spark: SparkSession, table: Identifier, searched: Searched, files: int
 ) -> MissingFiles:
-    partitions = Partitions(searched.specs, unified(searched.specs.values()))
+    partitions = Partitions(searched.specs)
     listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
     is_vector = "upper(data_file.file_format) = 'PUFFIN'"
     of_files = listed.selectExpr(
@@ -224,76 +224,41 @@ def _in_spark(
         f"{_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
-        "data_file.spec_id AS spec_id",
-        *partition_columns(listed, "data_file.partition", partitions.names),
+        *partitions.of_entries(listed),
     )
     named = of_files.unionByName(_frame(spark, searched.of_metadata()), allowMissingColumns=True)
     checked = with_lengths(spark, table, named.repartition(max(1, -(-files // _FILES_PER_TASK))))
     # An encrypted file is longer than what its entry says.
     compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
-    missing = checked.where(f"length < 0{compared}").persist()
-    try:
-        return _summarized(missing, partitions, searched)
-    finally:
-        missing.unpersist()
+    missing: pa.Table = arrow_of(checked.where(f"length < 0{compared}"))
+    has_partition = missing.column("spec_id").is_valid()
+    filed = iter(partitions.read(missing.filter(has_partition)))
+    tally = _Tally()
+    # Batch by batch: a million rows are large as Python objects.
+    for row in chain.from_iterable(batch.to_pylist() for batch in missing.to_batches()):
+        reference = _Reference(
+            _ROLES[row["role"]],
+            row["path"],
+            row["size"],
+            row["snapshot_id"],
+            row["records"],
+            None if row["spec_id"] is None else next(filed),
+        )
+        tally.add(reference, None if row["length"] < 0 else row["length"])
+    return tally.result(searched)
 
 
 def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:
     import pyarrow as pa
 
-    rows = [
-        (each.path, each.size, _ROLES.index(each.role), each.records, each.snapshot_id)
-        for each in references
-    ]
-    columns = zip(
-        ("path", "size", "role", "records", "snapshot_id"), zip(*rows, strict=True), strict=True
+    schema = pa.schema(
+        {
+            "path": pa.string(),
+            "size": pa.int64(),
+            "role": pa.int32(),
+            "records": pa.int64(),
+            "snapshot_id": pa.int64(),
+        }
     )
-    types = {"path": pa.string(), "role": pa.int32()}
-    return frame_of(
-        spark,
-        pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in columns}),
-    )
-
-
-def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
-    from pyspark.sql import functions as F
-
-    is_gone = F.expr("if(length < 0, 1L, 0L)")
-    counted = missing.groupBy("role").agg(F.sum(is_gone), F.sum(1 - is_gone), F.sum("records"))
-    counts = tuple(
-        MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted.collect()))
-    )
-    if not counts:
-        return MissingFiles()
-    added_by = missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS)
-    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
-    by_partition = of_data.groupBy("spec_id", *partitions.columns).count()
-    fullest = by_partition.orderBy(F.desc("count")).limit(_MOST_PARTITIONS)
-    return MissingFiles(
-        counts,
-        tuple(_examples(missing.orderBy("role", "path", "records").limit(_EXAMPLES), partitions)),
-        _fullest(partitions.rows(fullest, "count")),
-        searched.before(row[0] for row in added_by.collect()),
-    )
-
-
-def _fullest(counts: Iterable[tuple[Partition, int]]) -> tuple[tuple[Partition, int], ...]:
-    """The partitions with the most files."""
-    ordered = sorted(counts, key=lambda each: (-each[1], sort_key(each[0])))
-    return tuple(ordered[:_MOST_PARTITIONS])
-
-
-def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
-    table: pa.Table = arrow_of(missing)
-    has_partition = table.column("spec_id").is_valid()
-    filed = iter(partitions.read(table.filter(has_partition)))
-    for row in table.to_pylist():
-        yield MissingFile(
-            _ROLES[row["role"]],
-            row["path"],
-            None if row["spec_id"] is None else next(filed),
-            row["records"],
-            row["snapshot_id"],
-            row["size"],
-            None if row["length"] < 0 else row["length"],
-        )
+    rows = [{**each._asdict(), "role": _ROLES.index(each.role)} for each in references]
+    return frame_of(spark, pa.Table.from_pylist(rows, schema))

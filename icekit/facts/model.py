@@ -8,7 +8,7 @@ A missing value is ``None``, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,6 +36,7 @@ from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.snapshots import History, StatisticsAge
 from icekit.facts.storage import MissingFiles, StorageFacts
 from icekit.facts.values import partition_path
+from icekit.facts.where import askable, where
 from icekit.units import count, size
 
 #: The name of the single partition of an unpartitioned table.
@@ -63,7 +64,6 @@ class TableFacts:
     snapshot_ms: int | None
     schema_id: int
     columns: tuple[Column, ...]
-    top_level_column_count: int
     specs: tuple[PartitionSpec, ...]
     default_spec_id: int
     sort_order: tuple[SortField, ...]
@@ -72,7 +72,6 @@ class TableFacts:
     distribution: tuple[DistributionMode, ...]
     filter_columns: tuple[str, ...]
     data_edges: tuple[int, ...]
-    delete_edges: tuple[int, ...]
     groups: tuple[FileGroup, ...]
     sequences: tuple[SequenceCounts, ...]
     sequence_width: int
@@ -176,6 +175,10 @@ class TableFacts:
             raise KeyError(name)
         return int(value)
 
+    def is_on(self, name: str) -> bool:
+        """Tell whether a property in force is true, as Java reads it."""
+        return (self.setting(name) or "").lower() == "true"
+
     @property
     def target_bytes(self) -> int:
         """The target size of data files in force."""
@@ -199,6 +202,14 @@ class TableFacts:
     def spec(self, spec_id: int) -> PartitionSpec:
         """A partition spec by its id."""
         return self.specs_by_id[spec_id]
+
+    def where(self, partitions: Iterable[Partition], *, of_rows: bool = False) -> str | None:
+        """A predicate for partitions, see :func:`icekit.facts.where.where`."""
+        return where(self.catalog, self.specs_by_id, self.columns, partitions, of_rows=of_rows)
+
+    def askable(self, partition: Partition) -> bool:
+        """Tell whether a procedure can take a predicate for a partition."""
+        return askable(self.spec(partition.spec_id), partition)
 
     @property
     def default_spec(self) -> PartitionSpec:

@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import math
 import os
 import posixpath
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import has_bridge, load_table
-from icekit.engine.errors import explain
+from icekit.engine.errors import explaining
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
 from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import Json, named_files, specs
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.paths import LOCAL, normal, overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
@@ -48,9 +48,7 @@ _WEIGHING_SECONDS = 60.0
 _FEW_FILES = 200_000
 
 
-def list_orphans(
-    spark: SparkSession, table: Identifier, location: str, now: dt.datetime | None = None
-) -> StorageFacts:
+def list_orphans(spark: SparkSession, table: Identifier, location: str) -> StorageFacts:
     """Count orphan files with the dry run of ``remove_orphan_files``, and measure their sizes;
     ``table`` includes its catalog.
 
@@ -60,14 +58,14 @@ def list_orphans(
     """
     from pyspark.sql import functions as F
 
-    older_than = orphans_before(now)
+    older_than = orphans_before()
     statement = call(
         table[0],
         "remove_orphan_files",
         **orphan_arguments(display_name(table[1:]), location),
         older_than=older_than,
     )
-    try:
+    with explaining(table):
         listed = spark.sql(statement)
         total = listed.count()
         path = F.col(listed.columns[0])
@@ -75,8 +73,6 @@ def list_orphans(
             str(row[0]) for row in listed.orderBy(F.xxhash64(path), path).limit(WEIGHED).collect()
         ]
         sizes = _sizes(spark, table, chosen)
-    except Exception as error:
-        raise explain(error, table) from error
     return StorageFacts(
         int(older_than.timestamp() * 1000),
         total,
@@ -87,7 +83,7 @@ def list_orphans(
 
 
 def orphans_on_disk(
-    metadata: Json, latest: Callable[[], tuple[TableSource, Json]], now: dt.datetime | None = None
+    metadata: Json, latest: Callable[[], tuple[TableSource, Json]]
 ) -> StorageFacts | None:
     """Find the files that :func:`list_orphans` finds, and measure all, for a table on a disk of
     this machine; starts no Spark.
@@ -100,7 +96,7 @@ def orphans_on_disk(
     references. It also leaves to Spark to report damaged metadata. Hidden files are left out as by
     DeleteOrphanFilesSparkAction (PartitionAwareHiddenPathFilter).
     """
-    older_than = orphans_before(now)
+    older_than = orphans_before()
     shown = tuple(
         f"{part.name}="
         for spec in specs(metadata)
@@ -154,17 +150,22 @@ def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict
     return sizes
 
 
-def referenced_files(source: TableSource, metadata: Json) -> Iterator[str]:
+def referenced_files(
+    source: TableSource, metadata: Json, without: Collection[int] = ()
+) -> Iterator[str]:
     """Every file that a table's metadata file and snapshots reference; some data files are named
-    several times.
+    several times. ``without`` leaves out the manifests that some snapshots have added.
     """
     yield from named_files(metadata, source.metadata_location)
     yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
     seen: set[str] = set()
     for snapshot in metadata.get("snapshots") or ():
+        if snapshot["snapshot-id"] in without:
+            continue
         path = snapshot["manifest-list"]
         for manifest in manifest_list(source.read(path), path):
-            if (name := manifest["manifest_path"]) not in seen:
+            name = manifest["manifest_path"]
+            if name not in seen and manifest["added_snapshot_id"] not in without:
                 seen.add(name)
                 yield name
                 yield from (
@@ -173,9 +174,9 @@ def referenced_files(source: TableSource, metadata: Json) -> Iterator[str]:
                 )
 
 
-def orphans_before(now: dt.datetime | None = None) -> dt.datetime:
+def orphans_before() -> dt.datetime:
     """A file must be older than this moment to count as an orphan now."""
-    return ((now or dt.datetime.now(dt.UTC)) - ORPHAN_AGE).replace(microsecond=0)
+    return (dt.datetime.now(dt.UTC) - ORPHAN_AGE).replace(microsecond=0)
 
 
 def weighed(count: int, sizes: Sequence[int]) -> int | None:
@@ -209,8 +210,6 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 
 Say = Callable[[str], None]
 T = TypeVar("T")
-#: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
-Load = Callable[["TableSource"], Json]
 
 #: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of
 # threads.
@@ -233,26 +232,16 @@ _PATHS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """The paths of a table, the folders of the files that its metadata file names, and when they
-    were read (monotonic seconds).
-    """
-
-    at: float = -math.inf
-    declared: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-
-
 @dataclass
 class _Memory:
-    """The known paths of a catalog's tables, and when the tables were listed: a report asks for
+    """What was read of a catalog since a moment (monotonic seconds): the names of its tables, and
+    the paths of each and the folders of the files that its metadata file names. A report asks for
     each table in turn.
     """
 
+    since: float
     names: list[Identifier] = field(default_factory=list)
-    listed_at: float = -math.inf
-    tables: dict[Identifier, _Known] = field(default_factory=dict)
+    paths: dict[Identifier, tuple[str, ...]] = field(default_factory=dict)
 
 
 # Keyed by the catalog object, which a lake in another thread shares.
@@ -280,12 +269,7 @@ class TableQuery:
 
 
 def sharing(
-    lake: Lake,
-    table: Identifier,
-    load: Load,
-    asking: TableQuery | None = None,
-    *,
-    max_age: float = 0.0,
+    lake: Lake, table: Identifier, asking: TableQuery | None = None, *, max_age: float = 0.0
 ) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
@@ -298,15 +282,17 @@ def sharing(
     read.
     """
     source = lake.tables.source(table)
-    metadata = load(source)
+    metadata = load_metadata(source)
     mine = [place(path) for path in declared_paths(metadata)]
     own_files = named_files(metadata, source.metadata_location)
-    memory = _memories.setdefault(lake.tables, _Memory())
-    since = time.monotonic() - max_age
+    now = time.monotonic()
+    memory = _memories.get(lake.tables)
+    if memory is None or memory.since <= now - max_age:
+        memory = _memories[lake.tables] = _Memory(now)
 
     def names() -> list[Identifier]:
-        if memory.listed_at <= since or table not in memory.names:
-            memory.names, memory.listed_at = lake.tables.names(), time.monotonic()
+        if table not in memory.names:
+            memory.names = lake.tables.names()
         return memory.names
 
     def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
@@ -316,13 +302,14 @@ def sharing(
         return None
 
     def compare(name: Identifier) -> SharedPlace | None:
-        known = memory.tables.get(name, _Known())
+        known = memory.paths.get(name)
         # Only a negative answer is reused: the other table may be gone, or this table may name the
         # same files.
-        if known.at > since and not meeting(name, (*known.declared, *known.folders)):
+        if known is not None and not meeting(name, known):
             return None
-        known, files = _read(lake, name, load, memory)
-        return meeting(name, known.declared) or meeting(name, _folders(files - own_files))
+        declared, files = _read(lake, name)
+        memory.paths[name] = (*declared, *_folders(files))
+        return meeting(name, declared) or meeting(name, _folders(files - own_files))
 
     compared, unchecked = of_others(lake, table, compare, "comparing locations", asking, names)
     shared = sorted(
@@ -362,9 +349,16 @@ def of_others(
             f"{display_name(table)} is not in it",
         )
     outcomes = _each(others, ask, what, asking)
-    errors = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
-    missing = {name for name, error in errors.items() if isinstance(error, TableNotFound)}
-    unread = {name: first_line(errors[name]) for name in errors.keys() - missing}
+    answers: dict[Identifier, T] = {}
+    unread: dict[Identifier, str] = {}
+    missing = set()
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, TableNotFound):
+            missing.add(name)
+        elif isinstance(outcome, Exception):
+            unread[name] = first_line(outcome)
+        else:
+            answers[name] = outcome
     if missing:
         try:
             listed = lake.tables.names()
@@ -373,7 +367,6 @@ def of_others(
         unread |= dict.fromkeys(
             missing.intersection(listed), "the catalog lists it, but says that it does not exist"
         )
-    answers = {name: each for name, each in outcomes.items() if not isinstance(each, Exception)}
     return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
 
 
@@ -389,20 +382,14 @@ def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location
         return False  # it is also compared, which reports the error
 
 
-def _read(
-    lake: Lake, name: Identifier, load: Load, memory: _Memory
-) -> tuple[_Known, frozenset[str]]:
-    """The paths of another table, read again, and the files that its metadata file names."""
-    began = time.monotonic()
+def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The paths of another table, and the files that its metadata file names."""
     try:
         source = lake.tables.source(name)
-        metadata = load(source)
-        files = named_files(metadata, source.metadata_location)
-        known = _Known(began, declared_paths(metadata), _folders(files))
+        metadata = load_metadata(source)
     except NotATable:
-        files, known = frozenset(), _Known(began, location_of_another_format(lake, name))
-    memory.tables[name] = known
-    return known, files
+        return location_of_another_format(lake, name), frozenset()
+    return declared_paths(metadata), named_files(metadata, source.metadata_location)
 
 
 def _folders(files: Iterable[str]) -> tuple[str, ...]:

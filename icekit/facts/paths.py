@@ -135,18 +135,11 @@ def place(location: str) -> Place:
     return Place(family, authority, frozenset(spelling.rstrip("/") for spelling in spellings))
 
 
-def overlaps(one: str, other: str) -> bool:
-    """Tell whether two paths may be the same folder, or one may be inside the other; true if in
-    doubt.
-
-    Schemes and authorities are compared as Iceberg does for orphans, and paths in every reading: as
-    written, decoded, without ``..``, with symbolic links followed.
-    """
-    return overlapping(place(one), place(other))
-
-
 def overlapping(one: Place, other: Place) -> bool:
-    """The same for two places."""
+    """Tell whether two folders may be the same, or one may be inside the other; true if in doubt.
+
+    Schemes and authorities are compared as Iceberg does for orphans.
+    """
     if one.family and other.family and one.family != other.family:
         return False
     if one.authority and other.authority and one.authority != other.authority:

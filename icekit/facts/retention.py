@@ -8,18 +8,18 @@ which take precedence over those of the call.
 from __future__ import annotations
 
 import datetime as dt
-import math
+import re
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, NamedTuple
 
 from icekit.errors import ParameterError, require_known
 from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
-from icekit.units import count, plain, span
+from icekit.units import count, plain, raised, span
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
@@ -30,6 +30,7 @@ FOREVER = 2**63 - 1
 #: A choice: the number of snapshots to keep if the table asks for fewer.
 DEFAULT_LAST = 10
 _CADENCE_COMMITS = 100
+_NUMBER = re.compile(r"-?\d+(\.\d*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +60,10 @@ class Retention:
             require_known(name, sorted(known), "retention setting")
             if value is None or value == "":
                 continue
-            values |= (
-                {"keep_last": _whole(value)}
-                if name == "keep_last"
-                else {f"{name.removesuffix('_hours')}_hours": _hours(name, value)}
-            )
+            if name == "keep_last":
+                values[name] = _whole(value)
+            else:
+                values[f"{name.removesuffix('_hours')}_hours"] = _hours(value)
         return cls(**values)
 
     def __post_init__(self) -> None:
@@ -111,11 +111,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What an expiry keeps: snapshots with the reason for each, and the refs that are too old to be
-    kept.
-    """
+    """What an expiry keeps and removes: snapshots, oldest first, and refs."""
 
-    kept: Mapping[int, tuple[str, ...]]
+    kept: tuple[int, ...]
     expired: tuple[int, ...]
     refs: tuple[str, ...]
     refs_dropped: tuple[str, ...]
@@ -125,25 +123,22 @@ class Retained:
 class Expiry:
     """What expiring would remove and keep; times are milliseconds since 1970.
 
-    ``expires`` and ``kept`` are oldest first. ``reach_before_ms`` and ``reach_after_ms`` are
-    the oldest commits of the current lineage that time travel reaches without a gap.
-    ``cautions`` are sentences for people.
+    ``reach_before_ms`` and ``reach_after_ms`` are the oldest commits of the current lineage that
+    time travel reaches without a gap. ``cautions`` are sentences for people.
     """
 
     older_than: dt.datetime
     retain_last: int
-    expires: tuple[int, ...] = ()
-    oldest_expired_ms: int | None = None
-    newest_expired_ms: int | None = None
-    kept: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    refs: tuple[str, ...] = ()
-    reach_before_ms: int | None = None
-    reach_after_ms: int | None = None
-    cautions: tuple[str, ...] = ()
+    snapshots: Retained
+    oldest_expired_ms: int | None
+    newest_expired_ms: int | None
+    reach_before_ms: int | None
+    reach_after_ms: int | None
+    cautions: tuple[str, ...]
 
 
 def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) -> Retained:
-    """Which snapshots ``expire_snapshots`` keeps, and why (source: RemoveSnapshots).
+    """Which snapshots ``expire_snapshots`` keeps (source: RemoveSnapshots).
 
     It keeps the heads of refs; of each branch the newest ``retain_last`` ancestors and those
     not older than ``older_than_ms``, up to the first that is neither; and snapshots of no branch
@@ -154,7 +149,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     default_ref_age = number(
         metadata.get("properties") or {}, "history.expire.max-ref-age-ms", FOREVER
     )
-    why: dict[int, list[str]] = {}
+    kept: set[int] = set()
     referenced: set[int] = set()
     names, dropped = [], []
     for name, ref in sorted(refs.items()):
@@ -166,7 +161,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
             dropped.append(name)
             continue
         names.append(name)
-        why.setdefault(ref["snapshot-id"], []).append(f"{ref['type']} {name}")
+        kept.add(ref["snapshot-id"])
         if ref["type"] != "branch":
             referenced.add(ref["snapshot-id"])
             continue
@@ -178,21 +173,20 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
             if not open_ended and snapshot["snapshot-id"] in referenced:
                 break  # and so are its ancestors
             referenced.add(snapshot["snapshot-id"])
-            young = snapshot["timestamp-ms"] >= oldest
-            open_ended = open_ended and (rank < least or young)
+            open_ended = open_ended and (rank < least or snapshot["timestamp-ms"] >= oldest)
             if open_ended:
-                why.setdefault(snapshot["snapshot-id"], []).append(
-                    f"age on {name}" if young else f"count on {name}"
-                )
-    for snapshot in snapshots.values():
-        snapshot_id = int(snapshot["snapshot-id"])
-        if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
-            why.setdefault(snapshot_id, []).append("age, although no branch contains it")
+                kept.add(snapshot["snapshot-id"])
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
+    # Of no branch, and young.
+    kept |= {
+        each
+        for each in ids
+        if each not in referenced and snapshots[each]["timestamp-ms"] >= older_than_ms
+    }
     return Retained(
-        {each: tuple(why[each]) for each in ids if each in why},
-        tuple(each for each in ids if each not in why),
+        tuple(each for each in ids if each in kept),
+        tuple(each for each in ids if each not in kept),
         tuple(names),
         tuple(dropped),
     )
@@ -224,33 +218,31 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     if retention.need_hours is not None:
         then = _state_needed(retention.need_hours, window, current, now_ms)
         if then is not None:
-            is_kept = current[then] in _unbroken(current, kept)
+            is_kept = then < len(_unbroken(current, kept))
             # The state of that time may have been committed long before. It stays by time: commits
             # that come before the expiry runs, the plan's own among them, would push it out of a
             # count.
             older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
             kept = retained(metadata, older_than_ms, last, now_ms)
-            if current[then] not in _unbroken(current, kept):
+            if then >= len(_unbroken(current, kept)):
                 raise _lost_state(retention.need_hours, current[then], now_ms)
             if not is_kept:
                 longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
-    reach = [s["timestamp-ms"] for s in _unbroken(current, kept)]
-    times = [snapshots[s]["timestamp-ms"] for s in kept.expired]
+    expired = [snapshots[s]["timestamp-ms"] for s in kept.expired]
     return Expiry(
         older_than=_EPOCH + dt.timedelta(milliseconds=older_than_ms),
         retain_last=last,
-        expires=kept.expired,
-        oldest_expired_ms=min(times, default=None),
-        newest_expired_ms=max(times, default=None),
-        kept=tuple(kept.kept.items()),
-        refs=kept.refs,
-        reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
-        reach_after_ms=min(reach, default=None),
-        cautions=(
-            *longer,
-            *_cautions(retention, window, kept),
-        ),
+        snapshots=kept,
+        oldest_expired_ms=min(expired, default=None),
+        newest_expired_ms=max(expired, default=None),
+        reach_before_ms=_oldest(current),
+        reach_after_ms=_oldest(_unbroken(current, kept)),
+        cautions=(*longer, *_cautions(retention, window, kept)),
     )
+
+
+def _oldest(snapshots: list[Json]) -> int | None:
+    return min((s["timestamp-ms"] for s in snapshots), default=None)
 
 
 def refs_of(metadata: Json) -> Mapping[str, Json]:
@@ -262,14 +254,12 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
     return refs
 
 
-def _unbroken(current: list[Json], found: Retained) -> Iterator[Json]:
+def _unbroken(current: list[Json], found: Retained) -> list[Json]:
     """The newest snapshots of the lineage up to the first that expires: what time travel reaches
     without a gap.
     """
-    for snapshot in current:
-        if snapshot["snapshot-id"] not in found.kept:
-            return
-        yield snapshot
+    kept = frozenset(found.kept)
+    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept, current))
 
 
 def _cadence(newest_first: list[int]) -> float | None:
@@ -340,19 +330,10 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
     age_ms, last, gap_ms = window
     if gap_ms:
         by_count = last * gap_ms
-        if by_count < age_ms:
-            covers = "covers" if last == 1 else "cover"
-            yield (
-                f"The last {count(last, 'snapshot')} {covers} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
-                "the time keeps: the time decides, and the count only protects a table with few "
-                "commits."
-            )
-        else:
-            yield (
-                f"{span(age_ms)} {_pace(gap_ms)} has {count(int(age_ms // gap_ms), 'snapshot')}, "
-                f"and the count keeps {last:,}: the count decides, and covers {span(by_count)} "
-                "only while commits do not become more frequent."
-            )
+        yield (
+            f"{raised(_pace(gap_ms))}, keeping the last {count(last, 'snapshot')} reaches back "
+            f"{span(by_count)}, and the time limit {span(age_ms)}: the longer of the two decides."
+        )
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
             yield (
@@ -366,24 +347,9 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
         )
 
 
-def _finite(value: Any) -> float | None:
-    """A number, also one that is written as text; None for anything else."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) and not isinstance(value, bool) else None
-
-
-def _hours(name: str, value: Any) -> float:
-    number = _finite(value)
-    if number is None and isinstance(value, str):
-        return seconds(value) / 3600
-    if number is None:
-        raise ParameterError(
-            f"{name} must be a number of hours or a duration such as 7 days, not {value!r}."
-        )
-    return number
+def _hours(value: Any) -> float:
+    text = str(value).strip()
+    return float(text) if _NUMBER.fullmatch(text) else seconds(text) / 3600
 
 
 def _duration(hours: float) -> str:
@@ -395,7 +361,7 @@ def _duration(hours: float) -> str:
 
 
 def _whole(value: Any) -> int:
-    number = _finite(value)
-    if number is None or number != int(number):
+    text = str(value).strip()
+    if not _NUMBER.fullmatch(text) or not float(text).is_integer():
         raise ParameterError(f"keep_last must be a whole number, not {value!r}.")
-    return int(number)
+    return int(float(text))

@@ -8,9 +8,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from icekit.facts import values
 from icekit.facts.files import (
+    DELETE_KINDS,
     Bucket,
     FileGroup,
     Kind,
@@ -18,6 +20,7 @@ from icekit.facts.files import (
     SequenceCounts,
     Totals,
 )
+from icekit.facts.metadata import number
 from icekit.facts.model import TableFacts
 
 # rewrite_data_files leaves a file alone when 0.75 x target <= size <= 1.8 x target
@@ -82,10 +85,9 @@ MAX_SEQUENCE_ROWS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How sizes are cut: bucket edges for data files and delete files, and the well-sized range."""
+    """How the sizes of data files are cut: bucket edges, and the well-sized range."""
 
-    data: tuple[int, ...]
-    deletes: tuple[int, ...]
+    edges: tuple[int, ...]
     target_bytes: int
 
     @property
@@ -122,133 +124,91 @@ def sort_key(partition: Partition) -> tuple[int, tuple[object, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class HistogramBar:
-    """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None).
-
-    ``min_bytes`` and ``max_bytes`` are the sizes of its smallest and largest file; None without
-    files.
-    """
+    """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None)."""
 
     lower_bytes: int
     upper_bytes: int | None
     file_count: int
     size_in_bytes: int
-    min_bytes: int | None = None
-    max_bytes: int | None = None
 
 
 def file_size_histogram(
-    facts: TableFacts,
-    kind: Kind = Kind.DATA,
-    edges: tuple[int, ...] | None = None,
-    *,
-    reach: tuple[int, int] | None = None,
+    facts: TableFacts, edges: tuple[int, ...], reach: tuple[int, int]
 ) -> tuple[HistogramBar, ...]:
-    """Files by size, from the smallest bar in use to the largest; empty without files.
+    """Data files by size, from the smallest bar in use to the largest; empty without files.
 
-    ``edges`` are the facts' own, or others that no bucket crosses; empty bars extend to the sizes
-    in ``reach``.
+    ``edges`` are those of the facts, or others that no bucket crosses; empty bars extend to the
+    sizes in ``reach``.
     """
-    if edges is None:
-        edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     buckets: dict[int, list[Bucket]] = defaultdict(list)
-    for group in facts.of_kind(kind):
+    for group in facts.of_kind(Kind.DATA):
         for bucket in group.buckets:
             buckets[bucket_of(bucket.min_bytes, edges)].append(bucket)
     if not buckets:
         return ()
-    sizes = (*buckets, *(reach or ()))
-    first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
-    uppers: tuple[int | None, ...] = (*edges[1:], None)
-    totals = (Totals.of_buckets(buckets[edge]) for edge in edges)
-    bars = [
-        HistogramBar(edge, upper, t.file_count, t.size_in_bytes, t.min_bytes, t.max_bytes)
-        for edge, upper, t in zip(edges, uppers, totals, strict=True)
-    ]
-    return tuple(bars[first : last + 1])
+    sizes = (*buckets, *reach)
+    first, last = bucket_of(min(sizes), edges), bucket_of(max(sizes), edges)
+    bars = []
+    for edge, upper in zip_longest(edges, edges[1:]):
+        if first <= edge <= last:
+            total = Totals.of_buckets(buckets[edge])
+            bars.append(HistogramBar(edge, upper, total.file_count, total.size_in_bytes))
+    return tuple(bars)
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteRatio:
-    """Deletes compared with data in one partition (None: the entire table).
+    """Deletes compared with data, in one partition or the entire table: the totals of each kind,
+    in the order of the kinds.
 
     Ratios are delete files per data file and delete records per data record; None without
     data.
     """
 
-    partition: Partition | None
-    data_file_count: int
-    data_record_count: int
-    position_delete_file_count: int
-    position_delete_record_count: int
-    equality_delete_file_count: int
-    equality_delete_record_count: int
-    deletion_vector_count: int
-    deletion_vector_record_count: int
+    totals: Mapping[Kind, Totals]
 
     @property
     def delete_record_count(self) -> int:
         """Delete records of all three kinds."""
-        return (
-            self.position_delete_record_count
-            + self.equality_delete_record_count
-            + self.deletion_vector_record_count
-        )
-
-    @property
-    def delete_file_count(self) -> int:
-        """Delete files and deletion vectors."""
-        return (
-            self.position_delete_file_count
-            + self.equality_delete_file_count
-            + self.deletion_vector_count
-        )
+        return sum(self.totals[kind].record_count for kind in DELETE_KINDS)
 
     @property
     def by_files(self) -> float | None:
-        """Delete files per data file."""
-        return self.delete_file_count / self.data_file_count if self.data_file_count else None
+        """Delete files and deletion vectors per data file."""
+        data = self.totals[Kind.DATA].file_count
+        return sum(self.totals[kind].file_count for kind in DELETE_KINDS) / data if data else None
 
     @property
     def by_records(self) -> float | None:
         """Delete records per data record."""
-        return self.delete_record_count / self.data_record_count if self.data_record_count else None
-
-
-def _ratio(partition: Partition | None, totals: Mapping[Kind, Totals]) -> DeleteRatio:
-    # The fields of a ratio have the order of the kinds.
-    of_kinds = (totals.get(kind, Totals()) for kind in Kind)
-    return DeleteRatio(
-        partition, *(n for total in of_kinds for n in (total.file_count, total.record_count))
-    )
+        data = self.totals[Kind.DATA].record_count
+        return self.delete_record_count / data if data else None
 
 
 def delete_ratio(facts: TableFacts) -> DeleteRatio:
     """Deletes compared with data, for the entire table."""
-    return _ratio(None, {kind: facts.total(kind) for kind in Kind})
+    return DeleteRatio({kind: facts.total(kind) for kind in Kind})
 
 
-def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
+def delete_ratios(facts: TableFacts) -> dict[Partition, DeleteRatio]:
     """Deletes compared with data, for each partition with deletes; highest ratio by records
     first.
     """
-    groups: dict[Partition, dict[Kind, Totals]] = {}
+    totals: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
-        groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
-    ratios = [
-        _ratio(partition, kinds)
-        for partition, kinds in groups.items()
-        if any(kind is not Kind.DATA for kind in kinds)
-    ]
-    return tuple(
-        sorted(
-            ratios,
-            key=lambda r: (
-                r.by_records is not None,
-                -(r.by_records or 0),
-                sort_key(r.partition or Partition(0, ())),
-            ),
-        )
-    )
+        of_kinds = totals.setdefault(group.partition, dict.fromkeys(Kind, Totals()))
+        of_kinds[group.kind] = Totals.of((group,))
+    ratios = {
+        partition: DeleteRatio(of_kinds)
+        for partition, of_kinds in totals.items()
+        if any(of_kinds[kind].file_count for kind in DELETE_KINDS)
+    }
+
+    def order(partition: Partition) -> tuple[object, ...]:
+        by_records = ratios[partition].by_records
+        return by_records is not None, -(by_records or 0), sort_key(partition)
+
+    return {partition: ratios[partition] for partition in sorted(ratios, key=order)}
 
 
 def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...]:
@@ -271,7 +231,8 @@ class Applied:
     to.
 
     At least one delete applies to each of the data files counted; ``loads`` counts each delete
-    record once per data file that loads it, which is the real cost for readers.
+    record once per data file that loads it, which is the real cost for readers, and ``opens`` each
+    delete file once per data file that it is opened for.
     """
 
     partition: Partition
@@ -281,6 +242,7 @@ class Applied:
     well_sized_bytes: int
     max_deletes_per_file: int
     loads: int
+    opens: int
 
 
 def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
@@ -294,21 +256,23 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
     # Within a range of sequence numbers the order is not known, so deletes count as later.
     exact = 1 if facts.sequence_width == 1 else 0
     everywhere = [
-        (s.sequence_number, s.equality_delete_record_count)
+        s
         for p, rows in by_partition.items()
         if facts.spec(p.spec_id).is_unpartitioned
         for s in rows
     ]
     for partition, rows in by_partition.items():
-        own = [(s.sequence_number, s.equality_delete_record_count) for s in rows]
-        deletes = everywhere if facts.spec(partition.spec_id).is_unpartitioned else own + everywhere
-        deletes = sorted((d for d in deletes if d[1]), reverse=True)
-        pending, next_delete = 0, 0
-        files = records = well_files = well_bytes = loads = most = 0
+        is_global = facts.spec(partition.spec_id).is_unpartitioned
+        deletes = sorted(
+            everywhere if is_global else rows + everywhere, key=lambda s: -s.sequence_number
+        )
+        pending = pending_files = next_delete = 0
+        files = records = well_files = well_bytes = loads = most = opens = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
             least = row.sequence_number + exact
-            while next_delete < len(deletes) and deletes[next_delete][0] >= least:
-                pending += deletes[next_delete][1]
+            while next_delete < len(deletes) and deletes[next_delete].sequence_number >= least:
+                pending += deletes[next_delete].equality_delete_record_count
+                pending_files += deletes[next_delete].equality_delete_file_count
                 next_delete += 1
             reaching = pending - row.ruled_out_record_count
             if reaching > 0 and row.data_file_count:
@@ -317,9 +281,10 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
                 well_files += row.well_sized_file_count
                 well_bytes += row.well_sized_bytes
                 loads += reaching * row.data_file_count
+                opens += (pending_files - row.ruled_out_file_count) * row.data_file_count
                 most = max(most, reaching)
         if files:
-            yield Applied(partition, files, records, well_files, well_bytes, most, loads)
+            yield Applied(partition, files, records, well_files, well_bytes, most, loads, opens)
 
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:
@@ -335,19 +300,10 @@ SPLIT_BYTES, OPEN_FILE_COST = 128 * 2**20, 4 * 2**20
 
 
 def split_bytes(facts: TableFacts) -> int:
-    """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as
-    the default.
-    """
-    return _usable(facts, "read.split.target-size", SPLIT_BYTES, least=1)
+    """The bytes that one read task takes."""
+    return number(facts.properties, "read.split.target-size", SPLIT_BYTES)
 
 
 def open_file_cost(facts: TableFacts) -> int:
-    """The bytes that Iceberg counts for opening a file when it packs read tasks; an unusable value
-    counts as the default.
-    """
-    return _usable(facts, "read.split.open-file-cost", OPEN_FILE_COST)
-
-
-def _usable(facts: TableFacts, name: str, default: int, least: int = 0) -> int:
-    stated = facts.properties.get(name, "")
-    return int(stated) if stated.isdecimal() and int(stated) >= least else default
+    """The bytes that Iceberg counts for opening a file when it packs read tasks."""
+    return number(facts.properties, "read.split.open-file-cost", OPEN_FILE_COST)

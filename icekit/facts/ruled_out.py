@@ -45,10 +45,13 @@ def rule_out(
     Deletes apply to data of a lower sequence number; by ranges of them (not ``is_exact``), also to
     data of the same range. Deletes that are older than all data are left out before.
     """
+    of_data = _places(data)
+    if not is_exact:
+        of_data[:, 1] -= 1  # older than deletes of the same range too
     met: set[tuple[int, int]] = set()
     reach = np.zeros((len(data.rows), 2), np.int64)
     for keyed in deletes.values():
-        met |= _meet(data, keyed, everywhere, is_exact, reach)
+        met |= _meet(data, of_data, keyed, everywhere, reach)
     # Files are not counted by key: those of a partition and sequence number may apply if those of
     # one key may.
     kept = np.array(
@@ -61,12 +64,10 @@ def rule_out(
         np.int64,
     ).reshape(-1, 4)
     later = np.zeros_like(reach)
-    for rows, others in _scopes(_places(data), kept[:, :2], everywhere):
+    for rows, others in _scopes(of_data, kept[:, :2], everywhere):
         ordered = others[np.argsort(kept[others, 1], kind="stable")]
         totals = np.concatenate((np.zeros((1, 2), np.int64), np.cumsum(kept[ordered, 2:], axis=0)))
-        until = np.searchsorted(
-            kept[ordered, 1], _places(data)[rows, 1], "right" if is_exact else "left"
-        )
+        until = np.searchsorted(kept[ordered, 1], of_data[rows, 1], "right")
         later[rows] += totals[-1] - totals[until]
     keys, left_out = list(data.rows), later - reach
     return RuledOut(
@@ -89,41 +90,38 @@ def _scopes(data: Any, deletes: Any, everywhere: Collection[int]) -> Iterable[tu
     is_global = np.isin(deletes[:, 0], list(everywhere))
     if is_global.any():
         yield np.arange(len(data)), np.flatnonzero(is_global)
-    own = np.flatnonzero(~is_global)
-    orders = [
-        rows[np.argsort(places[rows, 0], kind="stable")]
-        for places, rows in ((data, np.arange(len(data))), (deletes, own))
-    ]
-    numbers = [places[order, 0] for places, order in zip((data, deletes), orders, strict=True)]
-    for partition in np.unique(numbers[1]):
-        first, last = (
-            [np.searchsorted(each, partition, side) for each in numbers]
-            for side in ("left", "right")
-        )
-        if first[0] < last[0]:
-            yield orders[0][first[0] : last[0]], orders[1][first[1] : last[1]]
+    rows_of = _by_partition(data)
+    for partition, rows in _by_partition(deletes).items():
+        if partition in rows_of and partition not in everywhere:
+            yield rows_of[partition], rows
+
+
+def _by_partition(places: Any) -> dict[int, Any]:
+    """The rows of each partition."""
+    order = np.argsort(places[:, 0], kind="stable")
+    partitions, starts = np.unique(places[order, 0], return_index=True)
+    # Without rows there is no partition, and yet one split.
+    return dict(zip(partitions.tolist(), np.split(order, starts[1:]), strict=False))
 
 
 def _meet(
-    data: Keyed, deletes: Keyed, everywhere: Collection[int], is_exact: bool, reach: Any
+    data: Keyed, of_data: Any, deletes: Keyed, everywhere: Collection[int], reach: Any
 ) -> set[tuple[int, int]]:
-    """The deletes that may apply to some data; adds their files and records to the rows of data in
-    ``reach``.
+    """The deletes that may apply to some data, whose (partition, sequence number) are ``of_data``;
+    adds their files and records to the rows of data in ``reach``.
     """
     columns = [_ranked(data.columns[column], spans) for column, spans in deletes.columns.items()]
-    of_data, of_deletes = _places(data), _places(deletes)
+    of_deletes = _places(deletes)
     sizes = np.stack(
         [np.frombuffer(each, np.int64) for each in (deletes.files, deletes.records)], axis=1
     )
     met: set[tuple[int, int]] = set()
     for rows, others in _scopes(of_data, of_deletes, everywhere):
-        rows, others = (
-            rows[np.argsort(of_data[rows, 1])],
-            others[np.argsort(-of_deletes[others, 1])],
-        )
+        rows = rows[np.argsort(of_data[rows, 1])]
+        others = others[np.argsort(-of_deletes[others, 1])]
         numbers = of_data[rows, 1]
         # How much data is older than each delete.
-        older = np.searchsorted(numbers, of_deletes[others, 1], "left" if is_exact else "right")
+        older = np.searchsorted(numbers, of_deletes[others, 1])
         may_apply = older > 0
         for held, own in columns:
             may_apply &= ~_apart(
@@ -132,9 +130,7 @@ def _meet(
         others = others[may_apply]
         if len(others):
             # From the newest on, the first ones are later than data.
-            first = np.searchsorted(
-                -of_deletes[others, 1], -numbers, "left" if is_exact else "right"
-            )
+            first = np.searchsorted(-of_deletes[others, 1], -numbers)
             is_met, reached = _pairs(
                 first, [(held.at(rows), own.at(others)) for held, own in columns], sizes[others]
             )

@@ -48,8 +48,10 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
 
 def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
     """The statement that computes such statistics for the current snapshot."""
-    columns = {"columns": statistics.columns} if statistics.columns else {}
-    return call(catalog, f"compute_{statistics.kind}_stats", table=display_name(table), **columns)
+    procedure, name = f"compute_{statistics.kind}_stats", display_name(table)
+    if statistics.columns:
+        return call(catalog, procedure, table=name, columns=statistics.columns)
+    return call(catalog, procedure, table=name)
 
 
 def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:
@@ -59,9 +61,7 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
     ages: dict[str, StatisticsAge] = {}
     changed = 0
     computed_for = {file["snapshot-id"] for file in statistics_files(metadata)}
-    for commits, ancestor in enumerate(
-        lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()
-    ):
+    for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot)):
         snapshot_id, summary = ancestor["snapshot-id"], ancestor.get("summary") or {}
         for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
             records = summary.get("total-records")

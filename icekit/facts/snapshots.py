@@ -39,18 +39,15 @@ class Ref:
 class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
-    ``commits`` holds at most :data:`icekit.facts.lineage.MAX_COMMITS`; ``operations``
-    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would
-    expire now without a stated retention; None if that is not known. ``schema_count`` is the number
-    of schemas that the metadata keeps.
+    ``commits`` holds at most :data:`icekit.facts.lineage.MAX_COMMITS`. ``expirable_count`` are the
+    snapshots that ``icekit maintain`` would expire now without a stated retention; None if that is
+    not known. ``schema_count`` is the number of schemas that the metadata keeps.
     """
 
     snapshot_count: int = 0
-    lineage_count: int = 0
     oldest_snapshot_ms: int | None = None
     newest_snapshot_ms: int | None = None
     median_seconds_between_commits: float | None = None
-    operations: tuple[tuple[str, int], ...] = ()
     commits: tuple[Commit, ...] = ()
     refs: tuple[Ref, ...] = ()
     metadata_log_count: int = 0

@@ -17,7 +17,7 @@ def quoted(columns: Mapping[str, Column], name: str) -> str:
     return identifier(*(column.names if column is not None else (name,)))
 
 
-def undo_order(table: Identifier, facts: TableFacts) -> str:
+def undo_order(table: Identifier, facts: TableFacts) -> tuple[str, str]:
     """The statements that restore the current order and distribution.
 
     ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to
@@ -37,7 +37,7 @@ def undo_order(table: Identifier, facts: TableFacts) -> str:
         if current is not None
         else unset_properties(table, [DISTRIBUTION])
     )
-    return f"{order}; {mode}"
+    return order, mode
 
 
 def _sorted(columns: Mapping[str, Column], field: SortField) -> str:

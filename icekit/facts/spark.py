@@ -7,18 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.errors import explain
+from icekit.engine.errors import explaining
 from icekit.errors import MetadataUnreadable
-from icekit.facts.counts import Rollup
+from icekit.facts.counts import Rollup, add
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.local_deletes import NEVER
-from icekit.facts.manifests import FileCounts
+from icekit.facts.manifests import FileCounts, is_delete_manifest
 from icekit.facts.spark_deletes import (
-    add_integrity,
+    is_contradicted,
     named_deletes,
     rule_out_by_keys,
-    with_new_keys,
 )
 from icekit.facts.spark_entries import (
     ENTRY,
@@ -43,27 +42,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id: int) -> None:
+def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id: int) -> bool:
     """Count every live file of a snapshot; ``table`` includes its catalog.
+
+    Tells whether files are listed more than once or deletes are misplaced:
+    :func:`icekit.facts.local.roll_up` names them.
 
     Without delete files this reads ``data_files``, which reads no statistics. With delete files it
     reads ``entries``, the only table with sequence numbers. The columns that count are cached while
     they are aggregated: by partition, by file and by manifest. The driver receives a row per
     partition, kind, size bucket and, with deletes, sequence number, and a row per manifest. More is
-    read only to join delete files with the data files that they name, to compare the key bounds of
-    equality deletes, and to name what contradicts itself.
+    read only to join delete files with the data files that they name, and to compare the key bounds
+    of equality deletes.
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
     has_deletes = rollup.has_deletes
-    try:
+    with explaining(table):
         rows = (_with_deletes(snapshot) if has_deletes else _plain(snapshot)).persist()
         try:
             (_count_deletes if has_deletes else _count_data)(snapshot, rows)
-            add_integrity(snapshot, rows)
+            rollup.add_up()
+            return is_contradicted(snapshot, rows)
         finally:
             rows.unpersist()
-    except Exception as error:
-        raise explain(error, table) from error
 
 
 #: A column of every row: a hash of the manifest's path, which Python computes too.
@@ -76,7 +77,7 @@ def _plain(snapshot: Snapshot) -> DataFrame:
         "spec_id",
         *partition_columns(files, "partition", snapshot.partitions.names),
         f"{kind_code(Kind.DATA)} AS kind",
-        f"{_bucket('file_size_in_bytes', snapshot.rollup.cut.data)} AS bucket",
+        f"{_bucket('file_size_in_bytes', snapshot.rollup.cut.edges)} AS bucket",
         "file_size_in_bytes AS size",
         "record_count AS records",
         f"{file_hash('file_path')} AS file",
@@ -86,11 +87,12 @@ def _plain(snapshot: Snapshot) -> DataFrame:
 
 def _count_data(snapshot: Snapshot, rows: DataFrame) -> None:
     keys = [*snapshot.scope, "kind", "bucket"]
-    _read_buckets(snapshot, grouped(rows, keys, *_COUNTS, "0L AS scoped"))
+    none = (f"0L AS {name}" for name in ("sequence", "state", "scoped"))
+    _read(snapshot, grouped(rows, keys, *_COUNTS, *none))
 
 
 def _with_deletes(snapshot: Snapshot) -> DataFrame:
-    cut, data = snapshot.rollup.cut, kind_code(Kind.DATA)
+    edges, data = snapshot.rollup.cut.edges, kind_code(Kind.DATA)
     entries = snapshot.entries(
         f"{KIND} AS kind",
         "data_file.file_size_in_bytes AS file_size",
@@ -102,51 +104,63 @@ def _with_deletes(snapshot: Snapshot) -> DataFrame:
         _MANIFEST,
     )
     size = f"if(kind = {kind_code(Kind.DELETION_VECTORS)}, content_size, file_size) AS size"
-    bucket = (
-        f"if(kind = {data}, {_bucket('size', cut.data)}, {_bucket('size', cut.deletes)}) AS bucket"
-    )
+    bucket = f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket"
     return snapshot.with_place(entries.selectExpr("*", size).selectExpr("*", bucket))
 
 
 def _count_deletes(snapshot: Snapshot, rows: DataFrame) -> None:
     rollup, scope, data = snapshot.rollup, snapshot.scope, kind_code(Kind.DATA)
     named = named_deletes(snapshot, rows)
-    settled = rows.selectExpr("*", "CAST(NULL AS INT) AS state")
+    settled = rows.selectExpr("*", "CAST(NULL AS INT) AS named_state")
     if named is not None:
-        states = grouped(named, ["file"], "min(state) AS state")
-        deletes = rows.where(f"kind <> {data}").join(states, "file", "left")
+        deletes = rows.where(f"kind <> {data}").join(named, "file", "left")
         settled = settled.where(f"kind = {data}").unionByName(deletes)
     # Shuffled by partition alone, so that the aggregations below do not shuffle again.
-    keys = [*scope, "kind", "bucket", "sequence", "state"]
-    fine = summed(settled.repartition(REDUCERS, *scope), keys, *_COUNTS).persist()
+    keys = [*scope, "kind", "bucket", "sequence"]
+    fine = summed(settled.repartition(REDUCERS, *scope), [*keys, "named_state"], *_COUNTS).persist()
     try:
         judged = _judged(snapshot, fine)
-        _read_judged(snapshot, judged)
+        rollup.set_width(judged.where("state = 0").select(*scope).distinct().count())
+        _read(snapshot, summed(_ranged(snapshot, judged), [*keys, "state"], *_MERGED))
         _read_equality_keys(snapshot)
-        rollup.set_width(len({partition for partition, _ in rollup.buckets}))
-        if new_keys := rule_out_by_keys(snapshot, judged):
-            judged = with_new_keys(snapshot, judged, new_keys)
-            _read_judged(snapshot, judged)
-        _read_sequences(snapshot, judged.where("state = 0"))
+        rule_out_by_keys(snapshot, judged)
     finally:
         fine.unpersist()
 
 
-def _read_judged(snapshot: Snapshot, judged: DataFrame) -> None:
-    """Read the counts of files, of those that apply and of those that do not; instead of what was
-    read before.
-    """
-    rollup, scope = snapshot.rollup, snapshot.scope
-    rollup.buckets.clear()
-    rollup.file_scoped.clear()
-    rollup.unapplied.clear()
-    applied = judged.where("state = 0")
-    _read_buckets(snapshot, summed(applied, [*scope, "kind", "bucket"], *_MERGED))
-    unapplied = summed(judged.where("state > 0"), [*scope, "kind", "state"], *_MERGED)
-    for partition, kind, state, *counts in snapshot.partitions.rows(
-        unapplied, "kind", "state", "files", "bytes", "records"
+def _read(snapshot: Snapshot, frame: DataFrame) -> None:
+    """Read the counts of files, of those that apply and of those that do not."""
+    rollup = snapshot.rollup
+    columns = "kind", "sequence", "bucket", "state", "scoped", "files", "bytes", "records"
+    for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
+        frame, *columns, "low", "high"
     ):
-        rollup.unapplied[partition, KINDS[kind], STATES[state - 1]] = counts
+        kind = KINDS[code]
+        if state:
+            add(rollup.unapplied[partition, kind, STATES[state - 1]], *row[:3])
+            continue
+        rollup.counted[partition, kind, sequence][edge] = row
+        if scoped:
+            rollup.file_scoped[partition, kind] += scoped
+
+
+def _ranged(snapshot: Snapshot, judged: DataFrame) -> DataFrame:
+    """The counts with ranges of sequence numbers, and without these in partitions without
+    deletes.
+    """
+    from pyspark.sql import functions as F
+
+    rollup = snapshot.rollup
+    end = range_end_sql(rollup.width)
+    if not any(
+        is_delete_manifest(manifest)
+        and rollup.specs[manifest["partition_spec_id"]].is_unpartitioned
+        for manifest in rollup.manifests
+    ):
+        scope = ", ".join(snapshot.scope)
+        has_deletes = f"max(kind <> {kind_code(Kind.DATA)}) OVER (PARTITION BY {scope})"
+        end = f"if({has_deletes}, {end}, 0L)"
+    return judged.withColumn("sequence", F.expr(end))
 
 
 def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:
@@ -168,19 +182,11 @@ def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:
             f"if(kind = {equality} AND spec_id IN ({', '.join(everywhere)}), {first[0]}L, {lowest})"
         )
     is_older = f"kind <> {data} AND (sequence < lowest OR kind = {equality} AND sequence = lowest)"
-    return (
-        fine.selectExpr("*", f"{lowest} AS lowest")
-        .withColumnRenamed("state", "named_state")
-        .selectExpr(
-            "*",
-            f"CASE WHEN named_state > 0 THEN named_state WHEN {is_older} THEN "
-            f"{state_code(DeleteState.DANGLING)} ELSE 0 END AS state",
-        )
-        .selectExpr(
-            "*",
-            f"if(kind = {kind_code(Kind.POSITION_DELETES)} AND named_state = 0, files, 0L) AS "
-            "scoped",
-        )
+    return fine.selectExpr("*", f"{lowest} AS lowest").selectExpr(
+        "*",
+        f"CASE WHEN named_state > 0 THEN named_state WHEN {is_older} THEN "
+        f"{state_code(DeleteState.DANGLING)} ELSE 0 END AS state",
+        "if(named_state = 0, files, 0L) AS scoped",
     )
 
 
@@ -232,43 +238,11 @@ _MERGED = (
 )
 
 
-def _read_buckets(snapshot: Snapshot, frame: DataFrame) -> None:
-    rollup = snapshot.rollup
-    for partition, kind, edge, scoped, *row in snapshot.partitions.rows(
-        frame, "kind", "bucket", "scoped", "files", "bytes", "records", "low", "high"
-    ):
-        rollup.add_bucket(partition, KINDS[kind], edge, row)
-        if scoped:
-            rollup.file_scoped[partition] += scoped
-
-
 def _read_equality_keys(snapshot: Snapshot) -> None:
     rollup = snapshot.rollup
-    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.buckets, *rollup.unapplied)):
+    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.counted, *rollup.unapplied)):
         return
     deletes = snapshot.files("delete_files").where("content + 0 = 2")
     rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
     for ids, *counts in grouped(rows, ["ids"], "count(*)", "sum(records)").collect():
         rollup.add_key(ids or (), *counts)
-
-
-def _read_sequences(snapshot: Snapshot, fine: DataFrame) -> None:
-    rollup, scope = snapshot.rollup, snapshot.scope
-    low, high = rollup.cut.well_sized
-    if not rollup.has_global_deletes:
-        # Only partitions with deletes; the rest never reach the driver.
-        fine = fine.selectExpr(
-            "*",
-            f"max(kind <> {kind_code(Kind.DATA)}) OVER (PARTITION BY {', '.join(scope)}) AS "
-            "has_deletes",
-        ).where("has_deletes")
-    ranged = fine.selectExpr(
-        "*",
-        f"{range_end_sql(rollup.width)} AS end",
-        f"low >= {low} AND high <= {high} AS is_well_sized",
-    )
-    counted = summed(ranged, [*scope, "kind", "end", "is_well_sized"], *_MERGED)
-    for partition, end, kind, is_well_sized, *counts in snapshot.partitions.rows(
-        counted, "end", "kind", "is_well_sized", "files", "bytes", "records"
-    ):
-        rollup.add_sequence(partition, end, KINDS[kind], counts, is_well_sized)

@@ -1,41 +1,29 @@
-"""Find which deletes apply, and which are misplaced, in Spark."""
+"""Find which deletes apply in Spark, and whether manifests contradict themselves."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.compat import arrow_of
 from icekit.facts.files import Kind
 from icekit.facts.integrity import (
-    EXAMPLES,
-    MOST_PARTITIONS,
     DeleteState,
-    DuplicateFile,
-    MisplacedDelete,
     NarrowManifest,
-    file_name,
-    misplaced_deletes,
 )
 from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode
 from icekit.facts.local_deletes import NEVER, PATH_FIELD_ID
 from icekit.facts.manifests import (
     FieldRange,
-    FileCounts,
     Record,
     comparable,
     narrow_fields,
     of_manifests,
 )
-from icekit.facts.ruled_out import rule_out
 from icekit.facts.spark_entries import (
-    ENTRY,
     KIND,
-    KINDS,
     REDUCERS,
-    STATES,
     Snapshot,
     file_hash,
     grouped,
@@ -50,24 +38,28 @@ if TYPE_CHECKING:
 
 
 def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
-    """The delete files that name a single data file, and whether they apply to it: as ``state``;
-    None without any.
+    """The delete files that name a single data file, directly or by equal bounds
+    (ContentFileUtil.referencedDataFile), and whether they apply to it: as ``named_state``; None
+    without any.
 
     A delete applies to the live data file that has exactly the path it names, is not newer, and has
     its spec and partition (DeleteFileIndex). Only this needs bounds of delete files, and a join by
     path.
     """
-    scoped = named_paths(snapshot).selectExpr(
-        "file", f"{file_hash('named')} AS named", f"{file_hash(last_part('named'))} AS named_name"
+    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
+    path = (
+        f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
+        "AS path"
+    )
+    files = snapshot.files("delete_files").where("content + 0 = 1")
+    named = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
+    scoped = named.where("path IS NOT NULL").selectExpr(
+        "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
     )
     if scoped.isEmpty():
         return None
-    deletes = (
-        rows.where(f"kind <> {kind_code(Kind.DATA)}")
-        .select("file", "place", "sequence")
-        .join(scoped, "file")
-    )
-    data = rows.where(f"kind = {kind_code(Kind.DATA)}")
+    is_data = f"kind = {kind_code(Kind.DATA)}"
+    data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
     oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
     live = grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
     beside = grouped(
@@ -76,55 +68,38 @@ def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
         "min(sequence) AS alike_sequence",
     )
     state = (
-        f"CASE WHEN named_sequence IS NULL THEN if(coalesce(alike_sequence, {NEVER}L) <= sequence, "
-        f"{state_code(DeleteState.UNMATCHED)}, {state_code(DeleteState.DANGLING)}) WHEN "
-        f"named_sequence > sequence THEN {state_code(DeleteState.DANGLING)} WHEN named_place <> "
-        f"place THEN {state_code(DeleteState.MISFILED)} ELSE 0 END AS state"
+        "CASE WHEN named_sequence IS NULL AND alike_sequence <= sequence THEN "
+        f"{state_code(DeleteState.UNMATCHED)} WHEN coalesce(named_sequence, {NEVER}L) > sequence "
+        f"THEN {state_code(DeleteState.DANGLING)} WHEN named_place <> place THEN "
+        f"{state_code(DeleteState.MISFILED)} ELSE 0 END"
     )
-    joined = deletes.repartition(REDUCERS, "named").join(live, "named", "left")
-    return (
-        joined.repartition(REDUCERS, "place", "named_name")
+    judged = (
+        deletes.select("file", "place", "sequence")
+        .join(scoped.distinct(), "file")
+        .repartition(REDUCERS, "named")
+        .join(live, "named", "left")
+        .repartition(REDUCERS, "place", "named_name")
         .join(beside, ["place", "named_name"], "left")
-        .selectExpr("*", state)
     )
+    return grouped(judged, ["file"], f"min({state}) AS named_state")
 
 
-def named_paths(snapshot: Snapshot) -> DataFrame:
-    """The data file that each delete file names, if it is only one: directly, or by equal bounds
-    (ContentFileUtil.referencedDataFile).
-    """
-    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
-    named = (
-        f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
-        "AS named"
-    )
-    files = snapshot.files("delete_files").where("content + 0 = 1")
-    return (
-        files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", named)
-        .where("named IS NOT NULL")
-        .distinct()
-    )
-
-
-def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> set[tuple[int, int]]:
-    """The (place, sequence number) of equality deletes that apply to no data by key bounds; adds
-    what they rule out of other data.
+def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> None:
+    """Compare the key bounds of equality deletes with those of data.
 
     The driver receives a row per partition with equality deletes, kind, key and (range of) sequence
     number.
     """
     rollup = snapshot.rollup
     columns = compared(rollup.columns, rollup.by_key)
-    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind in rollup.buckets):
-        return set()
+    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
+        return
     table = arrow_of(_key_spans(snapshot, judged, columns))
     partitions = snapshot.partitions.read(table)
     numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
     data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
-    places = dict[int, int]()
     for partition, row in zip(partitions, table.to_pylist(), strict=True):
         number, key = numbers[partition], tuple(row["ids"] or ())
-        places[number] = row["place"]
         keyed = data
         if row["kind"] != kind_code(Kind.DATA):
             keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
@@ -135,11 +110,7 @@ def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> set[tuple[int, in
             spans.merge(
                 into, *ends, *(row[f"{has}{column}"] for has in ("null", "value", "bounded"))
             )
-    everywhere = {number for partition, number in numbers.items() if rollup.is_global(partition)}
-    ruled_out, named = rule_out(data, deletes, everywhere, rollup.width == 1), list(numbers)
-    for (number, end), counts in ruled_out.data.items():
-        rollup.by_sequence[named[number], end][8:] = counts
-    return {(places[number], end) for number, end in ruled_out.deletes}
+    rollup.rule_out(numbers, data, deletes)
 
 
 def _key_spans(
@@ -188,7 +159,7 @@ def _key_spans(
     if not rollup.has_global_deletes:
         data = data.join(applied.select("place").distinct(), "place", "left_semi")
     end = F.expr(range_end_sql(rollup.width))
-    keys = [*snapshot.scope, "place", "kind", "sequence", "ids"]
+    keys = [*snapshot.scope, "kind", "sequence", "ids"]
     ranged = data.unionByName(deletes).withColumn("sequence", end)
     return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
 
@@ -222,31 +193,17 @@ def _bound(type_name: str, value: Any) -> Any:
     return value if value is None or decode(type_name) is bytes else int(value, 16) - _SIGN
 
 
-def with_new_keys(
-    snapshot: Snapshot, judged: DataFrame, new_keys: Iterable[tuple[int, int]]
-) -> DataFrame:
-    """The counts with these equality deletes among those that do not apply."""
-    from pyspark.sql import functions as F
-
-    ruled_out = snapshot.spark.createDataFrame(
-        list(new_keys), "place LONG, last_sequence LONG"
-    ).withColumn("is_new", F.lit(True))
-    end = f"{range_end_sql(snapshot.rollup.width)} AS last_sequence"
-    is_new = f"state = 0 AND kind = {kind_code(Kind.EQUALITY_DELETES)} AND is_new"
-    state = F.expr(f"if({is_new}, {state_code(DeleteState.NEW_KEYS)}, state)")
-    placed = snapshot.with_place(judged).selectExpr("*", end)
-    return placed.join(ruled_out, ["place", "last_sequence"], "left").withColumn("state", state)
-
-
-def add_integrity(snapshot: Snapshot, rows: DataFrame) -> None:
-    """Add what contradicts itself in the files of ``rows``, which the rollup has counted."""
+def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
+    """Tell whether ``rows``, which the rollup has counted, have files that are listed more than
+    once or deletes that are misplaced; adds what the manifests alone contradict.
+    """
     rollup = snapshot.rollup
     rollup.integrity = of_manifests(rollup.manifests, _narrow(snapshot, rows))
+    misplaced = {DeleteState.MISFILED, DeleteState.UNMATCHED}
+    if any(state in misplaced for _, _, state in rollup.unapplied):
+        return True
     repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
-    if not repeated.isEmpty():
-        _add_duplicates(snapshot, repeated.select("file"))
-    if any(state is not DeleteState.DANGLING for _, _, state in rollup.unapplied):
-        rollup.integrity = replace(rollup.integrity, misplaced=_misplaced(snapshot, rows))
+    return not repeated.isEmpty()
 
 
 def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
@@ -284,96 +241,7 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         fields = specs[row["spec_id"]].fields
         ranges = []
         for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
-            kind = field.result_type
-            low, high = (comparable(kind, row[f"{end}_{columns[i]}"]) for end in ("low", "high"))
-            has_null, has_nan = (bool(row[f"{of}_{columns[i]}"]) for of in ("null", "nan"))
-            ranges.append(FieldRange(low, high, has_null, has_nan))
+            low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
+            ends = (comparable(field.result_type, end) for end in (low, high))
+            ranges.append(FieldRange(*ends, *map(bool, has)))
         yield from narrow_fields(same[0], fields, ranges)
-
-
-def _add_duplicates(snapshot: Snapshot, repeated: DataFrame) -> None:
-    """Add the counts of files that are listed more than once, and examples."""
-    listed = _entries(snapshot).join(repeated, "file", "left_semi").persist()
-    try:
-        files = grouped(
-            listed,
-            ["kind", "path", "offset"],
-            "count(*) AS entries",
-            "max(records) AS records",
-            "sort_array(collect_set(snapshot_id)) AS snapshots",
-        ).where("entries > 1")
-        is_data = f"kind = {kind_code(Kind.DATA)} AS is_data"
-        counted = grouped(
-            files.selectExpr(is_data, "(entries - 1) * records AS again"),
-            ["is_data"],
-            "count(*)",
-            "sum(again)",
-        )
-        totals = {is_data: sums for is_data, *sums in counted.collect()}
-        first = files.orderBy("path", "offset").limit(EXAMPLES).collect()
-        partitions = snapshot.partitions.read(
-            arrow_of(listed.select(*snapshot.scope).distinct().limit(MOST_PARTITIONS + 1))
-        )
-    finally:
-        listed.unpersist()
-    of_data, of_deletes = totals.get(True, (0, 0)), totals.get(False, (0, 0))
-    snapshot.rollup.add_duplicates(
-        FileCounts(of_data[0], of_deletes[0]),
-        of_data[1],
-        partitions,
-        (
-            DuplicateFile(row["path"], KINDS[row["kind"]], row["entries"], tuple(row["snapshots"]))
-            for row in first
-        ),
-    )
-
-
-def _entries(snapshot: Snapshot) -> DataFrame:
-    """The live entries with the path of the file, its partition, and the snapshot that added
-    them.
-    """
-    return snapshot.with_place(
-        snapshot.entries(
-            f"{ENTRY} AS file",
-            f"{KIND} AS kind",
-            "data_file.file_path AS path",
-            "data_file.content_offset AS offset",
-            "data_file.record_count AS records",
-            "snapshot_id",
-        )
-    )
-
-
-def _misplaced(snapshot: Snapshot, rows: DataFrame) -> tuple[MisplacedDelete, ...]:
-    """A few misfiled and unmatched deletes, each with the data file that it names, or the one in
-    its place.
-    """
-    from pyspark.sql import functions as F
-
-    judged = named_deletes(snapshot, rows)
-    if judged is None:
-        return ()
-    wrong = judged.where(f"state > {state_code(DeleteState.DANGLING)}")
-    deletes = (
-        _entries(snapshot)
-        .join(wrong.select("file", "state").distinct(), "file")
-        .join(named_paths(snapshot), "file")
-        .orderBy("path", "named")
-        .limit(EXAMPLES)
-    )
-    listed = list(
-        snapshot.partitions.rows(deletes, "path", "named", "state", "snapshot_id", "place")
-    )
-    names = sorted({named for _, _, named, *_ in listed})
-    is_beside = F.expr(last_part("path")).isin(sorted(map(file_name, names))) & F.col("place").isin(
-        [partition_hash for *_, partition_hash in listed]
-    )
-    files = _entries(snapshot).where(f"kind = {kind_code(Kind.DATA)}")
-    data = files.where(F.col("path").isin(names) | is_beside)
-    return misplaced_deletes(
-        (
-            (path, named, STATES[state - 1], partition, snapshot_id)
-            for partition, path, named, state, snapshot_id, _ in listed
-        ),
-        {path: partition for partition, path in snapshot.partitions.rows(data, "path")},
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,9 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.counts import Rollup
 from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import Kind, Partition, Scalar
+from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState
-from icekit.facts.values import to_scalar
+from icekit.facts.values import partition_of
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ class Snapshot:
     @cached_property
     def partitions(self) -> Partitions:
         """The partitions of all specs."""
-        return Partitions(self.rollup.specs, unified(self.rollup.specs.values()))
+        return Partitions(self.rollup.specs)
 
     @property
     def scope(self) -> list[str]:
         """The columns that identify a partition."""
-        return ["spec_id", *self.partitions.columns]
+        return self.partitions.scope
 
     def files(self, name: str) -> DataFrame:
         """One of the metadata tables."""
@@ -58,19 +57,18 @@ class Snapshot:
     def entries(self, *columns: str) -> DataFrame:
         """The live entries: their partition and these columns."""
         entries = self.files("entries").where("status < 2")
-        partition = partition_columns(entries, "data_file.partition", self.partitions.names)
-        return entries.selectExpr("data_file.spec_id AS spec_id", *partition, *columns)
+        return entries.selectExpr(*self.partitions.of_entries(entries), *columns)
 
     def with_place(self, rows: DataFrame) -> DataFrame:
         """The rows with a hash of their partition, as ``place``."""
         return rows.selectExpr("*", f"{place_hash(self.scope)} AS place")
 
 
-def file_hash(path: str, offset: str | None = None) -> str:
-    """SQL for a number that identifies a file; a Puffin file holds many deletion vectors, each at
-    its offset.
+def file_hash(*columns: str) -> str:
+    """SQL for a number that identifies a file: by its path and, because a Puffin file holds many
+    deletion vectors, the offset of a delete.
     """
-    return f"xxhash64({path})" if offset is None else f"xxhash64({path}, {offset})"
+    return f"xxhash64({', '.join(columns)})"
 
 
 def kind_code(kind: Kind) -> int:
@@ -157,7 +155,7 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
 
 def scalar_sql(column: str, type_name: str | None) -> str:
     """SQL that converts a value of a Spark type (``typeName()``) to the form that facts keep;
-    :func:`scalar` does the rest.
+    :func:`icekit.facts.values.to_scalar` does the rest.
     """
     if type_name is None:  # a field that was void in every spec has no column
         return "NULL"
@@ -173,20 +171,24 @@ def scalar_sql(column: str, type_name: str | None) -> str:
 class Partitions:
     """Partitions of Arrow rows, each created once."""
 
-    def __init__(
-        self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]
-    ) -> None:
-        indexes = {field_id: i for i, (field_id, _) in enumerate(names)}
+    def __init__(self, specs: Mapping[int, PartitionSpec]) -> None:
+        self.names = unified(specs.values())
+        indexes = {field_id: i for i, (field_id, _) in enumerate(self.names)}
         self.indexes = {
             spec_id: [indexes[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()
         }
-        self.names = names
-        self.columns = [f"p{i}" for i in range(len(names))]
+        self.columns = [f"p{i}" for i in range(len(self.names))]
+        self.scope = ["spec_id", *self.columns]
         self.known: dict[tuple[Any, ...], Partition] = {}
+
+    def of_entries(self, entries: DataFrame) -> list[str]:
+        """SQL for the columns that identify the partition of an entry."""
+        partition = partition_columns(entries, "data_file.partition", self.names)
+        return ["data_file.spec_id AS spec_id", *partition]
 
     def read(self, table: pa.Table) -> list[Partition]:
         """The partition of each row of ``spec_id, p0, p1, …``."""
-        columns = [table.column(name).to_pylist() for name in ("spec_id", *self.columns)]
+        columns = [table.column(name).to_pylist() for name in self.scope]
         return [self._one(key) for key in zip(*columns, strict=True)]
 
     def rows(self, frame: DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -198,12 +200,6 @@ class Partitions:
     def _one(self, key: tuple[Any, ...]) -> Partition:
         partition = self.known.get(key)
         if partition is None:
-            values = tuple(scalar(key[1 + i]) for i in self.indexes[key[0]])
-            partition = self.known[key] = Partition(key[0], values)
+            values = (key[1 + i] for i in self.indexes[key[0]])
+            partition = self.known[key] = partition_of(key[0], values)
         return partition
-
-
-def scalar(value: object) -> Scalar:
-    """Convert the result of :func:`scalar_sql` to the form that facts keep."""
-    # As a string in plain notation: CAST of a small decimal depends on the session's ANSI mode.
-    return format(value, "f") if isinstance(value, Decimal) else to_scalar(value)

@@ -41,12 +41,12 @@ def to_scalar(value: object) -> Scalar:
     if isinstance(value, dt.date):
         return value.toordinal() - _EPOCH_DAY
     if isinstance(value, dt.time):
-        return (
-            value.hour * 3600 + value.minute * 60 + value.second
-        ) * 1_000_000 + value.microsecond
+        return (dt.datetime.combine(_EPOCH, value, dt.UTC) - _EPOCH) // _MICROSECOND
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
-    if isinstance(value, (Decimal, uuid.UUID)):
+    if isinstance(value, Decimal):
+        return format(value, "f")  # 0.0000001, not 1E-7
+    if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # NaN is not equal to itself, and JSON has neither NaN nor infinity
@@ -105,9 +105,7 @@ def human(transform: str, result: str, value: Scalar) -> str:
         if result == "date":
             return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
         if result.startswith("timestamp"):
-            moment = _EPOCH + dt.timedelta(
-                microseconds=value // 1000 if "_ns" in result or "tz_ns" in result else value
-            )
+            moment = _EPOCH + dt.timedelta(microseconds=value // 1000 if "_ns" in result else value)
             text = moment.replace(tzinfo=None).isoformat()
             return f"{text}+00:00" if "tz" in result else text
         if result == "time":

@@ -193,13 +193,10 @@ def _predicate(
                 # True for the rows, but Iceberg's planner has no such filter, see askable().
                 parts.append(f"isnan({source})")
                 present.remove("nan")
-            written = sorted(literal_of(kind, v) for v in present)
-            if written:
-                parts.append(
-                    f"{term} = {written[0]}"
-                    if len(written) == 1
-                    else f"{term} IN ({', '.join(written)})"
-                )
+            if len(present) > 1:
+                parts.append(among(term, kind, present))
+            elif present:
+                parts.append(f"{term} = {literal_of(kind, present[0])}")
         return " OR ".join(parts)
 
     return predicate

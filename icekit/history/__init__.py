@@ -1,7 +1,3 @@
 """The health of tables over time: stored in an Iceberg table or a SQLite file, read back in bounded
 amounts, and compared.
 """
-
-from icekit.history.store import Health, health
-
-__all__ = ["Health", "health"]

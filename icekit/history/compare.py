@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from icekit.answer.grid import BYTES, COUNT, FIGURE, SHARE, TEXT, Grid, Unit
@@ -16,7 +17,7 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.facts import TableFacts, observe
 from icekit.facts.rollup import delete_ratio
 from icekit.history import trend
-from icekit.history.store import health
+from icekit.history.store import Health, health
 from icekit.maintain.savings import wins
 from icekit.units import moment, percent
 
@@ -78,16 +79,21 @@ class ComparedStates(Shown):
     after: TableFacts
     thresholds: Thresholds
 
+    @cached_property
+    def states(self) -> tuple[Health, Health]:
+        """Both as a history has them."""
+        return self._health(self.before), self._health(self.after)
+
+    def _health(self, facts: TableFacts) -> Health:
+        findings = diagnose(facts, self.thresholds)
+        return health(facts, findings, wins(facts, findings, self.thresholds), "")
+
     @property
     def changes(self) -> tuple[Sequence[str], Sequence[str]]:
         """What got worse, and what got better: findings that are new, gone or of another severity,
         and figures that crossed a threshold.
         """
-        states = []
-        for facts in (self.before, self.after):
-            findings = diagnose(facts, self.thresholds)
-            states.append(health(facts, findings, wins(facts, findings, self.thresholds), ""))
-        return trend.changes(states[0], states[1], self.thresholds)
+        return trend.changes(*self.states, self.thresholds)
 
     @property
     def verdict(self) -> str:
@@ -110,6 +116,10 @@ class ComparedStates(Shown):
         if self.before.name != name:
             name = f"{self.before.name} and {name}"
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
+        states = [
+            f"{moment(facts.snapshot_ms or facts.collected_at_ms)} ({state.status})"
+            for facts, state in zip((self.before, self.after), self.states, strict=True)
+        ]
         rows = [
             (
                 figure,
@@ -120,7 +130,7 @@ class ComparedStates(Shown):
             if old != new
         ]
         return [
-            Badge(kind, self.verdict, name, f"{_state(self.before)} → {_state(self.after)}"),
+            Badge(kind, self.verdict, name, " → ".join(states)),
             *([Item("Worse", [("", each) for each in worse])] if worse else []),
             *([Item("Better", [("", each) for each in better])] if better else []),
             *([] if worse or better else [Sentence("No finding came or went.", is_strong=True)]),
@@ -130,9 +140,13 @@ class ComparedStates(Shown):
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""
         worse, better = self.changes
+        before, after = (
+            ComparedState(state.table_name, state.snapshot_id, str(state.status))
+            for state in self.states
+        )
         return ComparisonDocument(
-            before=_state_of(self.before),
-            after=_state_of(self.after),
+            before=before,
+            after=after,
             verdict=self.verdict,
             worse=worse,
             better=better,
@@ -162,7 +176,7 @@ def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) 
     if isinstance(what, TableFacts):
         return what
     if lake is None or isinstance(what, Path) or what.endswith(".json"):
-        return document.facts_of(Path(what))
+        return document.load_facts(Path(what))
     name, at, ref = what.rpartition("@")
     if not at or "`" in ref:
         name, ref = what, ""
@@ -177,12 +191,3 @@ def _change(old: float | None, new: float | None) -> str | None:
         return f"× {new / old:,.0f}"
     sign = "+" if new > old else "−"
     return f"{sign}{percent(abs(new - old) / old)}"
-
-
-def _state(facts: TableFacts) -> str:
-    when = moment(facts.snapshot_ms if facts.snapshot_ms is not None else facts.collected_at_ms)
-    return f"{when} ({document.status_of(diagnose(facts))})"
-
-
-def _state_of(facts: TableFacts) -> ComparedState:
-    return ComparedState(facts.name, facts.snapshot_id, document.status_of(diagnose(facts)))

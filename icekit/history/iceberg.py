@@ -79,27 +79,21 @@ class IcebergStore(Store):
 
         return self._patiently(attempt, "written") if records else 0
 
-    def last(
-        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
-    ) -> Mapping[str, Sequence[Health]]:
+    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first; streams months from the newest back until
         there are enough.
         """
-        from pyiceberg.expressions import And, Not
+        from pyiceberg.expressions import And
 
         def attempt() -> Mapping[str, Sequence[Health]]:
             table, runs = self._table(creates=False), dict[str, list[Health]]()
             months = sorted(_files_by_month(table), reverse=True) if table else ()
             for month in months[:MONTHS_BACK]:
-                wanted = And(
-                    _among("observed_month", {month}),
-                    _among("table_name", tables),
-                    Not(_among("run_id", {other_than})),
-                )
+                wanted = And(_among("observed_month", {month}), _among("table_name", tables))
                 for batch in table.scan(row_filter=wanted).to_arrow_batch_reader():
                     read = map(Health.of_plain, batch.to_pylist())
-                    runs = newest(chain(read, *runs.values()), count)
-                if all(len(runs.get(name, ())) >= count for name in tables):
+                    runs = newest(chain(read, *runs.values()))
+                if all(len(runs.get(name, ())) >= LAST for name in tables):
                     break
             return runs
 

@@ -127,23 +127,20 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def last(
-        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
-    ) -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first, at most ``count`` of each, without run
-        ``other_than``.
+    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first, at most :data:`LAST` of each.
 
         The result leaves out tables without runs; a store that was never written to is empty, and
         reading creates nothing.
         """
 
 
-def newest(records: Iterable[Health], count: int) -> dict[str, list[Health]]:
-    """The newest ``count`` records of each table, oldest first."""
+def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
+    """The newest :data:`LAST` records of each table, oldest first."""
     by_table: dict[str, list[Health]] = {}
     for record in sorted(records, key=lambda record: record.observed_at_ms):
         by_table.setdefault(record.table_name, []).append(record)
-    return {name: own[-count:] for name, own in by_table.items()}
+    return {name: own[-LAST:] for name, own in by_table.items()}
 
 
 class SqliteStore(SqliteFile, Store):
@@ -160,21 +157,18 @@ class SqliteStore(SqliteFile, Store):
         rows = [record.plain() for record in records]
         return self.write(lambda db: db.executemany(insert, rows).rowcount) if rows else 0
 
-    def last(
-        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
-    ) -> Mapping[str, Sequence[Health]]:
+    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first."""
         ranked = (
             "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) "
-            "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?)) AND "
-            "run_id <> ?"
+            "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?))"
         )
 
         def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
             db.row_factory = sqlite3.Row
-            wanted = (json.dumps(list(tables)), other_than, count)
+            wanted = (json.dumps(list(tables)), LAST)
             rows = db.execute(f"SELECT * FROM ({ranked}) WHERE newest <= ?", wanted)
-            return newest(map(Health.of_plain, rows), count)
+            return newest(map(Health.of_plain, rows))
 
         return self.read(work, {})
 

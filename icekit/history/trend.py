@@ -13,10 +13,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from icekit.answer.grid import BYTES, SHARE, Unit
 from icekit.diagnose.findings import Severity, Thresholds
 from icekit.facts.rollup import min_file_size
 from icekit.history.store import Health
-from icekit.units import count, percent, size
+from icekit.units import count
 
 #: Fewer runs show no trend: with four, even a steady rise happens by chance one time in twelve.
 LEAST_RUNS = 5
@@ -33,12 +34,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure with a threshold: how to read both (None: not known), and how to format them.
+    """A figure with a threshold: how to read both (None: not known), and their unit.
     ``direction`` is 1 if more is worse, -1 if less is.
     """
 
     title: str
-    write: Callable[[float], str]
+    unit: Unit
     direction: int
     value: Callable[[Health], float | None]
     limit: Callable[[Health, Thresholds], float | None]
@@ -52,11 +53,12 @@ def _share(part: float | None, whole: float | None) -> float | None:
     return part / whole if whole and part is not None else None
 
 
-_whole = "{:,.0f}".format
+#: For figures that are computed, too.
+_WHOLE = Unit("{:,.0f}".format, is_whole=True)
 MEASURES: tuple[Measure, ...] = (
     Measure(
         "mean size of a data file",
-        size,
+        BYTES,
         -1,
         lambda h: _share(h.data_bytes, h.data_files),
         lambda h, t: (
@@ -67,19 +69,19 @@ MEASURES: tuple[Measure, ...] = (
     ),
     Measure(
         "delete records per data record",
-        percent,
+        SHARE,
         1,
         lambda h: _share(h.delete_records, h.data_records),
         lambda _, t: t.delete_ratio,
     ),
     Measure(
         "small data manifests",
-        _whole,
+        _WHOLE,
         1,
         lambda h: h.undersized_manifests,
         lambda _, t: t.fragmented_manifests,
     ),
-    Measure("snapshots", _whole, 1, lambda h: h.snapshots, lambda _, t: t.snapshots),
+    Measure("snapshots", _WHOLE, 1, lambda h: h.snapshots, lambda _, t: t.snapshots),
 )
 
 
@@ -96,11 +98,9 @@ class Trend:
     days: float
 
     def __str__(self) -> str:
-        now, limit = self.measure.write(self.now), self.measure.write(self.limit)
-        return (
-            f"{self.measure.title}: {now}, about {count(max(1, round(self.days)), 'day')} until "
-            f"{limit}"
-        )
+        now, limit = map(self.measure.unit.write, (self.now, self.limit))
+        days = count(max(1, round(self.days)), "day")
+        return f"{self.measure.title}: {now}, about {days} until {limit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,6 @@ def changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str],
             continue
         is_past = measure.is_past(value, limit)
         if is_past != measure.is_past(was, limit):
-            (worse if is_past else better).append(
-                f"{measure.title}: {measure.write(was)} → {measure.write(value)}"
-            )
+            change = " → ".join(map(measure.unit.write, (was, value)))
+            (worse if is_past else better).append(f"{measure.title}: {change}")
     return worse, better

@@ -38,6 +38,7 @@ from icekit.lab.workbench import (
     embedded,
     folder_of,
     is_complete,
+    on_disk,
 )
 from icekit.sql import identifier
 from icekit.terminal import never_silent
@@ -75,16 +76,16 @@ def build(
         raise ParameterError(f"scale is {scale}, but it multiplies the rows and must be 1 or more.")
     wanted = [table_of(name) for name in dict.fromkeys(names if names is not None else TABLES)]
     embedded(lake)
-    todo = [table for table in wanted if rebuild or not is_complete(lake, table.name, scale)]
+    todo = []
     for table in wanted:
-        if table not in todo:
+        if rebuild or not is_complete(lake, table.name, scale):
+            todo.append(table)
+        else:
             progress(f"{table.name:<28} exists")
     if not todo:
         return []
     started = time.monotonic()
-    with contextlib.ExitStack() as until_built:
-        with never_silent("writing the flights"):
-            make = until_built.enter_context(bench(lake, scale, embedded(lake) / "lab-flights"))
+    with bench(lake, scale, embedded(lake) / "lab-flights") as make:
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
         for number, table in enumerate(todo, 1):
             begun = time.monotonic()
@@ -106,7 +107,8 @@ def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
     catalog = EmbeddedTables(embedded(lake)).catalog(lake.name)
     try:
-        flights.write(folder, scale)
+        with never_silent("writing the flights"):
+            flights.write(folder, scale)
         with lent(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
@@ -139,7 +141,6 @@ def table_of(name: str) -> LabTable:
 #: The folder of the copies, in the lake but outside its warehouse, where no procedure lists files.
 KEPT = "lab-kept"
 _DOCUMENT = "kept.json"
-_OF_TABLE = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
 def keep(lake: Lake, name: str) -> None:
@@ -152,16 +153,15 @@ def keep(lake: Lake, name: str) -> None:
     home = embedded(lake) / KEPT
     staged = home / f".{name}-{os.getpid()}"
     shutil.rmtree(staged, ignore_errors=True)
-    files, size_in_bytes = _link(folder_of(lake, name), staged / name)
+    files = _link(folder_of(lake, name), staged / name)
     with _catalog(embedded(lake)) as database:
         database.row_factory = sqlite3.Row
-        row = database.execute(f"SELECT * FROM iceberg_tables WHERE {_OF_TABLE}", _key(lake, name))
-        record = {
-            "version": VERSION,
-            "row": dict(row.fetchone()),
-            "files": files,
-            "size_in_bytes": size_in_bytes,
-        }
+        row = database.execute(
+            "SELECT * FROM iceberg_tables "
+            "WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?",
+            [lake.name, NAMESPACE, name],
+        )
+        record = {"version": VERSION, "row": dict(row.fetchone()), "files": files}
     (staged / _DOCUMENT).write_text(json.dumps(record, indent=1), encoding="utf-8")
     shutil.rmtree(home / name, ignore_errors=True)
     staged.rename(home / name)
@@ -188,10 +188,10 @@ def reset(
     a copy, an incomplete copy, and a catalog other than the embedded lake.
     """
     path = embedded(lake)
-    known = [name for name in TABLES if is_kept(lake, name)]
-    wanted = list(dict.fromkeys(known if names is None else names))
+    kept = {name: record for name in TABLES if (record := _document(lake, name)) is not None}
+    wanted = list(dict.fromkeys(kept if names is None else names))
     for name in wanted:
-        if table_of(name).name not in known:
+        if table_of(name).name not in kept:
             raise ParameterError(
                 f"There is no copy of lab.{name}; build it with `icekit lab --rebuild {name}`."
             )
@@ -202,20 +202,18 @@ def reset(
         )
     for name in wanted:
         begun = time.monotonic()
-        _put_back(lake, path, name)
+        _put_back(lake, path, name, kept[name])
         progress(f"{name:<28} {time.monotonic() - begun:5.2f} s  restored")
     return wanted
 
 
-def _put_back(lake: Lake, path: Path, name: str) -> None:
-    kept = _document(lake, name)
-    assert kept is not None
+def _put_back(lake: Lake, path: Path, name: str, kept: dict[str, Any]) -> None:
     location = folder_of(lake, name)
     staged, old = (location.with_name(f".{name}-{end}-{os.getpid()}") for end in ("kept", "old"))
     for leftover in (staged, old):
         shutil.rmtree(leftover, ignore_errors=True)
     # Links first, then removes: a table whose copy is incomplete stays unchanged.
-    if _link(path / KEPT / name / name, staged) != (kept["files"], kept["size_in_bytes"]):
+    if _link(path / KEPT / name / name, staged) != kept["files"]:
         shutil.rmtree(staged, ignore_errors=True)
         raise ParameterError(
             f"The copy of lab.{name} is incomplete; build it with `icekit lab --rebuild {name}`."
@@ -225,9 +223,8 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
     staged.rename(location)
     row = kept["row"]
     with _catalog(path) as database:
-        database.execute(f"DELETE FROM iceberg_tables WHERE {_OF_TABLE}", _key(lake, name))
         columns = f"({', '.join(row)}) VALUES (:{', :'.join(row)})"
-        database.execute(f"INSERT INTO iceberg_tables {columns}", row)
+        database.execute(f"INSERT OR REPLACE INTO iceberg_tables {columns}", row)
     shutil.rmtree(old, ignore_errors=True)
     if lake.spark_is_running:
         lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, NAMESPACE, name)}")
@@ -240,33 +237,24 @@ def _document(lake: Lake, name: str) -> dict[str, Any] | None:
     folder = embedded(lake) / KEPT / name
     try:
         record: dict[str, Any] = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-        location = str(record["row"]["metadata_location"]).removeprefix("file:")
-        is_here = Path(location.removeprefix("//")).is_relative_to(folder_of(lake, name))
+        location = on_disk(record["row"]["metadata_location"])
+        is_here = location.is_relative_to(folder_of(lake, name))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return record if record["version"] == VERSION and is_here else None
 
 
-def _key(lake: Lake, name: str) -> list[str]:
-    return [lake.name, NAMESPACE, name]
+def _link(source: Path, target: Path) -> int:
+    """Link every file under ``source`` into ``target``; returns the number of files."""
 
+    def link(file: str, copy: str) -> None:
+        try:
+            os.link(file, copy)
+        except OSError:
+            shutil.copy2(file, copy)
 
-def _link(source: Path, target: Path) -> tuple[int, int]:
-    """Link every file under ``source`` into ``target``; returns the number of files and their
-    bytes.
-    """
-    files = size_in_bytes = 0
-    for folder, _, names in os.walk(source):
-        copy = target / Path(folder).relative_to(source)
-        copy.mkdir(parents=True)
-        for name in names:
-            file = os.path.join(folder, name)  # noqa: PTH118 - thousands of them
-            try:
-                os.link(file, copy / name)
-            except OSError:
-                shutil.copy2(file, copy / name)
-            files, size_in_bytes = files + 1, size_in_bytes + os.stat(file).st_size  # noqa: PTH116
-    return files, size_in_bytes
+    shutil.copytree(source, target, copy_function=link)
+    return sum(len(files) for _, _, files in os.walk(target))
 
 
 @contextlib.contextmanager
@@ -276,4 +264,4 @@ def _catalog(path: Path) -> Iterator[sqlite3.Connection]:
         yield database
 
 
-__all__ = ["NAMESPACE", "TABLES", "Lab", "LabTable", "build", "is_kept", "reset"]
+__all__ = ["NAMESPACE", "TABLES", "build", "is_kept", "reset"]

@@ -7,14 +7,12 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.engine.compat import arrow_of
-from icekit.lab.workbench import NAMESPACE, Lab, lab_table
+from icekit.lab.workbench import TRIMMED, Lab, lab_table, on_disk
 
 # Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
 _POSITION_DELETES = pa.schema(
@@ -39,7 +37,7 @@ def duplicate_files(lab: Lab) -> None:
     this.
     """
     lab.create("months(time_hour)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    lab.insert("month <= 3")
     table = lab.java_table()
     append = table.newFastAppend()
     for file in table.currentSnapshot().addedDataFiles(table.io()):
@@ -55,9 +53,9 @@ def missing_files(lab: Lab) -> None:
     deleted it.
     """
     lab.create("months(time_hour)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    lab.insert("month <= 3")
     path = _a_data_file(lab, "month = 1")
-    Path(path.removeprefix("file:")).unlink()
+    on_disk(path).unlink()
 
 
 @lab_table(
@@ -73,10 +71,10 @@ def misfiled_deletes(lab: Lab) -> None:
     of a data file in its own partition.
     """
     lab.create("months(time_hour)", {"format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    lab.insert("month <= 2")
     path = _a_data_file(lab, "month = 1")
     lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD months(time_hour) WITH origin")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 3")
+    lab.insert("month = 3")
     _delete_positions(lab, path, partition="origin=JFK")
 
 
@@ -93,7 +91,7 @@ def unmatched_deletes(lab: Lab) -> None:
     nothing.
     """
     lab.create("origin", {"format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    lab.insert("month <= 2")
     path = _a_data_file(lab, "origin = 'JFK'")
     _delete_positions(
         lab, f"file:///{path.removeprefix('file:').lstrip('/')}", partition="origin=JFK"
@@ -115,14 +113,13 @@ def narrow_manifest(lab: Lab) -> None:
     from pyiceberg.manifest import read_manifest_list, write_manifest_list
 
     lab.create("origin", {"format-version": "2"}, rolls=False)
-    for day in range(2):
-        lab.pyiceberg_table().append(lab.days(day))
+    lab.append_days(2)
     table = lab.pyiceberg_table()
     snapshot = table.current_snapshot()
     manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
     (summary, *_) = manifests[0].partitions or []
     summary[3] = summary[2]  # the upper bound, and the lower one
-    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    on_disk(snapshot.manifest_list).unlink()
     output = table.io.new_output(snapshot.manifest_list)
     with write_manifest_list(
         2,
@@ -144,9 +141,9 @@ def narrow_manifest(lab: Lab) -> None:
 def stale_statistics(lab: Lab) -> None:
     """Compute table statistics once, and load most of the table after that."""
     lab.create("months(time_hour)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+    lab.insert("month = 1")
     lab.call("compute_table_stats")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 1")
+    lab.insert("month > 1")
 
 
 @lab_table(
@@ -158,7 +155,7 @@ def unreadable_metadata(lab: Lab) -> None:
     snapshots does.
     """
     lab.create()
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day = 1")
+    lab.insert("month = 1 AND day = 1")
     lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean")
     lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 1 AND day = 2")
     with _edited_metadata(lab) as metadata:
@@ -179,16 +176,11 @@ def frequent_commits(lab: Lab) -> None:
     """Append what comes in every ten seconds, for a quarter of an hour. Only the times of the
     commits are made up.
     """
-    lab.create(
-        "month",
-        {
-            "commit.manifest-merge.enabled": "true",
-            "commit.manifest.min-count-to-merge": "10",
-            "write.metadata.delete-after-commit.enabled": "true",
-            "write.metadata.previous-versions-max": "10",
-        },
-        rolls=False,
-    )
+    merged = {
+        "commit.manifest-merge.enabled": "true",
+        "commit.manifest.min-count-to-merge": "10",
+    }
+    lab.create("month", merged | TRIMMED, rolls=False)
     table, rows = lab.pyiceberg_table(), lab.days(0, 7)
     batch = rows.num_rows // 100
     for start in range(0, 100 * batch, batch):
@@ -207,7 +199,7 @@ def frequent_commits(lab: Lab) -> None:
 def merge_on_read_on_v1(lab: Lab) -> None:
     """Set merge-on-read for DELETE on a table of format version 1, which has no delete files."""
     lab.create("origin", {"format-version": "1", "write.delete.mode": "merge-on-read"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+    lab.insert("month = 1")
 
 
 @lab_table(
@@ -228,8 +220,8 @@ def repeated_identifiers(lab: Lab) -> None:
     )
     lab.sql("ALTER TABLE {t} SET IDENTIFIER FIELDS flight_id")
     names = "coalesce(flight_id, 0), carrier, origin, dest, time_hour, arr_delay"
-    rows = "SELECT " + names + " FROM {flights} WHERE month = 1 AND day "
-    lab.sql("INSERT INTO {t} " + rows + "<= 31 UNION ALL " + rows + "= 2")
+    again = f"SELECT {names} FROM {{flights}} WHERE month = 1 AND day = 2"
+    lab.insert(f"month = 1 AND day <= 31 UNION ALL {again}", names)
 
 
 @lab_table(
@@ -240,17 +232,13 @@ def repeated_identifiers(lab: Lab) -> None:
 def managed_elsewhere(lab: Lab) -> None:
     """Hand the table to a service that compacts and expires it by itself."""
     lab.create("origin", {"self-optimizing.enabled": "true", "self-optimizing.group": "default"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+    lab.insert("month = 1")
 
 
 @contextlib.contextmanager
 def _edited_metadata(lab: Lab) -> Iterator[dict[str, Any]]:
     """Change the metadata file of the table by hand."""
-    path = Path(
-        lab.lake.tables.source((NAMESPACE, lab.name))
-        .metadata_location.removeprefix("file://")
-        .removeprefix("file:")
-    )
+    path = on_disk(lab.lake.tables.source((lab.namespace, lab.name)).metadata_location)
     metadata = json.loads(path.read_bytes())
     yield metadata
     path.write_text(json.dumps(metadata), encoding="utf-8")
@@ -261,26 +249,18 @@ def _edited_metadata(lab: Lab) -> Iterator[dict[str, Any]]:
 
 def _a_data_file(lab: Lab, rows: str) -> str:
     """The path of a data file that has some of the rows that a condition selects."""
-    files = arrow_of(
-        lab.spark.sql(f"SELECT _file FROM {lab.sql_name} WHERE {rows} ORDER BY _file LIMIT 1")
-    )
-    return str(files.column(0)[0].as_py())
+    file = lab.sql(f"SELECT _file FROM {{t}} WHERE {rows} ORDER BY _file LIMIT 1").first()
+    return str(file[0])
 
 
 def _delete_positions(lab: Lab, path: str, *, partition: str) -> None:
     """Commit a delete file of the first ten rows of the data file with this path."""
     table, java = lab.java_table(), lab.java
-    file = Path(lab.location) / "data" / "deletes.parquet"
+    file = lab.location / "data" / "deletes.parquet"
     records = {"file_path": [path] * 10, "pos": pa.array(range(10), pa.int64())}
     pq.write_table(pa.table(records, schema=_POSITION_DELETES), file)
-    written = table.io().newInputFile(str(file))
-    metrics = java.parquet.ParquetUtil.fileMetrics(written, java.MetricsConfig.forPositionDelete())
-    deletes = (
-        java.FileMetadata.deleteFileBuilder(table.spec())
-        .ofPositionDeletes()
-        .withInputFile(written)
-        .withFormat("parquet")
-    )
-    deletes = deletes.withPartitionPath(partition).withMetrics(metrics)
-    table.newRowDelta().addDeletes(deletes.build()).commit()
+    builder = java.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes()
+    metrics = java.MetricsConfig.forPositionDelete()
+    deletes = lab.java_file(builder, table.io(), file, partition, metrics)
+    table.newRowDelta().addDeletes(deletes).commit()
     lab.refresh()

@@ -24,7 +24,7 @@ def position_deletes(lab: Lab) -> None:
     every later scan has to read and merge them.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
+    lab.insert("month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
     lab.sql("UPDATE {t} SET arr_delay = 0 WHERE carrier = 'VX'")
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")
@@ -38,7 +38,7 @@ def position_deletes(lab: Lab) -> None:
 def deletion_vectors(lab: Lab) -> None:
     """The same in format v3, in which a data file has at most one deletion vector."""
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
+    lab.insert("month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
     lab.sql(
         "MERGE INTO {t} USING (SELECT * FROM {flights} WHERE month <= 4 AND carrier = 'VX') s ON "
@@ -58,11 +58,11 @@ def dangling_deletes(lab: Lab) -> None:
     to apply to, as long as another partition has older data.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
+    lab.insert("month <= 4")
     lab.sql("DELETE FROM {t} WHERE month >= 3 AND carrier IN ('F9', 'YV', 'HA', 'OO')")
     lab.sql("DELETE FROM {t} WHERE month >= 3 AND dep_time IS NULL AND dest = 'ORD'")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 5")
-    lab.call("rewrite_data_files", "where => 'month >= 3', options => map('rewrite-all', 'true')")
+    lab.insert("month = 5")
+    lab.call("rewrite_data_files", "where => 'month >= 3'", "options => map('rewrite-all', 'true')")
 
 
 @lab_table(
@@ -75,6 +75,6 @@ def vectors_rewritten(lab: Lab) -> None:
     replaces the vector of each file.
     """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    lab.insert("month <= 2")
     for carrier in ("AS", "F9", "FL", "HA", "VX", "YV"):
         lab.sql(f"DELETE FROM {{t}} WHERE carrier = '{carrier}'")

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -24,31 +25,15 @@ ROWS = 336_776
 DAYS = 365
 _EPOCH_DAY = 15_706  # 2013-01-01, in days since 1970
 
-# Name and Spark type, in the order of the table, including all columns of the CSV.
-COLUMNS = {
-    "flight_id": "bigint",
-    "flight_date": "date",
-    "year": "int",
-    "month": "int",
-    "day": "int",
-    "dep_time": "int",
-    "sched_dep_time": "int",
-    "dep_delay": "int",
-    "arr_time": "int",
-    "sched_arr_time": "int",
-    "arr_delay": "int",
-    "carrier": "string",
-    "flight": "int",
-    "tailnum": "string",
-    "origin": "string",
-    "dest": "string",
-    "air_time": "int",
-    "distance": "int",
-    "hour": "int",
-    "minute": "int",
-    "time_hour": "timestamp",
-}
-DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
+# All columns of the CSV, and two more.
+DDL = (
+    "flight_id bigint, flight_date date, year int, month int, day int, dep_time int, "
+    "sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int, arr_delay int, carrier "
+    "string, flight int, tailnum string, origin string, dest string, air_time int, distance int, "
+    "hour int, minute int, time_hour timestamp"
+)
+#: The Spark type of each column, by its name, in the order of the table.
+COLUMNS = dict(column.split() for column in DDL.split(", "))
 _ARROW = {
     "bigint": pa.int64(),
     "int": pa.int32(),
@@ -80,12 +65,11 @@ def write(folder: Path, scale: int) -> None:
 
 def _copy(year: Any, copy: int) -> Any:
     """The year shifted by ``copy`` weeks, in time order, with its own keys."""
-    was = pc.subtract(pc.day_of_year(year["flight_date"]), 1)
-    moved = pc.add(was, 7 * copy % DAYS)
-    now = pc.if_else(pc.greater_equal(moved, DAYS), pc.subtract(moved, DAYS), moved)
-    date = pc.add(now, _EPOCH_DAY).cast(pa.int32()).cast(pa.date32())
+    was = pc.day_of_year(year["flight_date"]).to_numpy() - 1
+    now = (was + 7 * copy) % DAYS
+    date = pa.array(now + _EPOCH_DAY, pa.int32()).cast(pa.date32())
     # date32 counts days and a duration in "us" microseconds.
-    shift = pc.multiply(pc.subtract(now, was), 86_400_000_000).cast(pa.duration("us"))
+    shift = pa.array((now - was) * 86_400_000_000, pa.duration("us"))
     columns = {
         "flight_date": date,
         "year": pc.year(date),
@@ -116,22 +100,10 @@ def _read_csv() -> Any:
     with zipfile.ZipFile(source()) as archive:
         text = archive.read("flights.csv")
     convert = pyarrow.csv.ConvertOptions(
-        column_types={
-            name: SCHEMA.field(name).type
-            for name in COLUMNS
-            if name not in {"flight_id", "flight_date"}
-        },
-        null_values=["NA", ""],
-        strings_can_be_null=True,
+        column_types=SCHEMA, null_values=["NA", ""], strings_can_be_null=True
     )
     raw = pyarrow.csv.read_csv(io.BytesIO(text), convert_options=convert)
-    day = pc.strptime(
-        pc.binary_join_element_wise(
-            raw["year"].cast("string"), raw["month"].cast("string"), raw["day"].cast("string"), "-"
-        ),
-        format="%Y-%m-%d",
-        unit="s",
-    )
+    day = pa.array(pd.to_datetime(raw.select(["year", "month", "day"]).to_pandas()))
     return (
         raw.append_column("flight_date", day.cast(pa.date32()))
         .append_column("flight_id", pa.array(range(raw.num_rows), pa.int64()))

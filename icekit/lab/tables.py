@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from icekit.lab import flights
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, Lab, lab_table
+from icekit.lab.workbench import FILTER_COLUMNS, TRIMMED, Lab, lab_table
 from icekit.sql import identifier, literal
 
 
@@ -22,8 +22,8 @@ def healthy_partitioned(lab: Lab) -> None:
     """Partition by month, send each month to one task, and sort it by time."""
     lab.create("months(time_hour)", {FILTER_COLUMNS: "time_hour"})
     lab.sql("ALTER TABLE {t} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY time_hour")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 6")
+    lab.insert("month <= 6")
+    lab.insert("month > 6")
 
 
 @lab_table("Healthy: unpartitioned, sorted, written in well-sized files.")
@@ -31,7 +31,7 @@ def healthy_unpartitioned(lab: Lab) -> None:
     """Sort by the columns that queries filter by, so that they skip files without partitions."""
     lab.create("", {FILTER_COLUMNS: "dest"})
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY dest, time_hour")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.insert("month <= 6")
 
 
 @lab_table("Healthy: it was created but never written to, so it has no snapshot.")
@@ -56,21 +56,10 @@ def fragmented_manifests(lab: Lab) -> None:
     a scan opens all of them. Snapshots and metadata files are cleaned up, as a careful
     owner would do; neither reduces the number of manifests.
     """
-    lab.create(
-        "flight_date",
-        {
-            "commit.manifest-merge.enabled": "false",
-            "write.metadata.delete-after-commit.enabled": "true",
-            "write.metadata.previous-versions-max": "10",
-        },
-        rolls=False,
-    )
-    table = lab.pyiceberg_table()
-    for day in range(DAYS):
-        table.append(lab.days(day))
-    lab.refresh()
+    lab.create("flight_date", {"commit.manifest-merge.enabled": "false", **TRIMMED}, rolls=False)
+    lab.append_days(DAYS)
     # All except the last: nobody reads the lab meanwhile. In production, keep days of history.
-    lab.call("expire_snapshots", "older_than => now(), retain_last => 1")
+    lab.call("expire_snapshots", "older_than => now()", "retain_last => 1")
 
 
 @lab_table(
@@ -111,10 +100,7 @@ def snapshot_pile_up(lab: Lab) -> None:
         target_size_bytes=16 * lab.target_size_bytes,
         rolls=False,
     )
-    table = lab.pyiceberg_table()
-    for day in range(DAYS):
-        table.append(lab.days(day))
-    lab.refresh()
+    lab.append_days(DAYS)
     lab.call("rewrite_data_files")
     lab.call("rewrite_manifests")
 
@@ -128,7 +114,7 @@ def heavy_metadata(lab: Lab) -> None:
     table.
     """
     lab.create("months(time_hour)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    lab.insert("month <= 3")
     rows = lab.days(0, 7).select(["flight_id", "carrier", "origin", "dest"]).to_pylist()
     document = json.dumps(rows)
     lab.set({"quality.report": document * (1 + 2**23 // len(document))})
@@ -153,10 +139,8 @@ def small_files(lab: Lab) -> None:
     """
     lab.create("days(time_hour)", {"write.distribution-mode": "none"})
     for day, hour in itertools.product(range(1, 5), range(5, 23, 3)):
-        lab.sql(
-            "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} "
-            f"WHERE month = 1 AND day = {day} AND hour BETWEEN {hour} AND {hour + 2}"
-        )
+        batch = f"month = 1 AND day = {day} AND hour BETWEEN {hour} AND {hour + 2}"
+        lab.insert(batch, "/*+ REPARTITION(4) */ *")
 
 
 @lab_table(
@@ -174,13 +158,11 @@ def skewed_small_files(lab: Lab) -> None:
     """
     lab.create("months(time_hour)")
     for days in ("day <= 26", "day > 26"):
-        lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE month <= 10 AND {days}")
+        lab.insert(f"month <= 10 AND {days}")
     lab.set({"write.distribution-mode": "none"})
     for month, day in itertools.product((11, 12), range(1, 32, 6)):
-        lab.sql(
-            f"INSERT INTO {{t}} SELECT /*+ REPARTITION({STREAM_TASKS}) */ * FROM {{flights}} "
-            f"WHERE month = {month} AND day BETWEEN {day} AND {day + 5}"
-        )
+        batch = f"month = {month} AND day BETWEEN {day} AND {day + 5}"
+        lab.insert(batch, f"/*+ REPARTITION({STREAM_TASKS}) */ *")
 
 
 @lab_table(
@@ -193,7 +175,7 @@ def oversized_files(lab: Lab) -> None:
     A writer that cannot roll its files, or a target set in another job, has the same effect.
     """
     lab.create("origin", target_size_bytes=64 * lab.target_size_bytes, rolls=False)
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.insert("month <= 6")
     lab.set(lab.sizes())
 
 
@@ -203,7 +185,7 @@ def oversized_files(lab: Lab) -> None:
 def skewed_partitions(lab: Lab) -> None:
     """Partition by a value that most rows share: hours of delay, which is 0 for most flights."""
     lab.create("truncate(60, dep_delay)")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6 AND dep_delay IS NOT NULL")
+    lab.insert("month <= 6 AND dep_delay IS NOT NULL")
 
 
 @lab_table(
@@ -219,12 +201,9 @@ def wide_table(lab: Lab) -> None:
     Iceberg collects metrics only for the first hundred columns, so the columns added
     last have no bounds, while every manifest entry has the bounds of a hundred others.
     """
-    destinations = [
-        row["dest"]
-        for row in lab.spark.table(FLIGHTS).select("dest").distinct().orderBy("dest").collect()
-    ]
+    destinations = lab.sql("SELECT DISTINCT dest FROM {flights} ORDER BY dest").collect()
     one_hot = {
-        f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for dest in destinations
+        f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for (dest,) in destinations
     }
     last = ["tailnum", "carrier", "origin", "dest"]
     first = [name for name in flights.COLUMNS if name not in last]
@@ -241,10 +220,7 @@ def wide_table(lab: Lab) -> None:
         target_size_bytes=lab.target_size_bytes // 4,
         rolls=False,
     )
-    lab.sql(
-        f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM "
-        f"{{flights}} WHERE month <= 2"
-    )
+    lab.insert("month <= 2", ", ".join([*first, *one_hot.values(), *last]))
 
 
 @lab_table(
@@ -255,10 +231,7 @@ def wide_table(lab: Lab) -> None:
 def target_too_small(lab: Lab) -> None:
     """Give a target for files that is as small as their footers, and write with many tasks."""
     lab.create(target_size_bytes=6 * 1024)
-    lab.sql(
-        "INSERT INTO {t} SELECT /*+ REPARTITION(120) */ * FROM {flights} WHERE month = 1 AND day "
-        "= 1"
-    )
+    lab.insert("month = 1 AND day = 1", "/*+ REPARTITION(120) */ *")
 
 
 @lab_table(
@@ -276,9 +249,7 @@ def bloom_filters(lab: Lab) -> None:
         for column in ("flight_id", "tailnum", "flight")
     }
     lab.create("", blooms, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
-    lab.sql(
-        "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} WHERE month = 1 AND day = 1"
-    )
+    lab.insert("month = 1 AND day = 1", "/*+ REPARTITION(4) */ *")
 
 
 _SENSORS = 100
@@ -298,7 +269,7 @@ def thin_columns(lab: Lab) -> None:
         target_size_bytes=4 * lab.target_size_bytes,
     )
     values = ", ".join(f"hash(flight_id + {n})" for n in range(_SENSORS))
-    lab.sql(f"INSERT INTO {{t}} SELECT {values} FROM {{flights}} WHERE month = 1 AND day = 1")
+    lab.insert("month = 1 AND day = 1", values)
 
 
 @lab_table("One task writes all files of each load, one after the other.", "one_writing_task")
@@ -306,7 +277,7 @@ def one_writing_task(lab: Lab) -> None:
     """Write each load with a single task, which writes several full files one after the other."""
     lab.create()
     for months in ("month <= 2", "month BETWEEN 3 AND 4"):
-        lab.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {{flights}} WHERE {months}")
+        lab.insert(months, "/*+ COALESCE(1) */ *")
 
 
 @lab_table(
@@ -319,7 +290,7 @@ def unclustered(lab: Lab) -> None:
     Every file then has nearly the full range of tail numbers, and no filter skips a file.
     """
     lab.create("", {FILTER_COLUMNS: "tailnum"})
-    lab.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM {flights} WHERE month <= 6")
+    lab.insert("month <= 6", "/*+ COALESCE(1) */ *")
 
 
 @lab_table(
@@ -333,7 +304,7 @@ def evolved(lab: Lab) -> None:
     nothing.
     """
     lab.create("origin")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    lab.insert("month <= 3")
     lab.sql("ALTER TABLE {t} RENAME COLUMN tailnum TO tail_number")
     lab.sql("ALTER TABLE {t} DROP COLUMN minute")
     lab.sql("ALTER TABLE {t} ALTER COLUMN distance TYPE bigint")
@@ -386,7 +357,7 @@ def delays(lab: Lab) -> None:
     identify a flight.
     """
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
-    lab.sql(f"INSERT INTO {{t}} SELECT {_NAMES} FROM {{flights}} WHERE month <= 3")
+    lab.insert("month <= 3", _NAMES)
 
 
 @lab_table("Healthy: it has corrections for three days, to be merged into delays.")
@@ -439,4 +410,4 @@ def urls(lab: Lab) -> None:
     )
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY url")
     rest = ", ".join(part.split()[0] for part in _URLS_COLUMNS.split(", ")[1:])
-    lab.sql(f"INSERT INTO {{t}} SELECT {_URL}, {rest} FROM {{flights}} WHERE month <= 6")
+    lab.insert("month <= 6", f"{_URL}, {rest}")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icekit.engine.compat import arrow_of
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FLIGHTS, Lab, day_of, lab_table
+from icekit.lab.workbench import Lab, day_of, lab_table
 from icekit.sql import identifier
 
 _LONG_STREAM_COMMITS = 32
@@ -39,11 +39,10 @@ class UpsertStream:
         self._prefix = prefix
         self._java = lab.java
         self._table = lab.java_table()
-        ids = [self._table.schema().findField(key).fieldId() for key in keys]
         gateway: Any = lab.spark.sparkContext._gateway
-        self._key_ids = gateway.new_array(gateway.jvm.int, len(ids))
-        for index, field_id in enumerate(ids):
-            self._key_ids[index] = field_id
+        self._key_ids = gateway.new_array(gateway.jvm.int, len(keys))
+        for index, key in enumerate(keys):
+            self._key_ids[index] = self._id_of(key)
         self._metrics = self._java.MetricsConfig.forTable(self._table)
         self._numbers = itertools.count()
 
@@ -53,38 +52,25 @@ class UpsertStream:
         for partition, rows in parts:
             data = self._java.DataFiles.builder(self._table.spec())
             delta.addRows(self._write(data, partition, rows, "data"))
-            deletes = self._java.FileMetadata.deleteFileBuilder(
-                self._table.spec()
-            ).ofEqualityDeletes(self._key_ids)
-            delta.addDeletes(
-                self._write(deletes, partition, rows.select(list(self._keys)), "deletes")
-            )
+            deletes = self._java.FileMetadata.deleteFileBuilder(self._table.spec())
+            deletes = deletes.ofEqualityDeletes(self._key_ids)
+            keys = rows.select(list(self._keys))
+            delta.addDeletes(self._write(deletes, partition, keys, "deletes"))
         delta.commit()
 
+    def _id_of(self, column: str) -> int:
+        return int(self._table.schema().findField(column).fieldId())
+
     def _write(self, builder: Any, partition: str, rows: Any, kind: str) -> Any:
-        path = (
-            self._lab.location
-            / "data"
-            / partition
-            / f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
-        )
+        name = f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
+        path = self._lab.location / "data" / partition / name
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = [
-            field.with_metadata(
-                {"PARQUET:field_id": str(self._table.schema().findField(field.name).fieldId())}
-            )
+            field.with_metadata({"PARQUET:field_id": str(self._id_of(field.name))})
             for field in rows.schema
         ]
         pq.write_table(rows.cast(pa.schema(fields)), path, compression="zstd")
-        written = self._table.io().newInputFile(str(path))
-        metrics = self._java.parquet.ParquetUtil.fileMetrics(written, self._metrics)
-        return (
-            builder.withInputFile(written)
-            .withFormat("parquet")
-            .withPartitionPath(partition)
-            .withMetrics(metrics)
-            .build()
-        )
+        return self._lab.java_file(builder, self._table.io(), path, partition, self._metrics)
 
 
 @lab_table(
@@ -101,7 +87,7 @@ def equality_deletes(lab: Lab) -> None:
     each data file together with every later delete file of its bucket.
     """
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
+    lab.insert("month = 1 AND day <= 15")
     bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
     _stream(
         lab,
@@ -127,7 +113,7 @@ def well_sized_equality_deletes(lab: Lab) -> None:
     one data file, so it never selects these files, however many deletes apply to them.
     """
     lab.create("origin", {"format-version": "2"})
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    lab.insert("month <= 6")
     _stream(
         lab,
         ("flight_id", "origin"),
@@ -150,9 +136,10 @@ def equality_deletes_of_new_keys(lab: Lab) -> None:
     ranges of their keys, a scan leaves all these delete files out.
     """
     lab.create("origin", {"format-version": "2", "write.upsert.enabled": "true"})
-    lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE flight_id < {ROWS // 2}")
-    later = f"flight_id >= {ROWS // 2} AND flight_id < {ROWS // 2 + 2 * _NEW_ROWS}"
-    rows: Any = arrow_of(lab.spark.sql(f"SELECT * FROM {FLIGHTS} WHERE {later} ORDER BY flight_id"))
+    first = ROWS // 2
+    lab.insert(f"flight_id < {first}")
+    later = f"flight_id >= {first} AND flight_id < {first + 2 * _NEW_ROWS}"
+    rows = _rows(lab, f"SELECT * FROM {{flights}} WHERE {later} ORDER BY flight_id")
     stream = UpsertStream(lab, ("flight_id", "origin"))
     for commit in range(2):
         stream.commit(_parts(rows.slice(commit * _NEW_ROWS, _NEW_ROWS), "origin"))
@@ -180,11 +167,10 @@ def long_upsert_stream(lab: Lab) -> None:
         "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), "
         "flight_id)"
     )
-    year: Any = arrow_of(
-        lab.spark.sql(
-            f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS "
-            f"updated_at FROM {FLIGHTS} ORDER BY flight_id"
-        )
+    year = _rows(
+        lab,
+        f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS "
+        "updated_at FROM {flights} ORDER BY flight_id",
     )
     stream, random = UpsertStream(lab, ("origin", "flight_key")), np.random.default_rng(2013)
     for commit in range(_LONG_STREAM_COMMITS):
@@ -194,6 +180,11 @@ def long_upsert_stream(lab: Lab) -> None:
             ["flight_key", "origin", "status", "delay", "updated_at"]
         )
         stream.commit(_parts(rows, "origin"))
+
+
+def _rows(lab: Lab, query: str) -> Any:
+    """The rows of a query, as :meth:`Lab.sql` takes it, as an Arrow table."""
+    return arrow_of(lab.sql(query))
 
 
 def _parts(rows: Any, field: str, column: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,11 +211,10 @@ def _stream(
     """
     stream, (field, transform) = UpsertStream(lab, keys), partition
     start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
-    arrow: Any = arrow_of(
-        lab.spark.sql(
-            f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "
-            f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
-        )
+    arrow = _rows(
+        lab,
+        f"SELECT *, {transform} AS part FROM {{flights}} WHERE flight_date < {end} "
+        f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id",
     )
     old = arrow.filter(pc.less(arrow["flight_date"], day_of(first_day - 1)))
     for commit in range(commits):
@@ -243,8 +233,8 @@ def _of_day(rows: Any, day: int) -> Any:
 
 def _as_scheduled(rows: Any) -> Any:
     """The rows as known before take-off."""
-    for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
-        rows = rows.set_column(
-            rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32())
-        )
+    unknown = ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+    for name in unknown:
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, name, pa.nulls(rows.num_rows, pa.int32()))
     return rows

@@ -32,6 +32,12 @@ FILTER_COLUMNS = "icekit.filter-columns"
 COMPLETE = "icekit.lab.complete"
 TARGET = "write.target-file-size-bytes"
 
+#: Properties of a table whose owner keeps few metadata files.
+TRIMMED = {
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "10",
+}
+
 # Goes up when a builder changes, so that tables of an older lab are built again.
 VERSION = 5
 
@@ -79,6 +85,7 @@ class Lab:
     folder: Path
     scale: int
     name: str
+    namespace: str = NAMESPACE
 
     @property
     def target_size_bytes(self) -> int:
@@ -88,12 +95,12 @@ class Lab:
     @property
     def location(self) -> Path:
         """The table's folder."""
-        return folder_of(self.lake, self.name)
+        return folder_of(self.lake, self.name, self.namespace)
 
     @property
     def sql_name(self) -> str:
         """The table, quoted for Spark SQL."""
-        return identifier(self.lake.name, NAMESPACE, self.name)
+        return identifier(self.lake.name, self.namespace, self.name)
 
     @property
     def java(self) -> Any:
@@ -101,19 +108,30 @@ class Lab:
         jvm: Any = self.spark._jvm
         return jvm.org.apache.iceberg
 
-    def sql(self, statement: str) -> None:
+    def sql(self, statement: str) -> Any:
         """Run a statement in Spark; ``{t}`` stands for the table and ``{flights}`` for all
         flights.
         """
-        self.spark.sql(statement.format(t=self.sql_name, flights=identifier(FLIGHTS)))
+        return self.spark.sql(statement.format(t=self.sql_name, flights=identifier(FLIGHTS)))
 
-    def call(self, procedure: str, arguments: str = "") -> None:
-        """Run one of Iceberg's procedures on the table; ``arguments`` is SQL."""
-        table = literal(f"{NAMESPACE}.{self.name}")
-        self.spark.sql(
-            f"CALL {identifier(self.lake.name)}.system.{procedure}(table => "
-            f"{table}{', ' * bool(arguments)}{arguments})"
-        )
+    def insert(self, where: str, what: str = "*") -> None:
+        """Append the flights that a condition selects, in one commit of Spark; ``what`` are columns
+        and hints.
+        """
+        self.sql(f"INSERT INTO {{t}} SELECT {what} FROM {{flights}} WHERE {where}")
+
+    def append_days(self, count: int) -> None:
+        """Append the first days of the year with pyiceberg, each in a commit of its own."""
+        table = self.pyiceberg_table()
+        for day in range(count):
+            table.append(self.days(day))
+        self.refresh()
+
+    def call(self, procedure: str, *arguments: str) -> None:
+        """Run one of Iceberg's procedures on the table; ``arguments`` are SQL."""
+        table = literal(f"{self.namespace}.{self.name}")
+        given = ", ".join([f"table => {table}", *arguments])
+        self.sql(f"CALL {identifier(self.lake.name)}.system.{procedure}({given})")
 
     def create(
         self,
@@ -137,9 +155,8 @@ class Lab:
             for key, value in {**sizes, **(properties or {})}.items()
         )
         partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
-        self.spark.sql(
-            f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES "
-            f"({pairs})"
+        self.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})"
         )
 
     def sizes(self) -> dict[str, str]:
@@ -152,7 +169,9 @@ class Lab:
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties, which writes a metadata file but no snapshot."""
-        self.spark.sql(set_properties((self.lake.name, NAMESPACE, self.name), dict(properties)))
+        self.spark.sql(
+            set_properties((self.lake.name, self.namespace, self.name), dict(properties))
+        )
 
     def days(self, first: int, count: int = 1) -> Any:
         """The flights of ``count`` days as an Arrow table; day 0 is 1 January."""
@@ -162,11 +181,24 @@ class Lab:
 
     def pyiceberg_table(self) -> Any:
         """The table as pyiceberg sees it now."""
-        return self.catalog.load_table((NAMESPACE, self.name))
+        return self.catalog.load_table((self.namespace, self.name))
 
     def java_table(self) -> Any:
         """The table as Iceberg's Java API sees it now."""
         return self.java.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.sql_name)
+
+    def java_file(self, builder: Any, io: Any, path: Path, partition: str, metrics: Any) -> Any:
+        """A Parquet file as a commit of Iceberg's Java API takes it: of this builder, in the
+        partition with this path, with the metrics that a ``MetricsConfig`` asks for.
+        """
+        written = io.newInputFile(str(path))
+        return (
+            builder.withInputFile(written)
+            .withFormat("parquet")
+            .withPartitionPath(partition)
+            .withMetrics(self.java.parquet.ParquetUtil.fileMetrics(written, metrics))
+            .build()
+        )
 
     def refresh(self) -> None:
         """Tell Spark, which caches tables, that another writer has committed."""
@@ -180,7 +212,7 @@ class Lab:
             self.spark._jsparkSession, self.lake.name
         )
         catalog.dropTable(
-            self.java.catalog.TableIdentifier.parse(f"{NAMESPACE}.{self.name}"), False
+            self.java.catalog.TableIdentifier.parse(f"{self.namespace}.{self.name}"), False
         )
         shutil.rmtree(self.location, ignore_errors=True)
 
@@ -217,9 +249,14 @@ def embedded(lake: Lake) -> Path:
     return lake.tables.path
 
 
-def folder_of(lake: Lake, name: str) -> Path:
-    """The folder of a lab table in the embedded lake."""
-    return embedded(lake) / "warehouse" / NAMESPACE / name
+def folder_of(lake: Lake, name: str, namespace: str = NAMESPACE) -> Path:
+    """The folder of a table in the embedded lake."""
+    return embedded(lake) / "warehouse" / namespace / name
+
+
+def on_disk(location: str) -> Path:
+    """The path of a file of the embedded lake, which engines spell as a path or a ``file:`` URI."""
+    return Path(location.removeprefix("file://").removeprefix("file:"))
 
 
 def _mark(scale: int) -> str:

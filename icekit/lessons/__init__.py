@@ -1,5 +1,5 @@
-"""Functions for the cells of the lessons: measure the cost of a query, compare two measurements;
-``check`` starts lessons and checks exercises.
+"""Functions for the cells of the lessons: start one with freshly restored tables, measure the cost
+of a query, compare two measurements; ``check`` checks exercises.
 """
 
 from __future__ import annotations
@@ -9,29 +9,24 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from icekit.answer import html
+from icekit import notebook
 from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.answer.view import Block, Sentence, Shown
-from icekit.engine.planner import kind, nodes, query_of_frame
+from icekit.api import Lake, connect
+from icekit.engine.planner import kind, metric, nodes, query_of_frame
 from icekit.errors import ParameterError
+from icekit.lab import build, is_kept, reset
 from icekit.lab.workbench import embedded
-from icekit.lessons.check import begin
 from icekit.sql import Identifier
 from icekit.units import count, elapsed, size
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
-
 
 #: The number of runs that count, after one warm-up run.
 RUNS = 3
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class QueryCost:
+class QueryCost(Shown):
     """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest
     is from its last run.
 
@@ -50,29 +45,29 @@ class QueryCost:
     bytes: int
     rows: tuple[str, ...]
 
-    def __repr__(self) -> str:
-        runs = (
-            f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to "
-            f"{elapsed(max(self.runs))}"
-        )
+    @property
+    def spread(self) -> str:
+        """The fastest and the slowest run."""
+        return f"{elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
+
+    def blocks(self) -> Sequence[Block]:
+        """The figures in two sentences."""
         deletes = (
             f"and delete files {count(self.delete_files, 'time')}"
             if self.delete_files
             else "and no delete files"
         )
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
-        return (
-            f"The query takes {elapsed(self.seconds)} ({runs}), including "
-            f"{elapsed(self.planning_seconds)} to plan. It reads "
+        sentence = (
+            f"The query takes {elapsed(self.seconds)} (median of {_warm(self)}, {self.spread}), "
+            f"including {elapsed(self.planning_seconds)} to plan. It reads "
             f"{count(self.manifests, 'manifest')} and opens {opened}."
         )
-
-    def _repr_html_(self) -> str:
-        return html.framed(f"<p>{html.prose(repr(self))}</p>")
+        return [Sentence(sentence)]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FolderSize:
+class FolderSize(Shown):
     """The content of a table's folder: files and bytes of data (with deletes) and of metadata,
     referenced or not.
     """
@@ -82,18 +77,32 @@ class FolderSize:
     metadata_files: int
     metadata_bytes: int
 
-    def __repr__(self) -> str:
-        data, metadata = (
-            count(self.data_files, "data or delete file"),
-            count(self.metadata_files, "metadata file"),
-        )
-        return (
-            f"The folder has {data} of {size(self.data_bytes)} in total and {metadata} of "
-            f"{size(self.metadata_bytes)} in total."
-        )
+    def blocks(self) -> Sequence[Block]:
+        """The figures in one sentence."""
+        data = f"{count(self.data_files, 'data or delete file')} of {size(self.data_bytes)}"
+        metadata = f"{count(self.metadata_files, 'metadata file')} of {size(self.metadata_bytes)}"
+        return [Sentence(f"The folder has {data} in total and {metadata} in total.")]
 
-    def _repr_html_(self) -> str:
-        return html.framed(f"<p>{html.prose(repr(self))}</p>")
+
+def begin(*tables: str) -> Lake:
+    """Connect to the embedded lake and restore the lab tables of a lesson to their state after the
+    build.
+
+    ``tables`` are names without the namespace. A missing table is built, which takes a
+    minute the first time. Runs go into a new ledger of the lab, so that exercises neither affect
+    the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
+    Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.reset`.
+    """
+    notebook.begin({})
+    lake = connect()
+    if missing := [name for name in tables if not is_kept(lake, name)]:
+        build(lake, missing, rebuild=True)
+    reset(lake, tables)
+    ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
+    ledger.parent.mkdir(exist_ok=True)
+    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
+        ledger.unlink(missing_ok=True)
+    return lake
 
 
 def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
@@ -105,75 +114,47 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     as one that Iceberg answers from metadata; an error in the query raises Spark's own exception.
     """
     took, planning = [], []
-    for run in range(runs + 1):
+    for _ in range(runs + 1):
         frame = lake.spark.sql(query)
         started = time.monotonic()
         rows = frame.collect()
-        if run:
-            took.append(time.monotonic() - started)
-        scans = [
-            metrics
-            for node in nodes(query_of_frame(frame).executedPlan())
-            if (metrics := _metrics(node))
-        ]
+        took.append(time.monotonic() - started)
+        plan = query_of_frame(frame).executedPlan()
+        scans = [node for node in nodes(plan) if kind(node) == "BatchScanExec"]
         if not scans:
             raise ParameterError(
                 "The query opens no files of an Iceberg table, so there is nothing to measure; "
                 "select a column."
             )
-        if run:
-            planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
-    opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
+        planning.append(sum(metric(scan, "totalPlanningDuration") for scan in scans) / 1000)
+
+    def opened(name: str) -> int:
+        return sum(metric(scan, name) for scan in scans)
+
     return QueryCost(
         query=query,
-        seconds=statistics.median(took),
-        runs=tuple(took),
-        planning_seconds=statistics.median(planning),
-        data_files=opened["resultDataFiles"],
-        delete_files=opened["resultDeleteFiles"],
-        manifests=opened["scannedDataManifests"],
-        bytes=opened["totalDataFileSize"],
+        seconds=statistics.median(took[1:]),
+        runs=tuple(took[1:]),
+        planning_seconds=statistics.median(planning[1:]),
+        data_files=opened("resultDataFiles"),
+        delete_files=opened("resultDeleteFiles"),
+        manifests=opened("scannedDataManifests"),
+        bytes=opened("totalDataFileSize"),
         rows=tuple(sorted(str(tuple(row)) for row in rows)),
     )
-
-
-_METRICS = (
-    "totalPlanningDuration",
-    "resultDataFiles",
-    "resultDeleteFiles",
-    "scannedDataManifests",
-    "totalDataFileSize",
-)
-
-
-def _metrics(node: Any) -> dict[str, int]:
-    """Iceberg's metrics of a scan; empty for any other node."""
-    if kind(node) != "BatchScanExec":
-        return {}
-    metrics = node.metrics()
-    return {name: int(metrics.apply(name).value()) for name in _METRICS if metrics.contains(name)}
 
 
 def storage(lake: Lake, table: str | Identifier) -> FolderSize:
     """Count the files in the folder of a table of the embedded lake, including files that no
     snapshot references.
     """
-    name = lake.identifier(table) if isinstance(table, str) else table
-    home = embedded(lake).joinpath("warehouse", *name)
+    home = embedded(lake).joinpath("warehouse", *lake.identifier(table))
+    # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
     data, metadata = (
-        [p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata")
+        [path.stat().st_size for path in home.glob(f"{part}/**/[!.]*") if path.is_file()]
+        for part in ("data", "metadata")
     )
     return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
-
-
-def _files(folder: Path) -> list[Path]:
-    # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
-    return [
-        Path(home, name)
-        for home, _, names in os.walk(folder)
-        for name in names
-        if not name.startswith(".")
-    ]
 
 
 _COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
@@ -200,21 +181,12 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
         for (name, old, unit), (_, new, _) in pairs
     )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
-        same = before.rows == after.rows
-        runs = (
-            f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, "
-            f"{elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
+        same = "the same" if before.rows == after.rows else "not the same: rows changed in between"
+        note = (
+            f"The result is {same}. Times are medians of {_warm(before)} before and {_warm(after)} "
+            f"after ({before.spread} before, {after.spread} after)."
         )
-        answer = (
-            "The result is the same."
-            if same
-            else "The result is not the same: rows changed in between."
-        )
-        return BeforeAfter(
-            rows,
-            f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after "
-            f"({runs}).",
-        )
+        return BeforeAfter(rows, note)
     return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
 
 

@@ -1,21 +1,17 @@
-"""Start a lesson with freshly restored tables, and check exercises: a check says what is missing,
-never the solution.
+"""Check exercises: a check says what is missing, never the solution.
 
 Pure: a check looks only at the result of the learner's cell (a number, a plan, facts).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Real
-from typing import TYPE_CHECKING, ParamSpec
+from typing import Any, ParamSpec
 
-from icekit import notebook
-from icekit.answer import html
-from icekit.api import connect
+from icekit.answer.view import Badge, Sentence, as_html
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.diagnose.findings import Findings
@@ -23,12 +19,7 @@ from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.retention import Retention
 from icekit.facts.rollup import delete_ratios
-from icekit.lab import build, is_kept, reset
-from icekit.lab.workbench import embedded
 from icekit.units import count, percent, size, span
-
-if TYPE_CHECKING:
-    from icekit.api import Lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +36,8 @@ class Checked:
         return f"{mark} {self.sentence}"
 
     def _repr_html_(self) -> str:
-        mark = "fine" if self.is_done else "info"
-        badge = "done" if self.is_done else "not yet"
-        return html.framed(
-            f'<div class="card {mark}"><p><span class="badge">{badge}</span> '
-            f"{html.prose(self.sentence)}</p></div>"
-        )
+        badge = Badge("fine", "done", "") if self.is_done else Badge("info", "not yet", "")
+        return as_html([badge, Sentence(self.sentence)])
 
 
 class NotYet(Exception):
@@ -78,16 +65,13 @@ def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
 @exercise
 def guess(number: object, what: str) -> str:
     """Note a prediction before the measurement; any number of 0 or more is accepted."""
-    _check_number(number, "guess")
-    return f"Your guess is noted ({what}: {number:,}). The next cells measure the real value."
+    return f"Your guess is noted ({what}: {_number(number, 'guess'):,}). The next cells measure the real value."
 
 
 @exercise
 def read_off(number: object, facts: TableFacts) -> str:
     """Check the number of data files, read from a card."""
-    _check_number(number, "answer")
-    if number != facts.data.file_count:
-        raise NotYet(f"It is not {number:,}. Look at the line *data files* of the card.")
+    _exactly(number, facts.data.file_count, "Look at the line *data files* of the card.")
     return (
         f"{number:,} files for {size(facts.data.size_in_bytes)}: that is this table's problem in "
         "one line."
@@ -141,13 +125,9 @@ def cause(name: object, findings: Findings) -> str:
 @exercise
 def thrown_away(number: object, facts: TableFacts) -> str:
     """Check the number of rows that each full scan reads and drops."""
-    _check_number(number, "answer")
     dead = facts.total(Kind.POSITION_DELETES).record_count
-    if number != dead:
-        raise NotYet(
-            f"It is not {number:,}. Each position delete names one such row: add up the position "
-            "deletes of all partitions."
-        )
+    hint = "Each position delete names one such row: add up the position deletes of all partitions."
+    _exactly(number, dead, hint)
     return (
         f"{percent(dead / facts.data.record_count)} of the rows are read and dropped by every "
         "scan, until a rewrite removes them."
@@ -160,7 +140,8 @@ def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
     per row.
     """
     planned = _plan_for(plan, facts)
-    wanted = {r.partition for r in delete_ratios(facts) if (r.by_records or 0) >= least_ratio}
+    ratios = delete_ratios(facts)
+    wanted = {each for each, ratio in ratios.items() if (ratio.by_records or 0) >= least_ratio}
     taken = {p for action in planned.actions for p in action.partitions}
     if extra := taken - wanted:
         raise NotYet(
@@ -183,15 +164,14 @@ def half_the_commits(share: object) -> str:
     """Check the share of the readers' work that is left when an upsert stream commits half as
     often.
     """
-    _check_number(share, "work_left")
-    assert isinstance(share, Real)
-    if not 0 < float(share) < 1:
+    left = _number(share, "work_left")
+    if not 0 < left < 1:
         raise NotYet(
             "Write a share between 0 and 1: how much of the readers' current work is left?"
         )
-    if abs(float(share) - 0.25) > 0.02:
+    if abs(left - 0.25) > 0.02:
         raise NotYet(
-            f"{percent(float(share))} would be right if the work grew differently. Half as many "
+            f"{percent(left)} would be right if the work grew differently. Half as many "
             "data files, each with half as many later delete files …"
         )
     return (
@@ -246,11 +226,10 @@ def retention(kept: object, need_hours: float) -> str:
 @exercise
 def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
     """Check the share of the stored bytes that the current snapshot uses."""
-    _check_number(share, "live")
-    assert isinstance(share, Real)
-    if abs(float(share) - live_bytes / stored_bytes) > 0.01:
+    live = _number(share, "live")
+    if abs(live - live_bytes / stored_bytes) > 0.01:
         raise NotYet(
-            f"It is not {percent(float(share))}. Divide the bytes of the table's current data "
+            f"It is not {percent(live)}. Divide the bytes of the table's current data "
             "files by the data bytes in its folder."
         )
     return (
@@ -344,20 +323,22 @@ def files_a_day(number: object, interval_minutes: int) -> str:
     """Check the number of files per day of a writer that commits one file every
     ``interval_minutes``.
     """
-    _check_number(number, "answer")
-    if number != 24 * 60 // interval_minutes:
-        raise NotYet(
-            f"It is not {number:,}. How often does it commit in 24 hours, and how many files does "
-            "each commit write?"
-        )
+    hint = "How often does it commit in 24 hours, and how many files does each commit write?"
+    _exactly(number, 24 * 60 // interval_minutes, hint)
     return "No distribution mode changes that: only a longer interval makes fewer commits."
 
 
-def _check_number(number: object, name: str) -> None:
-    if isinstance(number, bool) or not isinstance(number, Real):
+def _number(answer: object, name: str) -> Any:
+    if isinstance(answer, bool) or not isinstance(answer, Real):
         raise NotYet(f"Write a number into {name} in the cell above, and run both cells again.")
-    if float(number) < 0:
+    if float(answer) < 0:
         raise NotYet("The number must be 0 or more.")
+    return answer
+
+
+def _exactly(answer: object, right: int, hint: str) -> None:
+    if _number(answer, "answer") != right:
+        raise NotYet(f"It is not {answer:,}. {hint}")
 
 
 def _plan_for(plan: object, facts: TableFacts) -> Plan:
@@ -369,24 +350,3 @@ def _plan_for(plan: object, facts: TableFacts) -> Plan:
     if plan.table != facts.table:
         raise NotYet(f"That is a plan for {plan.name}; make one for {facts.name}.")
     return plan
-
-
-def begin(*tables: str) -> Lake:
-    """Connect to the embedded lake and restore the lab tables of a lesson to their state after the
-    build.
-
-    ``tables`` are names without the namespace. A missing table is built, which takes a
-    minute the first time. Runs go into a new ledger of the lab, so that exercises neither affect
-    the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
-    Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.reset`.
-    """
-    notebook.begin({})
-    lake = connect()
-    if missing := [name for name in tables if not is_kept(lake, name)]:
-        build(lake, missing, rebuild=True)
-    reset(lake, tables)
-    ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
-    ledger.parent.mkdir(exist_ok=True)
-    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
-        ledger.unlink(missing_ok=True)
-    return lake

@@ -20,9 +20,7 @@ def may_not_remove(facts: TableFacts, findings: Findings) -> bool:
     if facts.storage is None:
         return True
     is_found = "orphan_files" in findings.names and facts.storage.orphan_count > 0
-    return facts.storage.sharing.refusal is not None or (
-        is_found and (facts.setting("gc.enabled") or "true").lower() == "false"
-    )
+    return facts.storage.sharing.refusal is not None or (is_found and not facts.is_on("gc.enabled"))
 
 
 def _why_orphans_stay(facts: TableFacts, findings: Findings, *, is_named: bool) -> str | None:
@@ -30,7 +28,7 @@ def _why_orphans_stay(facts: TableFacts, findings: Findings, *, is_named: bool) 
     listed files may be removed.
     """
     storage = facts.storage
-    is_collected = (facts.setting("gc.enabled") or "true").lower() != "false"
+    is_collected = facts.is_on("gc.enabled")
     if facts.unlisted is not None:
         return f"Orphan files were not looked for: {facts.unlisted}."
     if storage is None:

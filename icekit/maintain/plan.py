@@ -5,16 +5,16 @@ arguments.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from icekit.catalog import Lake
+from icekit.compact.asking import ask_planner
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
-from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, require_known
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
@@ -28,13 +28,6 @@ from icekit.maintain.orphans import may_not_remove, orphans
 from icekit.maintain.savings import manifest_rewrites
 from icekit.units import count, counted, moment, raised, size
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-#: Replaces an estimate with the engine's prediction; see
-# :func:`icekit.maintain.plan.predict_deletes`.
-Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
 
 #: The procedures of maintenance, in the order in which they run.
@@ -80,11 +73,11 @@ def plan_maintenance(
     *,
     metadata: Json,
     now: dt.datetime,
-    predict: Predict | None = None,
+    lake: Lake | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
-    """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs
-    nothing.
+    """Plan the maintenance of a table outside its data files; runs nothing. Pure without a
+    ``lake``, whose Spark session predicts the rewrite of position deletes.
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding asks
     for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures``
@@ -103,7 +96,7 @@ def plan_maintenance(
     actions: list[Action] = []
     procedures, waits = _allowed(facts, findings, procedures, notes)
     if "rewrite_position_delete_files" in procedures:
-        actions += _deletes(facts, findings, predict, notes)
+        actions += _deletes(facts, findings, lake, notes)
     if "rewrite_manifests" in procedures:
         actions += _manifests(facts, findings)
     if "expire_snapshots" in procedures:
@@ -161,7 +154,7 @@ def check_procedures(names: Sequence[str]) -> None:
 
 
 def _deletes(
-    facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]
+    facts: TableFacts, findings: Findings, lake: Lake | None, notes: list[str]
 ) -> list[Action]:
     """Combine position delete files; on version 3 convert those of version 2 to deletion
     vectors.
@@ -192,7 +185,7 @@ def _deletes(
         _combined_deletes(facts, converts),
         options=options,
     )
-    ready = predict(action) if predict else action
+    ready = action if lake is None else predicted_by_planner(lake, action)
     if not ready.prediction.groups:
         notes.append(
             f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
@@ -320,15 +313,16 @@ def _expiry(
     if not is_piling and not retention.is_stated:
         return []
     what = "Snapshots pile up" if is_piling else "You gave a retention"
-    if (facts.setting("gc.enabled") or "true").lower() == "false":
+    if not facts.is_on("gc.enabled"):
         notes.append(
             f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
             "the files."
         )
         return []
     expiring = expiry(metadata, retention, now)
-    if not expiring.expires:
-        refs = " or drop refs" if len(expiring.refs) > 1 else ""
+    split = expiring.snapshots
+    if not split.expired:
+        refs = " or drop refs" if len(split.refs) > 1 else ""
         notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
@@ -346,9 +340,9 @@ def _expiry(
             facts.table,
             f"{reason}: {_lost(expiring)}",
             Prediction(
-                len(expiring.expires) + len(expiring.kept),
+                len(split.expired) + len(split.kept),
                 0,
-                len(expiring.kept),
+                len(split.kept),
                 0,
                 groups=1,
                 source="metadata",
@@ -364,7 +358,7 @@ def _lost(found: Expiry) -> str:
     """The time travel that an expiry ends for good, and what it keeps."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
     text = (
-        f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can "
+        f"{count(len(found.snapshots.expired), 'snapshot')} from {moment(oldest)} to {moment(newest)} can "
         "never be read again"
     )
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
@@ -372,35 +366,21 @@ def _lost(found: Expiry) -> str:
             f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
             f"{moment(found.reach_before_ms)}"
         )
-    text += f"; keeps {count(len(found.kept), 'snapshot')}"
-    return text + f", protected by {', '.join(found.refs)}" if found.refs else text
+    text += f"; keeps {count(len(found.snapshots.kept), 'snapshot')}"
+    refs = ", ".join(found.snapshots.refs)
+    return f"{text}, protected by {refs}" if refs else text
 
 
-def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
-    """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's
-    own planner.
-
-    Needs a classic session; raises the errors of :mod:`icekit.errors`.
+def predicted_by_planner(lake: Lake, action: Action) -> Action:
+    """The rewrite of position delete files with the engine's prediction instead of the estimate;
+    unchanged without a bridge.
     """
-    return rolled_up(
-        plan_rewrite(spark, action.sql_name, action.options, where=action.where, of_deletes=True)
-    )
-
-
-def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
-    """The action with the engine's prediction instead of the estimate; unchanged without a bridge,
-    or for other procedures.
-    """
-    if (
-        action.procedure != "rewrite_position_delete_files"
-        or spark is None
-        or not has_bridge(spark)
-    ):
+    if not has_bridge(lake.spark):
         return action
-    planned = ask_delete_planner(spark, action)
-    estimate = action.prediction
-    # The planner counts by size. Spark's writer leaves a file for each data file (see plan.py).
+    planned, estimate = ask_planner(lake.spark, action), action.prediction
+    # The planner counts by size. Spark's writer leaves a file for each data file.
     share = planned.files_in / estimate.files_in if estimate.files_in else 1.0
+    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
     out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
     return replace(
         action,
@@ -409,9 +389,7 @@ def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
             files_in=planned.files_in,
             bytes_in=planned.bytes_in,
             files_out=out,
-            bytes_out=round(planned.bytes_in * estimate.bytes_out / estimate.bytes_in)
-            if estimate.bytes_in
-            else planned.bytes_in,
+            bytes_out=round(planned.bytes_in * live),
             groups=planned.groups,
             file_opens_saved=max(planned.files_in - out, 0),
             source="planner",
@@ -451,6 +429,6 @@ def plan_maintenance_table(
         retention,
         metadata=at.metadata,
         now=now or dt.datetime.now(dt.UTC),
-        predict=lambda action: predict_deletes(lake.spark, action),
+        lake=lake,
         procedures=procedures,
     )

@@ -13,7 +13,7 @@ from typing import Literal
 from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
 from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
-from icekit.compact.model import Plan
+from icekit.compact.model import Plan, Prediction
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
@@ -46,7 +46,6 @@ TUNED = {
 }
 #: The questions that depend on what queries filter by.
 _FILTERED = {"metrics-columns", "layout"}
-_UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
 
 #: Incremented when a field of the JSON document changes its meaning or is removed.
 SCHEMA_VERSION = 2
@@ -200,7 +199,6 @@ class _Case:
     lake: Lake
     facts: TableFacts
     findings: Findings
-    limits: Thresholds
     savings: Savings
     options: str
     notes: list[str] = field(default_factory=list)
@@ -230,7 +228,7 @@ def propose(
     limits = thresholds or Thresholds()
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
-    case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
+    case = _Case(lake, facts, findings, wins(facts, findings, limits), options)
     proposals: list[Proposal] = []
     has_equality_deletes = "equality_deletes" in findings.names
     forecast = forecast_facts(lake, facts, executor) if has_equality_deletes else None
@@ -369,15 +367,14 @@ def _maintenance(case: _Case) -> list[Proposal]:
     if not maintenance.actions:
         case.notes.extend(f"Skipped by maintain: {note}" for note in maintenance.notes)
         return []
-    change: dict[str, list[int]] = {}
+    change: dict[str, Prediction] = {}
     for action in maintenance.actions:
-        before_and_after = change.setdefault(action.prediction.unit, [0, 0])
-        before_and_after[0] += action.prediction.files_in
-        before_and_after[1] += action.prediction.files_out
-    gone = {unit: max(before - after, 0) for unit, (before, after) in change.items()}
+        p = action.prediction
+        change[p.unit] = change.get(p.unit, Prediction(unit=p.unit)) + p
+    gone = {unit: max(p.files_in - p.files_out, 0) for unit, p in change.items()}
     manifests = gone.get("manifest", 0)
     share = _share((manifests + gone.get("delete file", 0)) * savings.open_file_cost, savings)
-    rewritten = sum(a.prediction.bytes_in for a in maintenance.actions)
+    rewritten = sum(p.bytes_in for p in change.values())
     planned = {action.procedure for action in maintenance.actions}
     return [
         Proposal(
@@ -385,11 +382,11 @@ def _maintenance(case: _Case) -> list[Proposal]:
             tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned),
             _list(
                 *(
-                    f"{before:,} {_UNITS[unit]} become {after:,}"
-                    for unit, (before, after) in change.items()
+                    f"{count(p.files_in, unit)} become {p.files_out:,}"
+                    for unit, p in change.items()
                     if unit != "snapshot"
                 ),
-                f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire"
+                f"{gone['snapshot']:,} of {count(change['snapshot'].files_in, 'snapshot')} expire"
                 if "snapshot" in change
                 else "",
                 f"{percent(share)} of a full scan's cost saved" if share else "",

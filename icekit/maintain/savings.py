@@ -9,7 +9,7 @@ way, and tables are ranked by them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from icekit.compact.candidates import Candidate, deletes_over
@@ -18,7 +18,7 @@ from icekit.compact.selection import RewriteSelection, select
 from icekit.diagnose.files import files_of_small_target
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.diagnose.partitions import thin_partitions
-from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
+from icekit.facts.files import DELETE_KINDS, Totals
 from icekit.facts.manifest_counts import SpecManifests
 from icekit.facts.model import TableFacts
 from icekit.facts.retention import DEFAULT_LAST
@@ -107,14 +107,13 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     cost = open_file_cost(facts)
     under_deletes = {p for c in chosen if c.mode in {"deletes", "vectors"} for p in c.partitions}
     deletes = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
-    delete_files = sum(group.file_count for group in deletes)
-    delete_bytes = sum(group.size_in_bytes for group in deletes)
-    mean_delete = delete_bytes / delete_files if delete_files else 0.0
+    of_deletes = Totals.of(deletes)
+    mean_delete = of_deletes.mean_bytes or 0.0
     # A full scan opens a delete file once for each data file it applies to.
     over = deletes_over(facts)
     pairs = sum(o.opens for o in over.values())
     by_table_change, rewritten = _table_changes(facts, findings, limits, chosen)
-    fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen) + by_table_change
+    fewer = sum(c.files_gone for c in chosen) + by_table_change
     opens = sum(c.file_opens_saved for c in chosen) + by_table_change
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests, gone = facts.manifests, _manifests_gone(facts, findings)
@@ -126,14 +125,14 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         files_gone=fewer,
-        delete_rows_gone=sum(g.record_count for g in deletes if g.partition in under_deletes),
+        delete_rows_gone=Totals.of(g for g in deletes if g.partition in under_deletes).record_count,
         opens_saved=opens,
         bytes_saved=fewer_bytes,
         manifests_gone=gone,
         manifest_bytes_saved=entries,
         rewrite_bytes=rewritten,
         opens=facts.data.file_count + pairs,
-        delete_rows=sum(group.record_count for group in deletes),
+        delete_rows=of_deletes.record_count,
         manifests=every_manifest,
         open_file_cost=cost,
         saved=(opens + gone) * cost + fewer_bytes + entries,
@@ -159,58 +158,29 @@ def _manifests_gone(facts: TableFacts, findings: Findings) -> int:
 def _table_changes(
     facts: TableFacts, findings: Findings, limits: Thresholds, chosen: Sequence[Candidate]
 ) -> tuple[int, int]:
-    """The files that coarser partitions and a larger target file size save, and the bytes that are
-    rewritten together with the candidates.
+    """The files that coarser partitions and a larger target file size (of one read split) save
+    after compaction, and the bytes that are rewritten together with the candidates.
     """
     thin = thin_partitions(facts, limits)[1] if "over_partitioned" in findings.names else []
-    merged = _merged(facts, thin, chosen)
+    aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
+    nothing = Candidate((), "size", (), 0, 0, 0, 0, 0)
+    own = {c.partitions[0]: c for c in chosen if len(c.partitions) == 1}
     rewritten = sum(c.bytes_in for c in chosen)
+    compacted = [(group, own.get(group.partition, nothing)) for group in thin]
+    files = sum(group.file_count - c.files_gone for group, c in compacted)
+    left = sum(group.size_in_bytes - c.bytes_in + c.bytes_out for group, c in compacted)
+    merged = max(files - expected_files(left, facts.target_bytes), 0)
     if merged:
         in_thin = {g.partition for g in thin}
         rewritten = sum(g.size_in_bytes for g in thin) + sum(
             c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions)
         )
-    aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
-    if aimed:
-        taken = {p: c.bytes_in for c in chosen for p in c.partitions if len(c.partitions) == 1}
-        rewritten += sum(max(total - taken.get(p, 0), 0) for p, (_, total) in aimed.items())
-    return merged + _fuller(facts, aimed, chosen), rewritten
-
-
-def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candidate]) -> int:
-    """Data files that coarser partitions would combine, after compaction within partitions."""
-    if not thin:
-        return 0
-    change = {
-        c.partitions[0]: (c.files_in - c.files_out, c.bytes_in - c.bytes_out)
-        for c in chosen
-        if len(c.partitions) == 1
-    }
-    gone = [change.get(g.partition, (0, 0)) for g in thin]
-    files = sum(g.file_count for g in thin) - sum(max(n, 0) for n, _ in gone)
-    return max(
-        files
-        - expected_files(
-            sum(g.size_in_bytes for g in thin) - sum(n for _, n in gone), facts.target_bytes
-        ),
-        0,
-    )
-
-
-def _fuller(
-    facts: TableFacts, aimed: Mapping[Partition, tuple[int, int]], chosen: Sequence[Candidate]
-) -> int:
-    """Data files that a target of one read split would combine, after compaction with the present
-    target.
-    """
-    gone = {
-        c.partitions[0]: max(c.files_in - c.files_out, 0) for c in chosen if len(c.partitions) == 1
-    }
-    split = split_bytes(facts)
-    return sum(
-        max(files - expected_files(total, split) - gone.get(p, 0), 0)
-        for p, (files, total) in aimed.items()
-    )
+    for partition, (count_now, total) in aimed.items():
+        c = own.get(partition, nothing)
+        wanted = expected_files(total, split_bytes(facts))
+        merged += max(count_now - wanted - c.files_gone, 0)
+        rewritten += max(total - c.bytes_in, 0)
+    return merged, rewritten
 
 
 def savings_told(
@@ -255,17 +225,8 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
     if facts.contradictions:
         first = " and ".join(each.replace("_", " ") for each in facts.contradictions)
         return f"Nothing is rewritten before these findings are fixed: {first}."
-    selected = selection(facts, findings, thresholds)
-    opens = sum(c.file_opens_saved for c in selected.found) - sum(
-        c.file_opens_saved for c in selected.chosen
-    )
-    reasons = "; ".join(skipped.text for skipped in selected.skipped)
-    return (
-        f"Compaction postpones {reasons}. Rewriting them would spare each full scan "
-        f"{count(opens, 'file open')}."
-        if reasons
-        else ""
-    )
+    postponed = selection(facts, findings, thresholds).postponed
+    return f"Compaction postpones {postponed}" if postponed else ""
 
 
 def _covered(name: str) -> str:
@@ -320,9 +281,7 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     of a rollback). Such a snapshot keeps files that this lineage removed, as long as a ref names it
     or it is young (``RemoveSnapshots.unreferencedSnapshotsToRetain``).
     """
-    if (
-        facts.setting("gc.enabled") or facts.properties.get("gc.enabled") or "true"
-    ).lower() == "false":
+    if not facts.is_on("gc.enabled"):
         return None
     history = facts.history
     lineage = history.commits

@@ -41,10 +41,10 @@ def setting(
 
 
 def text(value: Any) -> str:
-    """A string."""
-    if not isinstance(value, str):
+    """A string, or in its place a number or a date, as YAML reads them."""
+    if isinstance(value, (bool, list, tuple, Mapping)):
         raise TypeError
-    return value
+    return str(value)
 
 
 def flag(value: Any) -> bool:
@@ -110,12 +110,6 @@ _KINDS: Mapping[Read | None, str] = {
 }
 
 
-def read(declared: Declared, value: Any) -> Any:
-    """Read the value of a setting; raises :class:`~icekit.errors.ParameterError`."""
-    reader = declared.metadata["read"] or _READERS[type(declared.default)]
-    return read_as(declared.name, reader, value)
-
-
 def read_as(name: str, reader: Read, value: Any) -> Any:
     """Read a value by its reader; raises :class:`~icekit.errors.ParameterError` with its name."""
     try:
@@ -134,36 +128,30 @@ class Settings:
     """
 
     # No dataclasses: making these many takes longer than anything else of a command's start.
-    _declared: ClassVar[dict[str, Declared]] = {}
+    #: What is declared, by name.
+    declared: ClassVar[dict[str, Declared]] = {}
 
     def __init_subclass__(cls) -> None:
         every = (value for base in reversed(cls.__mro__) for value in vars(base).values())
-        cls._declared = {value.name: value for value in every if isinstance(value, Declared)}
+        cls.declared = {value.name: value for value in every if isinstance(value, Declared)}
 
     def __init__(self, **given: Any) -> None:
-        defaults = {name: declared.default for name, declared in self._declared.items()}
+        defaults = {name: declared.default for name, declared in self.declared.items()}
         vars(self).update(defaults | given)
-
-    @classmethod
-    def settings(cls) -> dict[str, Declared]:
-        """What is declared, by name."""
-        return cls._declared
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Read values by name; None is not given. Raises :class:`~icekit.errors.ParameterError`,
         also for an unknown name.
         """
-        declared = cls.settings()
-        for name in given:
-            require_known(name, declared, "parameter")
-        return cls(
-            **{
-                name: read(declared[name], value)
-                for name, value in given.items()
-                if value is not None
-            }
-        )
+        values = {}
+        for name, value in given.items():
+            require_known(name, cls.declared, "parameter")
+            if value is not None:
+                declared = cls.declared[name]
+                reader = declared.metadata["read"] or _READERS[type(declared.default)]
+                values[name] = read_as(name, reader, value)
+        return cls(**values)
 
     def only(self, *names: str) -> dict[str, Any]:
         """Some of them, by name, to pass on."""
@@ -171,15 +159,15 @@ class Settings:
 
     def replaced(self, **values: Any) -> Self:
         """The same settings with other values for some."""
-        return type(self)(**self.only(*self._declared) | values)
+        return type(self)(**vars(self) | values)
 
     def changed(self, kind: type[Settings] | None = None) -> dict[str, Any]:
         """Those that differ from their defaults; with ``kind`` only those that it declares."""
-        declared = (kind or type(self)).settings()
+        declared = (kind or type(self)).declared.values()
         return {
-            name: value
-            for name in declared
-            if (value := getattr(self, name)) != declared[name].default
+            each.name: value
+            for each in declared
+            if (value := getattr(self, each.name)) != each.default
         }
 
     def grid(self) -> Grid:
@@ -187,7 +175,7 @@ class Settings:
         columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
         rows = [
             (name, repr(getattr(self, name)), repr(f.default), f.metadata["help"])
-            for name, f in self.settings().items()
+            for name, f in self.declared.items()
         ]
         return Grid(
             "Settings; set those without a line of their own in more, for example more = {name: "

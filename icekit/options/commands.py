@@ -55,7 +55,7 @@ class OfSnapshot(Settings):
     """What is observed, and how."""
 
     ref: str = setting(
-        "", "branch, tag, snapshot id or date (default: the current snapshot)", read=str, rare=True
+        "", "branch, tag, snapshot id or date (default: the current snapshot)", rare=True
     )
     collector: str = setting(
         "auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True
@@ -97,7 +97,6 @@ class LeaveAlone(Settings):
         'skip partitions written within this time, such as "2 hours" (default: 60 minutes, only '
         "if a conflict is likely)",
         _TIME,
-        read=str,
     )
 
 
@@ -199,7 +198,6 @@ class Proving(Settings):
         "checked: before each commit; full or N: compare all changed partitions, or N of them, "
         "after it; none: no check",
         "checked|full|N|none",
-        read=str,
         rare=True,
     )
 
@@ -215,37 +213,24 @@ class PolicyOptions(LeaveAlone):
         (), "columns to order rows by, separated by commas", rare=True
     )
     budget: str = setting(
-        "",
-        'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"',
-        read=str,
+        "", 'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"'
     )
-    since: str = setting("", "only partitions from this date or time on (UTC)", read=str, rare=True)
-    until: str = setting(
-        "", "only partitions that end by this date or time (UTC)", read=str, rare=True
-    )
+    since: str = setting("", "only partitions from this date or time on (UTC)", rare=True)
+    until: str = setting("", "only partitions that end by this date or time (UTC)", rare=True)
     skip_last: str = setting(
-        "", 'skip partitions whose time is in the last: "6 hours"', _TIME, read=str, rare=True
+        "", 'skip partitions whose time is in the last: "6 hours"', _TIME, rare=True
     )
     min_files: str = setting(
-        "",
-        "undersized files that make a partition worth a rewrite (default: 5)",
-        _N,
-        read=str,
-        rare=True,
+        "", "undersized files that make a partition worth a rewrite (default: 5)", _N, rare=True
     )
     delete_ratio: str = setting(
         "",
         "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
         _N,
-        read=str,
         rare=True,
     )
     min_win: str = setting(
-        "1",
-        "least number of file opens that rewriting a partition must save",
-        _N,
-        read=str,
-        rare=True,
+        "1", "least number of file opens that rewriting a partition must save", _N, rare=True
     )
     old_specs: bool = setting(
         False,
@@ -253,12 +238,8 @@ class PolicyOptions(LeaveAlone):
         "if more files come out",
         rare=True,
     )
-    max_action_bytes: str = setting(
-        "50 GB", "most that one action may read", _SIZE, read=str, rare=True
-    )
-    max_action_partitions: str = setting(
-        "100", "most partitions in one action", _N, read=str, rare=True
-    )
+    max_action_bytes: str = setting("50 GB", "most that one action may read", _SIZE, rare=True)
+    max_action_partitions: str = setting("100", "most partitions in one action", _N, rare=True)
 
 
 class CompactSection(Proving, PolicyOptions):
@@ -287,10 +268,7 @@ class ConvertSection(Proving):
         None, "only partitions that may hold rows matching this filter", _SQL
     )
     batch_bytes: str | None = setting(
-        None,
-        'disk space that one batch may use: "200 GB" (default: half of the free space)',
-        _SIZE,
-        read=str,
+        None, 'disk space that one batch may use: "200 GB" (default: half of the free space)', _SIZE
     )
 
 
@@ -307,18 +285,12 @@ class MaintainSection(OfStorage, Proving):
     """The section ``maintain`` of a policy."""
 
     keep: str = setting(
-        "",
-        'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)',
-        _TIME,
-        read=str,
+        "", 'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)', _TIME
     )
     keep_last: str = setting(
-        "",
-        "how many snapshots to keep in any case (default: the table's, at least 10)",
-        _N,
-        read=str,
+        "", "how many snapshots to keep in any case (default: the table's, at least 10)", _N
     )
-    need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME, read=str)
+    need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME)
     procedures: tuple[str, ...] = setting(
         (),
         "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, "
@@ -335,15 +307,13 @@ class TrialBudget(Settings):
     """What a trial may cost."""
 
     budget_seconds: float = setting(900.0, "end the trial after N seconds", _N)
-    budget_bytes: str = setting(
-        "20 GB", "end the trial before it writes more than this", _SIZE, read=str
-    )
+    budget_bytes: str = setting("20 GB", "end the trial before it writes more than this", _SIZE)
 
 
 class OfSample(Settings):
     """How much is tried."""
 
-    sample_bytes: str = setting("1 GB", "how much of the table to try", _SIZE, read=str)
+    sample_bytes: str = setting("1 GB", "how much of the table to try", _SIZE)
 
 
 class TuneOptions(Output, TrialBudget, OfTable):
@@ -426,9 +396,7 @@ class WriteModeOptions(TuneOptions):
         "scans of each clone, or up to three times as many if they differ; the cheapest counts",
         _N,
     )
-    sample_bytes: str = setting(
-        "", "try copied samples of this size instead of clones", _SIZE, read=str
-    )
+    sample_bytes: str = setting("", "try copied samples of this size instead of clones", _SIZE)
     budget_seconds: float = setting(1800.0, "end the trial after N seconds", _N)
 
 

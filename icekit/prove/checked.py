@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
+from typing import Self
 
 from icekit.errors import IcekitError
-from icekit.prove.fingerprint import Fingerprint
 from icekit.units import count
 
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
@@ -34,61 +34,60 @@ class RowsDiffer(IcekitError):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedRows:
-    """What was compared before a commit: each row as written with the row read back, and, where a
-    join applied equality deletes, two samples with the old files.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was compared before a commit, as its summary keeps it.
 
-    ``sampled`` are the rows that a plain join looked up, of one key in ``one_in`` of each key set
-    (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
-    reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied
-    deletes. ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality
-    deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes,
-    ``hashed`` the deleted keys that were too large to be compared with those of rows, and were
-    matched by 128 bits of hash instead.
+    ``resolved`` counts the equality deletes. ``sampled`` are the rows that a plain join looked up,
+    of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few),
+    ``files`` the data files that Iceberg's own reader read for the check, ``of_files`` the live
+    rows in these.
     """
 
-    rows: Fingerprint = field(default_factory=Fingerprint)
+    resolved: int = 0
     sampled: int = 0
+    one_in: int = 0
     files: int = 0
     of_files: int = 0
-    read: int = 0
-    resolved: int = 0
-    one_in: int = 0
-    by_reader: int = 0
-    hashed: int = 0
-
-    def __add__(self, other: CheckedRows) -> CheckedRows:
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        return CheckedRows(
-            self.rows + other.rows, **{**sums, "one_in": max(self.one_in, other.one_in)}
-        )
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a join applied deletes, and only a sample of its result was compared with
-        another.
-        """
+        """Whether not every key was looked up."""
         return self.one_in > 1
 
     def text(self) -> str:
         """For a commit's summary."""
-        rows = {"rows": self.rows.row_count, "fingerprint": f"{self.rows.value:x}"}
-        return json.dumps(
-            {**rows, **{name: getattr(self, name) for name in _COUNTS if getattr(self, name)}}
-        )
+        return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, text: str) -> CheckedRows:
+    def of(cls, text: str) -> Self:
         """From a commit's summary."""
         kept = json.loads(text)
-        rows = Fingerprint(int(kept["rows"]), int(kept["fingerprint"], 16))
-        return cls(rows, **{name: int(kept.get(name, 0)) for name in _COUNTS})
+        return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows(Checked):
+    """What was compared before a commit: each row as written with the row read back, and, where a
+    join applied equality deletes, two samples with the old files.
+
+    ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality deletes.
+    ``read`` counts the rows read for the check, ``hashed`` the deleted keys that were too large to
+    be compared with those of rows, and were matched by 128 bits of hash instead.
+    """
+
+    rows: int = 0
+    read: int = 0
+    by_reader: int = 0
+    hashed: int = 0
+
+    def __add__(self, other: CheckedRows) -> CheckedRows:
+        names = [each.name for each in fields(self)]
+        sums = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return CheckedRows(**{**sums, "one_in": max(self.one_in, other.one_in)})
 
     def __str__(self) -> str:
-        read_back = (
-            f"{count(self.rows.row_count, 'row')} of the new files verified before the commit"
-        )
+        read_back = f"{count(self.rows, 'row')} of the new files verified before the commit"
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
             by_reader = (
@@ -119,38 +118,15 @@ class CheckedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedPositions:
+class CheckedPositions(Checked):
     """What was compared before a commit of a conversion: the new delete files with what they were
-    to hold, and two samples by other means.
+    to hold, and two samples by other means (no whole files if all have too many deletes for the
+    memory of Iceberg's own reader).
 
-    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the
-    equality deletes. ``sampled`` are the rows that a plain join looked up, of one key in
-    ``one_in``; ``files`` the data files that Iceberg's own reader read with the old and with the
-    new deletes (none if all have too many deletes for its memory), ``of_files`` the live rows in
-    these.
+    ``positions`` are the deleted positions in the new delete files.
     """
 
-    positions: int
-    resolved: int
-    sampled: int
-    one_in: int
-    files: int
-    of_files: int
-
-    @property
-    def is_sampled(self) -> bool:
-        """Whether not every key was looked up."""
-        return self.one_in > 1
-
-    def text(self) -> str:
-        """For a commit's summary."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of(cls, text: str) -> CheckedPositions:
-        """From a commit's summary."""
-        kept = json.loads(text)
-        return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
+    positions: int = 0
 
     def __str__(self) -> str:
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
@@ -172,7 +148,6 @@ class CheckedPositions:
         )
 
 
-_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")
 #: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1
 # %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300

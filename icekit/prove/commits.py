@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,20 +14,25 @@ from typing import TYPE_CHECKING
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.cluster import caches_deletes
 from icekit.engine.compat import where_then
-from icekit.engine.errors import explain
-from icekit.errors import MetadataUnreadable, ParameterError, ReadersDisagree
+from icekit.engine.errors import explain, explaining
+from icekit.errors import (
+    MetadataUnreadable,
+    ParameterError,
+    ReadersDisagree,
+    SnapshotNotFound,
+)
 from icekit.facts import metadata
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.lineage import lineage, snapshots_by_id
+from icekit.facts.head import head, since
+from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json
-from icekit.facts.metadata_file import load_metadata
 from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CHECKED_TAG, CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared
-from icekit.prove.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof
 from icekit.prove.readers import Reader, existing_sides, may_have_more, resolving
 from icekit.resolve.applies import disagreement
 from icekit.resolve.dangling import removed
@@ -57,8 +62,6 @@ def prove_commits(
     snapshot_ids: Sequence[int],
     *,
     sample: int | None = None,
-    seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
     resolve: bool | None = None,
 ) -> Proof:
     """Compare the rows before and after each commit, deletes applied; ``table`` is without its
@@ -68,8 +71,7 @@ def prove_commits(
     matter. Rows are compared in the partitions where the commit added or removed a data or
     delete file, of any spec; in the complete table if those are more than
     :data:`MAX_PARTITIONS`, cannot be selected by a predicate, or do not account for all its files.
-    ``sample`` compares this many of each commit's partitions, chosen by ``seed``. ``progress`` is
-    called with (commits compared, of how many).
+    ``sample`` compares this many of each commit's partitions.
 
     A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of
     deletes: the strongest evidence. If they do not, or if ``resolve`` says so, it is read from a
@@ -86,30 +88,15 @@ def prove_commits(
             f"A sample of {sample} partitions proves nothing. Give 1 or more, or None for all."
         )
     started = time.monotonic()
-    meta = load_metadata(lake.tables.source(table))
-    specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = Reader(lake, table, meta, specs, snapshots_by_id(meta), {})
-    proofs: list[CommitProof] = []
-    try:
+    reader = Reader(lake, table, head(lake, table))
+    with explaining(reader.name):
         # The session may cache an older version of the table without these snapshots.
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
-    except Exception as error:
-        raise explain(error, reader.name) from error
     # Most of a small commit's proof is planning in the driver, so several run at once.
     with resolving(reader, snapshot_ids, resolve) as reader, ThreadPoolExecutor(_AT_ONCE) as pool:
-        for proof in pool.map(lambda i: _prove(reader, i, sample, seed), snapshot_ids):
-            proofs.append(proof)
-            if progress is not None:
-                progress(len(proofs), len(snapshot_ids))
-    return Proof(
-        table=display_name(table),
-        commits=tuple(proofs),
-        ok=verdict(proofs),
-        mode="sampled" if any(p.is_partial for p in proofs) else "full",
-        seconds=time.monotonic() - started,
-        rows_read=sum((p.rows_before or 0) + (p.rows_after or 0) for p in proofs),
-        caution=_caution(lake, reader, snapshot_ids),
-    )
+        proofs = tuple(pool.map(lambda i: _prove(reader, i, sample), snapshot_ids))
+    caution = _caution(reader, snapshot_ids)
+    return Proof(display_name(table), proofs, time.monotonic() - started, caution)
 
 
 @dataclass(frozen=True)
@@ -123,71 +110,46 @@ class _Side:
     where: str | None
     by: tuple[str, ...]
 
-    def read(
-        self, reader: Reader, *, grouped: bool, lineage: bool
-    ) -> Mapping[tuple[Scalar, ...], Fingerprint]:
-        by = self.by if grouped else ()
-        return fingerprint(
-            reader.lake.spark,
-            reader.name,
-            snapshot_id=self.snapshot_id,
-            where=self.where,
-            by=by,
-            schema=self.schema,
-            stripped=reader.read.get(self.snapshot_id),
-            lineage=lineage,
-        )
 
-
-def _prove(reader: Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
-    commit = reader.snapshots.get(snapshot_id)
-    if commit is None:
-        return CommitProof(
-            snapshot_id,
-            None,
-            provable=False,
-            reason="the commit has expired, or never belonged to this table",
-        )
+def _prove(reader: Reader, snapshot_id: int, sample: int | None) -> CommitProof:
+    commit = reader.snapshots.get(snapshot_id) or {}
     parent_id = commit.get("parent-snapshot-id")
-    if parent_id is None:
-        return CommitProof(
-            snapshot_id, None, provable=False, reason="it has no parent to compare with"
-        )
     parent = reader.snapshots.get(parent_id)
-    if parent is None:
-        return CommitProof(
-            snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired"
-        )
-    try:
-        with disagreement():
-            return _compare(reader, parent, commit, sample, seed)
-    except ReadersDisagree as error:
-        return CommitProof(snapshot_id, parent_id, provable=False, reason=str(error))
-    except Exception as error:
-        explained = explain(error, reader.name)
-        if isinstance(explained, MetadataUnreadable):
-            return CommitProof(snapshot_id, parent_id, provable=False, reason=str(explained))
-        raise explained from error
+    if not commit:
+        reason = "the commit has expired, or never belonged to this table"
+    elif parent_id is None:
+        reason = "it has no parent to compare with"
+    elif parent is None:
+        reason = f"its parent {parent_id} has expired"
+    else:
+        try:
+            with disagreement():
+                return _compare(reader, parent, commit, sample)
+        except Exception as error:
+            explained = explain(error, reader.name)
+            if not isinstance(explained, (MetadataUnreadable, ReadersDisagree)):
+                raise explained from error
+            reason = str(explained)
+    return CommitProof(snapshot_id, reason)
 
 
 def _chosen(
-    changed: tuple[Partition, ...], sample: int | None, seed: int, snapshot_id: int
+    changed: tuple[Partition, ...], sample: int | None, snapshot_id: int
 ) -> tuple[Partition, ...]:
-    """The partitions to compare: different for each commit and seed, the same when repeated."""
+    """The partitions to compare: different for each commit, the same when repeated."""
     if sample is None or sample >= len(changed):
         return changed
-    chance = random.Random(f"{seed} {snapshot_id}")
+    chance = random.Random(snapshot_id)
     return tuple(changed[i] for i in sorted(chance.sample(range(len(changed)), sample)))
 
 
-def _compare(
-    reader: Reader, parent: Json, commit: Json, sample: int | None, seed: int
-) -> CommitProof:
+def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
     changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
-    chosen = _chosen(changed.partitions, sample, seed, snapshot_id)
+    chosen = _chosen(changed.partitions, sample, snapshot_id)
     schemas = [
-        metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)
+        metadata.schema_of(reader.head.metadata, snapshot.get("schema-id"))
+        for snapshot in (parent, commit)
     ]
     before_columns, after_columns, left_out = shared(*schemas)
     predicates, reason = _predicates(reader, changed, chosen, schemas)
@@ -202,7 +164,9 @@ def _compare(
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
     if not reason and _may_disagree(reader, chosen):
         rows = tuple(sum(side.values(), Fingerprint()).row_count for side in (before, after))
-        if before != after or not changed.holds(rows, metadata.columns(reader.meta, schemas[1])):
+        if before != after or not changed.holds(
+            rows, metadata.columns(reader.head.metadata, schemas[1])
+        ):
             reason = "rows may be in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)
@@ -216,16 +180,15 @@ def _compare(
         table=display_name(reader.table),
         snapshot_id=parent_id,
     )
+    sums = [sum(side.values(), Fingerprint()) for side in (before, after)]
     return CommitProof(
         snapshot_id,
-        parent_id,
-        provable=True,
-        reason=reason,
-        partitions_compared=len(changed.partitions) if reason else len(chosen),
+        reason,
+        partitions_compared=len(changed.partitions if reason else chosen),
         partitions_changed=len(changed.partitions),
-        whole_table=bool(reason),
-        before=sum(before.values(), Fingerprint()),
-        after=sum(after.values(), Fingerprint()),
+        before=sums[0],
+        after=sums[1],
+        rows_read=sum(side.row_count for side in sums),
         mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
         columns_left_out=left_out,
         rollback_sql=rollback if mismatches and later is not None else None,
@@ -265,10 +228,21 @@ def _read(
     reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool
 ) -> Sequence[_Prints]:
     """Read the parent and the commit, at the same time."""
-    with ThreadPoolExecutor(len(sides)) as pool:
-        return list(
-            pool.map(lambda side: side.read(reader, grouped=grouped, lineage=lineage), sides)
+
+    def read(side: _Side) -> _Prints:
+        return fingerprint(
+            reader.lake.spark,
+            reader.name,
+            snapshot_id=side.snapshot_id,
+            where=side.where,
+            by=side.by if grouped else (),
+            schema=side.schema,
+            stripped=reader.read.get(side.snapshot_id),
+            lineage=lineage,
         )
+
+    with ThreadPoolExecutor(len(sides)) as pool:
+        return list(pool.map(read, sides))
 
 
 def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
@@ -302,7 +276,13 @@ def _predicates(
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
     catalog = reader.lake.name
     predicates = [
-        where(catalog, reader.specs, metadata.columns(reader.meta, schema), chosen, of_rows=True)
+        where(
+            catalog,
+            reader.specs,
+            metadata.columns(reader.head.metadata, schema),
+            chosen,
+            of_rows=True,
+        )
         for schema in schemas
     ]
     if None not in predicates:
@@ -318,7 +298,9 @@ def _predicates(
 
 def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
     """A predicate in a snapshot's own names, as this Iceberg can read it."""
-    if predicate is None or snapshot.get("schema-id") == reader.meta.get("current-schema-id"):
+    if predicate is None or snapshot.get("schema-id") == reader.head.metadata.get(
+        "current-schema-id"
+    ):
         return predicate
     return where_then(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
 
@@ -329,36 +311,27 @@ def _keys(
     """The fields of the current spec that rows of both sides can be grouped by, and the SQL for
     each side.
     """
-    default = reader.specs.get(reader.meta.get("default-spec-id", 0), PartitionSpec(0, ()))
-    columns = [metadata.columns(reader.meta, schema) for schema in schemas]
-    fields: list[PartitionField] = []
-    keys: tuple[list[str], list[str]] = ([], [])
-    for field in default.fields:
-        before, after = (transformed(reader.lake.name, field, each) for each in columns)
-        if before is not None and after is not None:
-            fields.append(field)
-            keys[0].append(before)
-            keys[1].append(after)
-    return fields, [tuple(keys[0]), tuple(keys[1])]
+    default = reader.specs.get(reader.head.metadata.get("default-spec-id", 0), PartitionSpec(0, ()))
+    columns = [metadata.columns(reader.head.metadata, schema) for schema in schemas]
+    keys = [
+        (field, [transformed(reader.lake.name, field, each) for each in columns])
+        for field in default.fields
+    ]
+    usable = [(field, by) for field, by in keys if None not in by]
+    before, after = (tuple(str(by[side]) for _, by in usable) for side in (0, 1))
+    return [field for field, _ in usable], [before, after]
 
 
 def _later_commits(reader: Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage come after one; None if it is not in the lineage."""
-    ancestors = lineage(
-        reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id"))
-    )
-    return next(
-        (
-            count
-            for count, snapshot in enumerate(ancestors)
-            if snapshot["snapshot-id"] == snapshot_id
-        ),
-        None,
-    )
+    try:
+        return len(since(reader.head, snapshot_id))
+    except SnapshotNotFound:
+        return None
 
 
-def _caution(lake: Lake, reader: Reader, snapshot_ids: Sequence[int]) -> str | None:
-    conf = lake.session_conf()
+def _caution(reader: Reader, snapshot_ids: Sequence[int]) -> str | None:
+    conf = reader.lake.session_conf()
     if conf is None or not caches_deletes(conf):
         return None
     # What a join applies is not in the cache.
@@ -384,93 +357,63 @@ def prove_rewrites(
     have expired since.
     """
     started = time.monotonic()
-    snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
-    name = lake.sql_name(table)
-    quick: dict[int, CommitProof] = {}
-    read = 0
-    scanned: set[int] = set()
+    snapshots = snapshots_by_id(head(lake, table).metadata)
+    proofs: dict[int, CommitProof] = {}
     for snapshot_id in snapshot_ids:
-        commit = snapshots.get(snapshot_id) or (known or {}).get(snapshot_id) or {}
-        summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
-        if checked := _checked_before(snapshot_id, parent_id, summary):
-            quick[snapshot_id], rows_read = checked
-            read += rows_read
-        elif (
-            snapshot_id in snapshots
-            and "removed-delete-files" in summary
-            and not _CHANGES.intersection(summary)
-        ):
-            gone, needed = _removed(lake, name, parent_id, snapshot_id)
-            if gone and not needed:
-                statement = (
-                    f"dropped {count(gone, 'delete file')}; a scan of the table before it gives "
-                    "none of them to a data file"
-                )
-                quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, statement=statement
-                )
-                scanned.add(snapshot_id)
-    rest = [i for i in snapshot_ids if i not in quick]
-    compared = prove_commits(lake, table, rest) if rest else None
-    by_id = {
-        **quick,
-        **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())},
-    }
-    commits = tuple(by_id[i] for i in snapshot_ids)
-    modes = [CHECKED] if len(quick) > len(scanned) or not commits else []
-    modes += [SCANNED] if scanned else []
-    return Proof(
-        table=display_name(table),
-        commits=commits,
-        ok=verdict(commits),
-        mode=", ".join([*modes, *([compared.mode] if compared else [])]),
-        seconds=time.monotonic() - started,
-        rows_read=read + (compared.rows_read if compared else 0),
-        caution=compared.caution if compared else None,
-    )
+        existing = snapshots.get(snapshot_id) or {}
+        commit = existing or (known or {}).get(snapshot_id) or {}
+        if proof := _checked_before(snapshot_id, commit) or _scanned(lake, table, existing):
+            proofs[snapshot_id] = proof
+    rest = [snapshot_id for snapshot_id in snapshot_ids if snapshot_id not in proofs]
+    compared = prove_commits(lake, table, rest) if rest else Proof(display_name(table), (), 0.0)
+    proofs |= {proof.snapshot_id: proof for proof in compared.commits}
+    commits = tuple(proofs[snapshot_id] for snapshot_id in snapshot_ids)
+    return replace(compared, commits=commits, seconds=time.monotonic() - started)
 
 
-def _checked_before(
-    snapshot_id: int, parent_id: int | None, summary: Mapping[str, str]
-) -> tuple[CommitProof, int] | None:
-    """The proof of a commit that was checked before it was made, by its own summary, and the rows
-    that were read for it; None without such a check, or if the commit is not what was checked.
+def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
+    """The proof of a commit that was checked before it was made, by its own summary; None without
+    such a check, or if the commit is not what was checked.
     """
-    proof = CommitProof(snapshot_id, parent_id, provable=True)
+    summary = commit.get("summary") or {}
+    proof = CommitProof(snapshot_id, checked=CHECKED)
     if CHECKED_TAG in summary:
-        checked = CheckedRows.of(summary[CHECKED_TAG])
-        rows = checked.rows
-        if int(summary.get("added-records") or 0) != rows.row_count:
+        rows = CheckedRows.of(summary[CHECKED_TAG])
+        if int(summary.get("added-records") or 0) != rows.rows:
             return None
-        proof = replace(proof, before=rows, after=rows)
-        return (
-            replace(proof, statement=str(checked), is_sampled=checked.is_sampled),
-            checked.read,
-        )
+        return replace(proof, statement=str(rows), rows_read=rows.read, is_sampled=rows.is_sampled)
     if CHECKED_POSITIONS_TAG not in summary or _DATA_CHANGES.intersection(summary):
         return None
     positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
     if int(summary.get("added-position-deletes") or 0) != positions.positions:
         return None
-    return (
-        replace(proof, statement=str(positions), is_sampled=positions.is_sampled),
-        positions.sampled + 2 * positions.of_files,
+    return replace(
+        proof,
+        statement=str(positions),
+        rows_read=positions.sampled + 2 * positions.of_files,
+        is_sampled=positions.is_sampled,
     )
 
 
-def _removed(
-    lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int
-) -> tuple[int, int]:
-    """The delete files that a commit removed, and those of them that applied before it; no files
-    where that cannot be asked.
+def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
+    """The proof of a commit that only dropped delete files, none of which applied before it; None
+    if it did something else, or where that cannot be asked.
     """
-    if parent_id is None:
-        return 0, 0
+    summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
+    if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
+        return None
     try:
-        return removed(lake.spark, name, parent_id, snapshot_id)
+        gone, needed = removed(lake.spark, lake.sql_name(table), parent_id, commit["snapshot-id"])
     except Exception:
         # An expired parent, or a file that is gone: the full comparison says so.
-        return 0, 0
+        return None
+    if needed or not gone:
+        return None
+    statement = (
+        f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them "
+        "to a data file"
+    )
+    return CommitProof(commit["snapshot-id"], statement=statement, checked=SCANNED)
 
 
 # Keys of a summary that a commit without them did not do.

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
-from icekit.engine.bridge import compiled, java_list, lent
+from icekit.engine.bridge import compiled, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -30,7 +31,7 @@ from icekit.prove.checked import (
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
 from icekit.prove.readers import most_records
 from icekit.resolve.convert import Pending, by_file
-from icekit.resolve.delete_files import Positions
+from icekit.resolve.delete_files import listed
 from icekit.resolve.join import deduplicated, hinted, looked_up, sampled, tasks, words
 from icekit.resolve.key_view import KeyView
 from icekit.resolve.keys import KeySet, path_to
@@ -38,7 +39,6 @@ from icekit.resolve.listing import placed
 from icekit.units import count
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from pyspark.sql import DataFrame
 
 # Delete files that are read at the same time.
@@ -72,13 +72,13 @@ class _Check:
         self.pending, self.staging = pending, staging
         self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
-        files = (java_list(self.spark, files_of) for files_of in (pending.added, pending.removed))
         self.java = compiled(
             self.spark._jvm,
             staging.table,
             "Conversion",
             staging.java,
-            *files,
+            list(pending.added),
+            list(pending.removed),
             placed(self.found.deletes),
         )
 
@@ -92,7 +92,7 @@ class _Check:
         """Make every check; raises if one fails."""
         pending = self.pending
         self._check_content()
-        if path := self.java.wrong(pending.is_last):
+        if path := self.java.wrong(self.found.is_last):
             raise _differ(
                 f"the commit would not remove the right delete files, of which one is {path}"
             )
@@ -100,7 +100,7 @@ class _Check:
         sampled, one_in = self._look_up() if pending.view else (0, 1)
         files, rows = self._check_files(chosen)
         return CheckedPositions(
-            positions=sum(positions.count for positions in pending.written.values()),
+            positions=sum(map(len, pending.written.values())),
             resolved=sum(key_set.records for key_set in self.found.key_sets),
             sampled=sampled,
             one_in=one_in,
@@ -124,24 +124,24 @@ class _Check:
                 f"{count(len(pending.written), 'data file')}"
             )
         for index, (number, positions) in enumerate(pending.written.items()):
-            file, every = self.found.data[number], positions.all()
-            written, earlier = (
-                which.get(number, Positions()) for which in (pending.dead, pending.earlier)
+            file = self.found.data[number]
+            found, earlier = (
+                which.get(number, BitMap64()) for which in (pending.dead, pending.earlier)
             )
-            if not np.array_equal(every, written.with_more(earlier).all()):
+            if positions != found | earlier:
                 raise _differ(
                     f"the positions for {file.path} are not those found and those deleted before"
                 )
-            if (last := int(every[-1])) >= file.records:
+            if (last := positions.max()) >= file.records:
                 raise _differ(
                     f"row {last:,} of {file.path} would be deleted, which has only "
                     f"{count(file.records, 'row')}"
                 )
             read = lines[index % _AT_ONCE][index // _AT_ONCE]
-            if read != f"{_summed(every)} {file.path}":
+            if read != f"{_summed(positions)} {file.path}":
                 raise _differ(
                     f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not "
-                    f"the {positions.count:,} that were found"
+                    f"the {len(positions):,} that were found"
                 )
 
     def _planned(self) -> Any:
@@ -149,11 +149,11 @@ class _Check:
         deletes that it applies to each.
         """
         pending, found = self.pending, self.found
-        most = most_records(cluster_of(self.spark))
+        most = most_records(cluster_of(self.spark).executor)
         result = self.java.planned(
             found.at.snapshot_id,
             placed(found.data),
-            *pending.slices,
+            *found.slices,
             SAMPLED_FILES,
             most,
             self.salt,
@@ -164,7 +164,7 @@ class _Check:
         for number, line in zip(
             pending.written, str(result.get("earlier")).splitlines(), strict=True
         ):
-            if line not in {"?", _summed(pending.earlier.get(number, Positions()).all())}:
+            if line not in {"?", _summed(pending.earlier.get(number, BitMap64()))}:
                 raise _differ(
                     f"the positions read as deleted before in {found.data[number].path} are not "
                     "those that Iceberg applies"
@@ -185,9 +185,9 @@ class _Check:
                 for key_set in key_sets[1:]:
                     self._look_up_one(key_set, key_sets)
                 return rows, SAMPLED_KEYS
-        by_number = self._found(key_sets, None)
-        for number in self.pending.dead:
-            if number not in by_number or by_number[number].count < self.pending.dead[number].count:
+        by_number = self._found(key_sets)
+        for number, positions in self.pending.dead.items():
+            if len(by_number.get(number, ())) < len(positions):
                 raise _differ(
                     f"in {self.found.data[number].path} rows without a delete would be deleted"
                 )
@@ -203,12 +203,12 @@ class _Check:
                     [key_set, *(other for other in key_sets if other is not key_set)], its_own
                 )
             else:
-                self._found([key_set], None)
+                self._found([key_set])
 
     def _keys(self, key_set: KeySet) -> int:
         """About how many different keys of a set the rows in its sample have."""
         columns = ", ".join(column.sql for column in key_set.columns)
-        rows = self.view.data.where(self._sample(key_set, SAMPLED_KEYS))
+        rows = self.view.data.where(self._sample(key_set))
         (row,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
         return int(row[0])
 
@@ -236,8 +236,7 @@ class _Check:
         if key_set.records < _FEW or self.found.data_records + key_set.records < _SMALL:
             yield None
             return
-        sample = self._sample(key_set, SAMPLED_KEYS)
-        deletes = deduplicated(self.view, key_set, sample).persist()
+        deletes = deduplicated(self.view, key_set, self._sample(key_set)).persist()
         try:
             with self._shuffling(SAMPLED_KEYS, [key_set]):
                 records = deletes.count()
@@ -251,21 +250,21 @@ class _Check:
         finally:
             deletes.unpersist()
 
-    def _sample(self, key_set: KeySet, one_in: int) -> str:
-        return sampled([column.sql for column in key_set.columns], self.salt, one_in)
+    def _sample(self, key_set: KeySet) -> str:
+        return sampled([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
 
-    def _found(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> dict[int, Positions]:
+    def _found(self, key_sets: Sequence[KeySet]) -> dict[int, BitMap64]:
         """The rows that a plain join finds deleted, after a check that all of them would be."""
         frames = [
-            self._rows([key_set], deletes).where("dead").select("f", "pos") for key_set in key_sets
+            looked_up(self.view, [key_set]).where("dead").select("f", "pos") for key_set in key_sets
         ]
         every = reduce(lambda one, other: one.unionAll(other), frames)
-        with self._shuffling(1 if deletes is None else SAMPLED_KEYS, key_sets):
+        with self._shuffling(1, key_sets):
             by_number = by_file(
                 arrow_of(words(every, sum(key_set.records for key_set in key_sets)))
             )
         for number, deleted in by_number.items():
-            if lost := int((~_among(deleted, self.pending.dead.get(number))).sum()):
+            if lost := len(deleted - self.pending.dead.get(number, BitMap64())):
                 raise _differ(
                     f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay"
                 )
@@ -275,45 +274,37 @@ class _Check:
         """Compare all rows with one key in some, deleted or not; returns how many."""
         records = self.found.data_records // SAMPLED_KEYS
         with self._shuffling(SAMPLED_KEYS, key_sets):
-            got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
+            rows = looked_up(self.view, key_sets, self._sample(key_sets[0]), deletes)
+            got = arrow_of(words(rows, records, "dead"))
         dead, live = (
             by_file(got.filter(got.column("dead"))),
             by_file(got.filter(pc.invert(got.column("dead")))),
         )
         for number in {*dead, *live}:
-            deleted = self.pending.dead.get(number)
-            lost = int((~_among(dead.get(number), deleted)).sum())
-            taken = int(_among(live.get(number), deleted).sum())
+            deleted = self.pending.dead.get(number, BitMap64())
+            lost = len(dead.get(number, BitMap64()) - deleted)
+            taken = len(live.get(number, BitMap64()) & deleted)
             if lost or taken:
                 raise _differ(
                     f"for one key in {SAMPLED_KEYS}, in {self.found.data[number].path} "
                     f"{count(lost, 'deleted row')} would stay, and {count(taken, 'row')} without "
                     "a delete would be deleted"
                 )
-        return sum(positions.count for side in (dead, live) for positions in side.values())
-
-    def _rows(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> DataFrame:
-        """All rows, or those of the sampled keys of the first set, whose ``deletes`` are given."""
-        return looked_up(
-            self.view,
-            key_sets,
-            self._sample(key_sets[0], 1 if deletes is None else SAMPLED_KEYS),
-            deletes,
-        )
+        return sum(len(positions) for side in (dead, live) for positions in side.values())
 
     def _check_files(self, chosen: Any) -> tuple[int, int]:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the
         commit; returns how many files and rows.
         """
-        if not int(chosen.size()):
+        if not chosen:
             return 0, 0
         before, after = self._read(chosen), self._read(self.java.changed(chosen))
         if before != after:
             raise _differ(
-                f"from {count(int(chosen.size()), 'data file')}, Iceberg reads {before} before "
+                f"from {count(len(chosen), 'data file')}, Iceberg reads {before} before "
                 f"the commit, and would read {after} after it"
             )
-        return int(chosen.size()), after.row_count
+        return len(chosen), after.row_count
 
     def _read(self, tasks: Any) -> Fingerprint:
         with self.staging.reading(tasks) as rows:
@@ -330,16 +321,11 @@ _WRONG = {
 }
 
 
-def _among(some: Positions | None, others: Positions | None) -> npt.NDArray[np.bool_]:
-    """Which of some positions are among others."""
-    return np.isin((some or Positions()).all(), (others or Positions()).all())
-
-
-def _summed(positions: npt.NDArray[np.int64]) -> str:
+def _summed(positions: BitMap64) -> str:
     """How many positions, and the sum of their hashes, as Java says it: the last steps of
     SplitMix64, modulo 2**64, as a signed number.
     """
-    mixed = positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = listed(positions).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)

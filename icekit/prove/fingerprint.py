@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.compat import variant_type
 from icekit.facts.files import Scalar
-from icekit.facts.spark_entries import scalar, scalar_sql
+from icekit.facts.spark_entries import scalar_sql
+from icekit.facts.values import to_scalar
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -75,37 +76,26 @@ def fingerprint(
     receives a row per group). Without ``by`` the only key is ``()``. ``schema`` names the columns
     to compare and the types to compare them as; without it, all columns as they are. Compare
     fingerprints only if they were made with equal schemas, up to names: see :func:`row_hash`.
-    ``stripped`` is read instead of the table, and drops the rows that equality deletes delete.
+    ``stripped`` is read instead of the table, with a ``schema``, and drops the rows that equality
+    deletes delete.
     ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on.
     """
     more = [identifier(name) for name in LINEAGE] if lineage else []
+    columns, source, extra = ["*", *more], identifier(*table), list[str]()
+    if snapshot_id is not None:
+        source += f" VERSION AS OF {snapshot_id}"
     if stripped is not None:
-        rows = spark.sql(
-            f"SELECT {', '.join([*stripped.selected, *more, *stripped.columns])} FROM "
-            f"{identifier(*stripped.table)}"
-        )
-        hashed = row_hash(
-            _with_lineage(
-                schema if schema is not None else spark.table(identifier(*stripped.table)).schema,
-                lineage,
-            )
-        )
-        kept = rows if where is None else rows.where(where)
+        columns = [*stripped.selected, *more, *stripped.columns]
+        source = identifier(*stripped.table)
+    rows = spark.sql(f"SELECT {', '.join(columns)} FROM {source}")
+    if stripped is not None:
         extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]
-        return prints(
-            stripped.finish(
-                kept.selectExpr(
-                    *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra
-                )
-            )
-        )
-    version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    rows = spark.sql(f"SELECT {', '.join(['*', *more])} FROM {identifier(*table)}{version}")
     hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
     kept = rows if where is None else rows.where(where)
-    return prints(
-        kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h")
+    keyed = kept.selectExpr(
+        *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra
     )
+    return prints(keyed if stripped is None else stripped.finish(keyed))
 
 
 def _with_lineage(schema: StructType, lineage: bool) -> StructType:
@@ -120,18 +110,17 @@ def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The setting that a session needs to read the fields of a schema: some, of one struct, may
     differ by case alone.
     """
-    names = [str(field["name"]).lower() for field in fields]
-    inner = [kind for field in fields if isinstance(kind := field["type"], Mapping)]
-    is_ambiguous = len(set(names)) < len(names)
-    while inner and not is_ambiguous:
-        kind = inner.pop()
-        names = [str(field["name"]).lower() for field in kind.get("fields", ())]
-        is_ambiguous = len(set(names)) < len(names)
-        held = [kind.get(key) for key in ("element", "key", "value")] + [
-            field["type"] for field in kind.get("fields", ())
-        ]
-        inner += [each for each in held if isinstance(each, Mapping)]
-    return {"spark.sql.caseSensitive": "true"} if is_ambiguous else {}
+    return {"spark.sql.caseSensitive": "true"} if _is_ambiguous({"fields": fields}) else {}
+
+
+def _is_ambiguous(kind: Any) -> bool:
+    if not isinstance(kind, Mapping):
+        return False
+    fields = kind.get("fields", ())
+    names = {str(field["name"]).lower() for field in fields}
+    inner = [field["type"] for field in fields]
+    inner += [kind.get(key) for key in ("element", "key", "value")]
+    return len(names) < len(fields) or any(map(_is_ambiguous, inner))
 
 
 def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
@@ -164,7 +153,7 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
     fingerprints: dict[tuple[Scalar, ...], Fingerprint] = {}
     for row in totals.selectExpr(*wanted, *totals.columns[len(keys) :]).collect():
-        key = tuple(scalar(value) for value in row[: len(keys)])
+        key = tuple(to_scalar(value) for value in row[: len(keys)])
         # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
         fingerprints[key] = fingerprints.get(key, Fingerprint()) + Fingerprint.of_sums(
             row.asDict(), "h"
@@ -305,18 +294,18 @@ def _primitive(kind: str) -> DataType:
         return T.DecimalType(precision, scale)
     if kind.startswith("fixed"):
         return T.BinaryType()
-    types: dict[str, DataType] = {
-        "boolean": T.BooleanType(),
-        "int": T.IntegerType(),
-        "long": T.LongType(),
-        "float": T.FloatType(),
-        "double": T.DoubleType(),
-        "date": T.DateType(),
-        "timestamptz": T.TimestampType(),
-        "timestamp": T.TimestampNTZType(),
-        "binary": T.BinaryType(),
-        **({"variant": variant()} if (variant := variant_type()) is not None else {}),
-        "unknown": T.NullType(),
+    types: dict[str, type[DataType]] = {
+        "boolean": T.BooleanType,
+        "int": T.IntegerType,
+        "long": T.LongType,
+        "float": T.FloatType,
+        "double": T.DoubleType,
+        "date": T.DateType,
+        "timestamptz": T.TimestampType,
+        "timestamp": T.TimestampNTZType,
+        "binary": T.BinaryType,
+        "variant": variant_type() or T.StringType,
+        "unknown": T.NullType,
     }
     # Strings and uuids are read as strings; newer types are hashed as Spark reads them, or refused.
-    return types.get(kind, T.StringType())
+    return types.get(kind, T.StringType)()

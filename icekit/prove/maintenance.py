@@ -12,12 +12,12 @@ from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
-from icekit.facts.metadata import Json
-from icekit.facts.metadata_file import load_metadata
+from icekit.facts.head import head
+from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.naming import referenced, wanted
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
-from icekit.prove.proof import Check, InvariantProof
-from icekit.sql import Identifier
+from icekit.prove.proof import Check, Proof
+from icekit.sql import Identifier, display_name
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SAMPLE = 200
 _LOOKS = 5
 
 
-def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> InvariantProof:
+def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
     """Compare the live manifest entries of each commit with its parent's, in any order.
 
     ``rewrite_manifests`` must keep these unchanged: each file with its partition, sequence numbers,
@@ -37,7 +37,7 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     provable if it or its parent has expired. ``table`` is without its catalog.
     """
     started = time.monotonic()
-    snapshots = _snapshots(lake, table)
+    snapshots = snapshots_by_id(head(lake, table).metadata)
     checks = []
     for snapshot_id in snapshot_ids:
         parent_id = (snapshots.get(snapshot_id) or {}).get("parent-snapshot-id")
@@ -45,24 +45,22 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
             checks.append(Check(None, f"commit {snapshot_id} or its parent has expired"))
             continue
         before, after = (_entries(lake, table, each) for each in (parent_id, snapshot_id))
-        same = before == after
         statement = (
             f"the same {count(after.row_count, 'live entry', 'live entries')} as before, with "
             "their statistics"
         )
-        checks.append(
-            Check(
-                same,
-                f"commit {snapshot_id}: "
-                + (
-                    statement
-                    if same
-                    else f"{before.row_count:,} live entries before, {after.row_count:,} after, "
-                    "NOT THE SAME"
-                ),
+        if before != after:
+            statement = (
+                f"{before.row_count:,} live entries before, {after.row_count:,} after, NOT THE SAME"
             )
-        )
-    return InvariantProof("rewrite_manifests", tuple(checks), time.monotonic() - started)
+        checks.append(Check(before == after, f"commit {snapshot_id}: {statement}"))
+    return _proof(table, "rewrite_manifests", checks, started)
+
+
+def _proof(table: Identifier, what: str, checks: Sequence[Check], started: float) -> Proof:
+    """The proof of a procedure by what it had to keep."""
+    kept = tuple(Check(check.ok, f"{what}: {check.statement}") for check in checks)
+    return Proof(display_name(table), (), time.monotonic() - started, kept=kept)
 
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
@@ -80,9 +78,8 @@ def prove_history(
     kept: Sequence[int],
     refs: Sequence[str],
     *,
-    removed_more: bool = False,
-    sample: int = SAMPLE,
-) -> InvariantProof:
+    removed_more: bool,
+) -> Proof:
     """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
 
     ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
@@ -90,23 +87,23 @@ def prove_history(
     snapshots than the expiry named, or that its count is not known.
     """
     started = time.monotonic()
-    metadata = load_metadata(lake.tables.source(table))
-    now_ids = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
-    gone = sum(snapshot_id not in now_ids for snapshot_id in kept)
-    checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
+    metadata = head(lake, table).metadata
+    existing = snapshots_by_id(metadata)
+    gone = sum(snapshot_id not in existing for snapshot_id in kept)
+    snapshots = Check(True, f"all {len(kept):,} snapshots that should stay exist")
     if gone:
-        missing = (
-            f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the "
-            "table"
-        )
         why = (
             "it is not known whether this expiry or another removed them"
             if removed_more
             else "this expiry did not name them"
         )
-        checks = [Check(None if removed_more else True, f"{missing}; {why}")]
+        missing = (
+            f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the "
+            f"table; {why}"
+        )
+        snapshots = Check(None if removed_more else True, missing)
     now_refs = metadata.get("refs") or {}
-    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in now_ids]
+    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in existing]
     present = ", ".join(name for name in refs if name in now_refs) or "no ref"
     dropped = [name for name in refs if name not in now_refs and name != "main"]
     also = f"; no longer in the table: {', '.join(dropped)}" if dropped else ""
@@ -115,26 +112,19 @@ def prove_history(
         if broken
         else f"{present} protected and present{also}"
     )
-    checks.append(Check(not broken, statement))
-    checks += _readable(lake, table, sample)
-    return InvariantProof(
-        "expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped)
-    )
+    checks = [snapshots, Check(not broken, statement), *_readable(lake, table)]
+    return _proof(table, "expire_snapshots", checks, started)
 
 
-def prove_live(
-    lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE
-) -> InvariantProof:
+def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = ()) -> Proof:
     """Check that every manifest of the table can be read and that a sample of the files they name
     is in storage.
     """
     started = time.monotonic()
-    return InvariantProof(
-        what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started
-    )
+    return _proof(table, what, [*checks, *_readable(lake, table)], started)
 
 
-def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
     """Every kept snapshot's manifest list and manifests, and some of the files that they name.
 
     What another job has removed from the table meanwhile is not missed: after a failure, the
@@ -144,7 +134,7 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
     for _ in range(_LOOKS):
         at = lake.tables.source(table).metadata_location
         try:
-            return _look(lake, table, sample)
+            return _look(lake, table)
         except Exception as error:
             known = explain(error, name)
             if not isinstance(known, IcekitError):
@@ -159,10 +149,10 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
     ]
 
 
-def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
     spark, name = lake.spark, lake.sql_name(table)
     files = metadata_table(spark, name, "all_files").select("file_path").distinct()
-    chosen, total = spread(files, sample), files.count()
+    chosen, total = spread(files, SAMPLE), files.count()
     readable = Check(
         True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"
     )
@@ -172,34 +162,16 @@ def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
         return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
     # Named in metadata that is read after the look: another job's expiry stops naming a file before
     # it removes it.
-    missed = referenced(
-        lake,
-        table,
-        wanted(spark, spark.createDataFrame([(path,) for path in gone], "file_path string")),
-        len(gone),
+    lost = spark.createDataFrame([(path,) for path in gone], "file_path string")
+    missed = referenced(lake, table, wanted(spark, lost), len(gone))
+    left = len(chosen) - len(gone)
+    statement = (
+        f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} "
+        "from the table meanwhile"
     )
     if missed:
-        return [
-            readable,
-            Check(
-                False,
-                f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, "
-                f"for example {missed[0]}",
-            ),
-        ]
-    left = len(chosen) - len(gone)
-    return [
-        readable,
-        Check(
-            True,
-            f"{left:,} of them were checked in storage and exist; another job removed "
-            f"{len(gone):,} from the table meanwhile",
-        ),
-    ]
-
-
-def _snapshots(lake: Lake, table: Identifier) -> dict[int, Json]:
-    return {
-        int(s["snapshot-id"]): s
-        for s in load_metadata(lake.tables.source(table)).get("snapshots") or ()
-    }
+        statement = (
+            f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, for "
+            f"example {missed[0]}"
+        )
+    return [readable, Check(not missed, statement)]

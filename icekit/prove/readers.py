@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import load_now
-from icekit.engine.cluster import Cluster, cluster_of
+from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
 from icekit.facts.definition import PartitionSpec
-from icekit.facts.metadata import Json
+from icekit.facts.head import Head
+from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json, specs
 from icekit.resolve.listing import DeleteListing, Scope
 from icekit.resolve.resolved import Stripped, stripped
 from icekit.sql import Identifier
@@ -27,10 +30,18 @@ class Reader:
 
     lake: Lake
     table: Identifier
-    meta: Json
-    specs: Mapping[int, PartitionSpec]
-    snapshots: Mapping[int | None, Json]
-    read: Mapping[int, Stripped]
+    head: Head
+    read: Mapping[int, Stripped] = field(default_factory=dict)
+
+    @cached_property
+    def specs(self) -> Mapping[int, PartitionSpec]:
+        """The table's specs, by id."""
+        return {spec.spec_id: spec for spec in specs(self.head.metadata)}
+
+    @cached_property
+    def snapshots(self) -> Mapping[int | None, Json]:
+        """The table's snapshots, by id."""
+        return snapshots_by_id(self.head.metadata)
 
     @property
     def name(self) -> Identifier:
@@ -43,9 +54,9 @@ class Reader:
 HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
 
 
-def most_records(cluster: Cluster) -> int:
+def most_records(executor: Executor) -> int:
     """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
-    return int(HEAP_SHARE * cluster.heap_bytes / (RECORD_HEAP_BYTES * cluster.tasks_per_executor))
+    return int(HEAP_SHARE * executor.heap_bytes / (RECORD_HEAP_BYTES * executor.tasks))
 
 
 @contextlib.contextmanager
@@ -56,7 +67,7 @@ def resolving(
     sets of equality deletes.
     """
     lake = reader.lake
-    most = 0 if resolve else most_records(cluster_of(lake.spark))
+    most = 0 if resolve else most_records(cluster_of(lake.spark).executor)
     sides: set[int] = set()
     if resolve is not False:
         sides = {
@@ -85,13 +96,10 @@ def resolving(
 
 def existing_sides(reader: Reader, snapshot_ids: Sequence[int]) -> list[Json]:
     """Those of some commits and their parents that still exist."""
-    commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
-    return [
-        *commits,
-        *filter(
-            None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits)
-        ),
-    ]
+    snapshots = reader.snapshots
+    commits = [snapshots[each] for each in snapshot_ids if each in snapshots]
+    parents = [snapshots.get(commit.get("parent-snapshot-id")) for commit in commits]
+    return [*commits, *filter(None, parents)]
 
 
 def _scopes(reader: Reader, snapshot_id: int) -> Sequence[Scope]:

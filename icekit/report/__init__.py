@@ -14,35 +14,33 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
-from icekit.diagnose.gate import limits
+from icekit.diagnose.document import save_facts
+from icekit.diagnose.gate import check_gate, limits
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
-from icekit.errors import first_line, trace
+from icekit.errors import ParameterError, first_line, trace
 from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
-from icekit.report.index import Index, closing, rank, write_index
-from icekit.report.observing import FactsCache, TimedOut, kept, observed
+from icekit.options.commands import ReportOptions
+from icekit.report.index import Index, rank, write_index
+from icekit.report.observing import FactsCache, TimedOut, observed
 from icekit.report.page import link_neighbours
 from icekit.report.rendering import (
     Kernel,
-    Kernels,
     clear,
-    imports,
     limited,
-    notebook_path,
     rendered,
 )
-from icekit.report.result import KERNELS, Options, ReportRun, Row, exit_status
+from icekit.report.result import KERNELS, ReportRun, Row, check, exit_status
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
@@ -74,15 +72,15 @@ class Workers:
     """Threads that report on tables; use it in a ``with`` block, which ends the threads and their
     kernels.
 
-    ``history_of`` returns the file with a table's history, or an empty string; one thread at a time
-    calls it. ``known`` has the facts of tables observed before, and stores new ones.
+    ``history_of`` returns the file with a table's history, or an empty string. ``known`` has the
+    facts of tables observed before, and stores new ones.
     """
 
     def __init__(
         self,
         lake: Lake,
         names: Sequence[Identifier],
-        options: Options,
+        options: ReportOptions,
         run_id: str,
         *,
         history_of: Callable[[str, Path], str],
@@ -91,21 +89,20 @@ class Workers:
         self._lake, self._options = lake, options
         self._run_id, self._history_of = run_id, history_of
         self._known = known or FactsCache()
-        self._output = options.output.resolve()
-        self._count = len(names)
+        self._output = Path(options.output).resolve()
+        self.count = len(names)
         self._stopped = threading.Event()
-        self._remembering = threading.Lock()
         self._todo: queue.SimpleQueue[Identifier] = queue.SimpleQueue()
         for name in names:
             self._todo.put(name)
         # Short, so that facts do not pile up before the notebooks.
         self._ready: queue.Queue[_Observed] = queue.Queue(maxsize=2 * KERNELS)
         self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
-        self._kernels = Kernels(reuse=not options.fresh_kernels)
+        self._kernels: list[Kernel] = []
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
         # Daemons: storage that does not answer must not keep the process alive.
-        workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(
-            KERNELS, self._count
+        workers = [self._observe] * min(options.jobs, self.count) + [self._render] * min(
+            KERNELS, self.count
         )
         self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
 
@@ -114,16 +111,12 @@ class Workers:
             thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._stopped.set()
         if kind is not None:
             # A user who interrupts does not want to wait for running notebooks.
-            self._kernels.kill()
+            for kernel in self._kernels:
+                kernel.kill()
         for thread in self._threads:
             thread.join(timeout=_LEAVE)
         with contextlib.suppress(OSError):  # a thread that was left behind may still write there
@@ -131,7 +124,7 @@ class Workers:
 
     def rows(self) -> Iterator[Row]:
         """The row of each table, as the table is finished."""
-        for _ in range(self._count):
+        for _ in range(self.count):
             yield self._done.get()
 
     def _observe(self) -> None:
@@ -140,7 +133,7 @@ class Workers:
                 name = self._todo.get_nowait()
             except queue.Empty:
                 return
-            observed_table = self._guarded(name, self._observe_one)
+            observed_table = self._guarded(name, partial(self._observe_one, name))
             if isinstance(observed_table, Row):
                 self._done.put(observed_table)
                 continue
@@ -156,41 +149,32 @@ class Workers:
             self._lake,
             name,
             self._options,
-            self._options.timeout_seconds,
             collect=self._known.observe,
         )
         savings = wins(facts, findings, limits(self._options.thresholds))
         known = health(facts, findings, savings, self._run_id)
-        return _Observed(
-            name,
-            kept(facts, Path(self._scratch.name)),
-            time.monotonic() - started - waited,
-            savings,
-            known,
-        )
+        path = save_facts(facts, Path(self._scratch.name, f"{slug(facts.name)}.facts.json"))
+        return _Observed(name, path, time.monotonic() - started - waited, savings, known)
 
     def _render(self) -> None:
-        with self._kernels.own() as kernel:
+        with Kernel() as kernel:
+            self._kernels.append(kernel)
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
                     item = self._ready.get(timeout=_PATIENCE)
                     _start(kernel)
-                    row = self._guarded(
-                        item.name,
-                        lambda _, item=item: self._render_one(item, kernel),  # type: ignore[misc]
-                    )
+                    row = self._guarded(item.name, partial(self._render_one, item, kernel))
                     # What was observed is known, whatever became of the notebook.
                     self._done.put(replace(row, savings=item.savings, health=item.health))
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         item.facts_file.unlink(missing_ok=True)
 
     def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
-        table, limit = display_name(item.name), self._options.timeout_seconds
+        table, limit = display_name(item.name), self._options.timeout
         left = None if limit is None else limit - item.seconds
-        with self._remembering:
-            started = time.monotonic()
-            history = self._history_of(table, Path(self._scratch.name))
-        page, outcome, error, stages = rendered(
+        started = time.monotonic()
+        history = self._history_of(table, Path(self._scratch.name))
+        page, outcome, error = rendered(
             kernel, item.name, item.facts_file, self._options, left, history=history
         )
         return Row(
@@ -200,14 +184,13 @@ class Workers:
             outcome,
             page.name,
             error,
-            stages={"observe": item.seconds, **stages},
         )
 
-    def _guarded(self, name: Identifier, step: Callable[[Identifier], T]) -> T | Row:
+    def _guarded(self, name: Identifier, step: Callable[[], T]) -> T | Row:
         """Do one step for a table; any failure becomes its row."""
         table, started = display_name(name), time.monotonic()
         try:
-            return step(name)
+            return step()
         # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
             known = outside(problem)
@@ -235,7 +218,7 @@ def _start(kernel: Kernel) -> None:
     """
     # A cancelled task is no Exception.
     with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
-        kernel.ready(imports())
+        kernel.ready()
 
 
 #: The index is written again after this many seconds,
@@ -245,45 +228,37 @@ _INDEX_SECONDS = 2.0
 _INDEX_PATIENCE = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A report that is part of a larger run: ``before`` tables are done of ``altogether``, and some
-    facts are known.
-    """
-
-    before: int
-    altogether: int
-    known: FactsCache | None = None
-
-
 def report(
-    tables: Sequence[str],
-    options: Options,
+    options: ReportOptions,
     *,
     progress: Callable[[str], None] = print,
-    part: Part | None = None,
+    known: FactsCache | None = None,
 ) -> ReportRun:
-    """Report on tables (names or globs); every report is written before the gate fails.
+    """Report on ``options.tables``; every report is written before the gate fails.
 
     One connection, and one Spark session if needed, serve all tables. Facts are collected here, for
     ``options.jobs`` tables at once, and passed to the notebooks, a few of which run at once in warm
-    kernels. A table that cannot be read, or takes longer than ``options.timeout_seconds``, gets a
+    kernels. A table that cannot be read, or takes longer than ``options.timeout``, gets a
     row that says so and does not stop the others; nor does a glob that matches nothing, as long as
     another table is found, nor a history that cannot be written. When the run is interrupted
-    (Ctrl-C, or a signal), finished tables keep their reports, and the index lists them. ``part``
-    numbers them after earlier ones. Raises the errors of :mod:`icekit.errors` for all tables.
+    (Ctrl-C, or a signal), finished tables keep their reports, and the index lists them. ``known``
+    has the facts of tables observed before. Raises the errors of :mod:`icekit.errors` for all
+    tables.
     """
-    thresholds = limits(options.thresholds, options.fail_on)
+    thresholds = check(options)
+    check_gate(options.fail_on)
+    if options.jobs < 1:
+        raise ParameterError(f"The number of jobs must be 1 or more, not {options.jobs}.")
     lake = connect(options.catalog or None)
     problems: list[str] = []
-    names = lake.match(tables, problems)
-    options.output.mkdir(parents=True, exist_ok=True)
+    names = lake.match(options.tables, problems)
+    output = Path(options.output).resolve()
+    output.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
     run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     for problem in problems:
         progress(problem)
-    if part is None:
-        part = Part(0, len(names))
+    if known is None:  # a pass over several rules has said so
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
     # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
@@ -291,7 +266,7 @@ def report(
     kept_in = store(options.history, lake)
     with _absolute_lake(), ended_like_interrupted():
         asked = [display_name(name) for name in names]
-        earlier = kept_in.last(asked, other_than=run_id) if kept_in else {}
+        earlier = kept_in.last(asked) if kept_in else {}
 
         def index() -> Path:
             shown = Index(
@@ -303,24 +278,20 @@ def report(
                 thresholds=thresholds,
                 problems=problems,
             )
-            return write_index(shown, options.output.resolve() / "index.html")
+            return write_index(shown, output / "index.html")
 
         history = partial(_history_of, earlier)
-        workers = Workers(lake, names, options, run_id, history_of=history, known=part.known)
+        workers = Workers(lake, names, options, run_id, history_of=history, known=known)
         try:
             with never_silent("working on the reports"), stderr_to_file(), workers:
-                _follow(workers.rows(), rows, part, progress, index)
+                _follow(workers, rows, progress, index)
         finally:
             problems += remember(kept_in, rows, progress)
             page = index()
-            _link(rows, page.parent)
+            ranked = [(row.table, output / row.page) for row in sorted(rows, key=rank) if row.page]
+            link_neighbours(ranked)
     status = exit_status(rows, options.fail_on, problems)
     return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
-
-
-def _link(rows: Sequence[Row], folder: Path) -> None:
-    """Link each page with the next and the previous one of the index."""
-    link_neighbours([(row.table, folder / row.page) for row in sorted(rows, key=rank) if row.page])
 
 
 def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:
@@ -332,18 +303,17 @@ def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: 
 
 
 def _follow(
-    finished: Iterable[Row],
+    workers: Workers,
     rows: list[Row],
-    part: Part,
     progress: Callable[[str], None],
     index: Callable[[], object],
 ) -> None:
     """Collect the rows of finished tables, report each, and write the index now and then."""
     due = time.monotonic() + _INDEX_SECONDS
-    for row in finished:
+    for row in workers.rows():
         rows.append(row)
-        number, error = part.before + len(rows), f": {row.error}" if row.error else ""
-        progress(f"[{number}/{part.altogether}] {row.summary}, {row.seconds:.1f} s{error}")
+        error = f": {row.error}" if row.error else ""
+        progress(f"[{len(rows)}/{workers.count}] {row.summary}, {row.seconds:.1f} s{error}")
         if (began := time.monotonic()) > due:
             index()
             due = next_index(began, time.monotonic())
@@ -385,16 +355,3 @@ def _absolute_lake() -> Iterator[None]:
             del os.environ["ICEKIT_LAKE"]
         else:
             os.environ["ICEKIT_LAKE"] = before
-
-
-__all__ = [
-    "FactsCache",
-    "Options",
-    "Part",
-    "ReportRun",
-    "Row",
-    "closing",
-    "exit_status",
-    "notebook_path",
-    "report",
-]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
 from icekit.diagnose.gate import gated
-from icekit.report.result import ReportRun
+from icekit.report.result import ReportRun, Row
 from icekit.saving import write_text
 from icekit.secrets import mask
+from icekit.status import Status
 from icekit.terminal import harmless
 
 
@@ -17,31 +19,27 @@ def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
     errors.
     """
     suite = ElementTree.Element("testsuite", name="icekit report")
-    numbers = {"failure": 0, "error": 0}
-    cases = [(row.table, row.status, row.seconds, row.error or "", row.outcome) for row in run.rows]
-    for name, status, seconds, error, outcome in [
-        *cases,
-        *(("report", "misconfigured", 0.0, problem, None) for problem in run.problems),
-    ]:
+    verdicts: Counter[str] = Counter()
+    problems = [Row("report", Status.MISCONFIGURED, 0.0, error=each) for each in run.problems]
+    for row in (*run.rows, *problems):
         case = ElementTree.SubElement(
-            suite, "testcase", name=_clean(name), classname="icekit", time=f"{seconds:.3f}"
+            suite, "testcase", name=_clean(row.table), classname="icekit", time=f"{row.seconds:.3f}"
         )
-        findings = [
-            f"{finding['severity']}: {finding['name']}"
-            for finding in (outcome.findings if outcome else ())
-        ]
-        message = _clean("\n".join([error, *findings] if error else findings))
-        verdict = "error" if outcome is None else "failure" if gated(outcome.worst, fail_on) else ""
+        findings = row.outcome.findings if row.outcome else ()
+        listed = [f"{finding['severity']}: {finding['name']}" for finding in findings]
+        message = _clean("\n".join([*filter(None, [row.error]), *listed]))
+        verdict = "error" if row.outcome is None else ""
+        if row.outcome and gated(row.outcome.worst, fail_on):
+            verdict = "failure"
         if verdict:
-            numbers[verdict] += 1
-            ElementTree.SubElement(
-                case, verdict, type=status, message=message.split("\n", 1)[0][:300]
-            )
+            first = message.split("\n", 1)[0][:300]
+            ElementTree.SubElement(case, verdict, type=row.status, message=first)
+        verdicts[verdict] += 1
         ElementTree.SubElement(case, "system-out").text = message
     suite.attrib |= {
         "tests": str(len(suite)),
-        "failures": str(numbers["failure"]),
-        "errors": str(numbers["error"]),
+        "failures": str(verdicts["failure"]),
+        "errors": str(verdicts["error"]),
     }
     root = ElementTree.Element("testsuites")
     root.append(suite)

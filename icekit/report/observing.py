@@ -16,7 +16,7 @@ from icekit.diagnose.findings import Findings
 from icekit.diagnose.gate import limits
 from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts.model import TableFacts
-from icekit.report.result import Options
+from icekit.options.commands import ReportOptions
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name
 from icekit.waiting import DeadlineExceeded
@@ -79,14 +79,13 @@ class Observed(NamedTuple):
 
     facts: TableFacts
     findings: Findings
-    waited: float = 0.0
+    waited: float
 
 
 def observed(
     lake: Lake,
     name: Identifier,
-    options: Options,
-    seconds: float | None = None,
+    options: ReportOptions,
     *,
     collect: Callable[..., TableFacts],
 ) -> Observed:
@@ -111,22 +110,17 @@ def observed(
         return facts, taken.waited_seconds
 
     try:
-        facts, waited = in_time(lake, seconds, work)
+        facts, waited = in_time(lake, options.timeout, work)
     except DeadlineExceeded:
-        raise timed_out(name, seconds or 0.0) from None
+        raise timed_out(name, options.timeout) from None
     findings = diagnose(facts, chosen, session_conf=lake.session_conf())
     return Observed(facts, findings, waited)
 
 
-def timed_out(name: Identifier, seconds: float) -> TimedOut:
+def timed_out(name: Identifier, seconds: float | None) -> TimedOut:
     """The error message for a table that took too long."""
     return TimedOut(
-        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout "
+        f"{display_name(name)} was not finished within {seconds or 0:,.0f} s. Raise --timeout "
         "(`timeout` under `report` in a policy), or report on this table alone, with --collector "
         "spark if it is large."
     )
-
-
-def kept(facts: TableFacts, scratch: Path) -> Path:
-    """Facts in a file, for the notebook."""
-    return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")

@@ -6,6 +6,7 @@ import copy
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,9 +14,8 @@ from urllib.parse import quote
 
 from icekit.answer.html import render
 from icekit.saving import write_text
-from icekit.show.explorer import WIDGET_VIEW
 
-_OWN = threading.local()
+_TURN = threading.Lock()
 #: Cells with this tag teach, or are for a person who runs the notebook; a page leaves them out.
 TEACH = "teach"
 #: The section that a page begins with, unfolded.
@@ -44,9 +44,7 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
-    sections = [
-        _section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))
-    ]
+    sections = [_section(heading, cells) for heading, cells in _by_heading(notebook)]
     is_whole = failed or all(section.heading != _FIRST for section in sections)
     shown = [
         section
@@ -102,7 +100,8 @@ def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
 def _section(heading: str, part: Any) -> _Section:
     from markupsafe import Markup
 
-    body, _ = _exporter().from_notebook_node(part)
+    with _TURN:
+        body, _ = _exporter().from_notebook_node(part)
     texts = [
         output.data.get("text/plain", "")
         for cell in part.cells
@@ -117,30 +116,21 @@ def _section(heading: str, part: Any) -> _Section:
     return _Section(heading, sentence, Markup(body))
 
 
+@cache
 def _exporter() -> Any:
-    """The exporter of this thread, whose templates are compiled once."""
-    exporter = getattr(_OWN, "exporter", None)
-    if exporter is None:
-        from nbconvert import HTMLExporter
+    """An exporter, whose templates are compiled once; threads take turns.
 
-        exporter = _OWN.exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-            template_name="basic",
-            exclude_input=True,
-            exclude_input_prompt=True,
-            exclude_output_prompt=True,
-            exclude_anchor_links=True,
-        )
-    return exporter
-
-
-def without_widgets(notebook: Any) -> Any:
-    """A copy whose outputs show what explorers say without controls: a page has no kernel to draw
-    widgets from.
+    It shows what explorers say without controls: a page has no kernel to draw widgets from.
     """
-    plain = copy.deepcopy(notebook)
-    plain.metadata.pop("widgets", None)
-    for cell in plain.cells:
-        for output in cell.get("outputs", ()):
-            if "text/html" in output.get("data", ()):
-                output.data.pop(WIDGET_VIEW, None)
-    return plain
+    from nbconvert import HTMLExporter
+    from traitlets.config import Config
+
+    plain = {"display_data_priority": ["text/html", "text/plain"]}
+    return HTMLExporter(  # type: ignore[no-untyped-call]
+        config=Config(NbConvertBase=plain),
+        template_name="basic",
+        exclude_input=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        exclude_anchor_links=True,
+    )

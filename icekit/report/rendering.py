@@ -5,14 +5,11 @@ write its page.
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import os
 import signal
 import sys
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,9 @@ from papermill.engines import NBClientEngine, papermill_engines
 
 from icekit.diagnose.document import ReportedHealth, read
 from icekit.errors import MetadataUnreadable
+from icekit.options.commands import ReportOptions
 from icekit.report.observing import timed_out
 from icekit.report.page import write_page
-from icekit.report.result import Options
 from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
@@ -43,22 +40,33 @@ _NAME = "python3"
 #: The number of notebooks that a kernel runs before it is replaced, so that leaks stay small.
 NOTEBOOKS = 50
 _RESET = "get_ipython().reset(new_session=True)"
+#: What the notebook imports, and its charts when they are drawn.
+_IMPORTS = (
+    "import icekit.notebook, icekit.show.charts, icekit.show.widgets, matplotlib.pyplot, pandas"
+)
 
 
 class Kernel:
     """One process that runs notebooks, one at a time; started on first use, and again after it
     died.
 
-    It belongs to the thread that uses it; any thread may call :meth:`kill`.
+    It belongs to the thread that uses it in a ``with`` block, which ends the process and the
+    thread's event loop; any thread may call :meth:`kill`.
     """
 
-    def __init__(self, *, reuse: bool = True) -> None:
-        self._reuse = reuse
+    def __init__(self) -> None:
         self._used = 0
         self._is_clean = True
         self.manager: Any = None
 
-    def ready(self, imports: str) -> None:
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+        ensure_event_loop().close()
+
+    def ready(self) -> None:
         """Start the process if there is none, and import what notebooks import; this time counts
         for no table.
         """
@@ -68,7 +76,7 @@ class Kernel:
         with self._client(NotebookClient, blank, _NAME) as client:
             client.start_new_kernel()
             client.start_new_kernel_client()
-            client.wait_for_reply(client.kc.execute(imports, silent=True))
+            client.wait_for_reply(client.kc.execute(_IMPORTS, silent=True))
         self._is_clean = False
 
     def execute(self, notebook: Any, kernel_name: str) -> Any:
@@ -82,7 +90,7 @@ class Kernel:
             done = client.execute()
         self._is_clean = False
         self._used += 1
-        if not self._reuse or self._used >= NOTEBOOKS:
+        if self._used >= NOTEBOOKS:
             self.end()
         return done
 
@@ -116,30 +124,6 @@ class Kernel:
         if manager is not None:
             with contextlib.suppress(Exception):
                 run_sync(manager.shutdown_kernel)(now=True)
-
-
-class Kernels:
-    """A kernel for each thread, and a way to kill them all."""
-
-    def __init__(self, *, reuse: bool = True) -> None:
-        self._reuse = reuse
-        self._every: list[Kernel] = []
-
-    @contextlib.contextmanager
-    def own(self) -> Iterator[Kernel]:
-        """A kernel for this thread, which ends with the block; so does the thread's event loop."""
-        kernel = Kernel(reuse=self._reuse)
-        self._every.append(kernel)
-        try:
-            yield kernel
-        finally:
-            kernel.end()
-            ensure_event_loop().close()
-
-    def kill(self) -> None:
-        """End every process at once, also those at work."""
-        for kernel in self._every:
-            kernel.kill()
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
@@ -184,8 +168,6 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
 
 
 NOTEBOOK = "01_diagnose.ipynb"
-#: Imported by charts when they are drawn.
-_LATER = "import matplotlib.pyplot, pandas"
 
 
 def clear(output: Path, name: Identifier) -> None:
@@ -199,19 +181,17 @@ def rendered(
     kernel: Kernel,
     name: Identifier,
     facts_file: Path,
-    options: Options,
-    seconds: float | None = None,
+    options: ReportOptions,
+    seconds: float | None,
     *,
-    history: str = "",
-) -> tuple[Path, ReportedHealth | None, str | None, Mapping[str, float]]:
-    """A table's page, its document (None if a cell failed) with the reason, and the seconds of both
-    steps.
+    history: str,
+) -> tuple[Path, ReportedHealth | None, str | None]:
+    """A table's page, its document (None if a cell failed), and the reason.
 
     Kills the kernel and raises :class:`~icekit.report.rendering.TimedOut` after the time limit.
     """
-    table, output = display_name(name), options.output.resolve()
+    table, output = display_name(name), Path(options.output).resolve()
     base = slug(table)
-    started = time.monotonic()
     with limited(kernel, seconds) as over:
         try:
             notebook, error = _executed(
@@ -219,9 +199,8 @@ def rendered(
             )
         except Exception:
             if over.is_set():
-                raise timed_out(name, options.timeout_seconds or 0.0) from None
+                raise timed_out(name, options.timeout) from None
             raise
-    ran = time.monotonic()
     document = None if error else read(output / f"{base}.json")
     status = document.status if document else "crashed"
     page = write_page(
@@ -230,33 +209,21 @@ def rendered(
         output / f"{base}.html",
         failed=document is None,
     )
-    stages = {"notebook": ran - started, "page": time.monotonic() - ran}
-    return page, document, error, stages
+    return page, document, error
 
 
-def _parameters(options: Options, table: str, facts_file: Path, history: str) -> dict[str, Any]:
+def _parameters(
+    options: ReportOptions, table: str, facts_file: Path, history: str
+) -> dict[str, Any]:
     return {
-        "catalog": options.catalog,
         "table": table,
-        "ref": options.ref,
         "thresholds": dict(options.thresholds),
         "filter_columns": list(options.filter_columns),
-        "collector": options.collector,
-        "storage": options.storage,
-        "output": str(options.output.resolve()),
+        "output": str(Path(options.output).resolve()),
         "facts_file": str(facts_file),
         "history": history,
+        **options.only("catalog", "ref", "collector", "storage"),
     }
-
-
-@functools.cache
-def imports() -> str:
-    """The notebook's imports as code, to prepare a kernel."""
-    cells = json.loads(notebook_path().read_text(encoding="utf-8"))["cells"]
-    lines = [
-        line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]
-    ]
-    return "\n".join([*(line for line in lines if line.startswith(("import ", "from "))), _LATER])
 
 
 def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:

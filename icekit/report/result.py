@@ -1,29 +1,28 @@
-"""Hold the options of a report, the result of each table, and the result of the run."""
+"""Check the options of a report; hold the result of each table, and the result of the run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.diagnose.document import ReportedHealth
-from icekit.diagnose.gate import gated
+from icekit.diagnose.findings import Thresholds
+from icekit.diagnose.gate import gated, limits
 from icekit.errors import (
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_UNHEALTHY,
-    ParameterError,
-    require_seconds,
+    LONGEST_WAIT,
+    require_number,
 )
-from icekit.facts.collect import Collector
 from icekit.history.store import Health
 from icekit.maintain.savings import Savings
+from icekit.options.commands import ReportSection
 from icekit.status import Status
 from icekit.units import count
 
-#: Tables observed at once: each mostly waits for its catalog and storage, or for Spark.
-JOBS = 4
 #: Notebooks at once: each is a Python process that uses one core.
 KERNELS = min(4, os.cpu_count() or 1)
 
@@ -41,34 +40,12 @@ STATUSES = (
 JUDGED = frozenset(STATUSES[3:])
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a report; the defaults are the notebook's.
-
-    ``history`` is where health is recorded over time: empty for nowhere, ``table`` for the Iceberg
-    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is the limit for
-    one table, from its first byte to its page (None: no limit). ``jobs`` tables are observed at
-    once. ``fresh_kernels`` starts a kernel for each notebook, as papermill does by default.
+def check(options: ReportSection) -> Thresholds:
+    """The thresholds of a report, if its options are possible; raises
+    :class:`~icekit.errors.ParameterError`.
     """
-
-    catalog: str = ""
-    ref: str = ""
-    thresholds: Mapping[str, float] = field(default_factory=dict)
-    filter_columns: Sequence[str] = ()
-    collector: Collector = "auto"
-    storage: bool = False
-    fail_on: str = "never"
-    output: Path = Path("reports")
-    history: str = ""
-    timeout_seconds: float | None = None
-    jobs: int = JOBS
-    fresh_kernels: bool = False
-
-    def __post_init__(self) -> None:
-        if self.timeout_seconds is not None:
-            require_seconds("The timeout of a table", self.timeout_seconds)
-        if self.jobs < 1:
-            raise ParameterError(f"The number of jobs must be 1 or more, not {self.jobs}.")
+    require_number("The timeout of a table", options.timeout, above=True, most=LONGEST_WAIT)
+    return limits(options.thresholds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +53,7 @@ class Row:
     """One table of a run: its result, and its page.
 
     ``savings`` and ``health`` are None if the table could not be read. ``seconds`` are work on the
-    table, and ``stages`` the seconds of ``observe``, ``notebook`` and ``page``: neither includes
-    waiting for a free thread, a kernel or Spark.
+    table, without waiting for a free thread, a kernel or Spark.
     """
 
     table: str
@@ -88,7 +64,6 @@ class Row:
     error: str | None = None
     savings: Savings | None = None
     health: Health | None = None
-    stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:

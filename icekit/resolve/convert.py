@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,21 +13,13 @@ import pyarrow as pa
 
 from icekit.engine.bridge import lent, load_table, metadata_of
 from icekit.engine.compat import arrow_of
-from icekit.engine.errors import CommitConflict, is_of_engine
+from icekit.engine.errors import CommitConflict, is_of_engine, java_classes
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.files import Partition
-from icekit.facts.head import Head, since
-from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.metadata import Json
+from icekit.facts.head import since
 from icekit.resolve.applies import disagreement
-from icekit.resolve.delete_files import (
-    Delta,
-    Positions,
-    Writer,
-    commit,
-    position_deletes,
-)
+from icekit.resolve.delete_files import Writer, position_deletes, positions_of
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import dead_rows, disagreeing, tasks, words
 from icekit.resolve.key_view import KeyView, key_view
@@ -36,6 +28,7 @@ from icekit.sql import Identifier, identifier
 from icekit.units import count, counted, size
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -44,7 +37,7 @@ _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 def deleted_positions(
     spark: SparkSession, view: KeyView, found: Found, say: Callable[[str], None]
-) -> dict[int, Positions]:
+) -> dict[int, BitMap64]:
     """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
     of ``found``.
     """
@@ -57,23 +50,14 @@ def deleted_positions(
         f"{count(len(found.data), 'data file')}"
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
-        dead = dead_rows(view, found.key_sets, found.ruled_out)
-        with disagreement(lambda: _disagreeing(view, found)):
+        dead = dead_rows(view, found)
+        with disagreement(lambda: disagreeing(view, found)):
             return by_file(arrow_of(words(dead, records)))
 
 
-def _disagreeing(view: KeyView, found: Found) -> list[str]:
-    """Some data files that have rows which only the specification deletes."""
-    if found.ruled_out is None:
-        return []
-    return [
-        found.data[number].path for number in disagreeing(view, found.key_sets, found.ruled_out)
-    ]
-
-
 def merge(
-    spark: SparkSession, name: Identifier, positions: dict[int, Positions], found: Found
-) -> tuple[list[Any], dict[int, Positions]]:
+    spark: SparkSession, name: Identifier, positions: dict[int, BitMap64], found: Found
+) -> tuple[list[Any], dict[int, BitMap64]]:
     """Merge existing position deletes into the new vectors, because a data file has at most one
     vector; returns the delete files they replace, and the existing positions.
     """
@@ -91,17 +75,18 @@ def merge(
     old = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path).select(
         "f", "pos"
     )
-    before = by_file(arrow_of(words(old, sum(deleted.count for deleted in positions.values()))))
+    before = by_file(arrow_of(words(old, sum(map(len, positions.values())))))
     for path, deletes in own.items():
         # A vector that is replaced but was not read in full would bring its rows back.
-        there_are = before.get(numbers[path], Positions()).count
+        there_are = len(before.get(numbers[path], ()))
         if there_are < (expected := max(map(_least, deletes))):
             raise ConversionRefused(
                 f"Only {there_are} of {expected} positions deleted earlier could be read for "
                 f"{path}. Nothing was changed; run the conversion again."
             )
     for number, deleted in before.items():
-        positions[number] = positions[number].with_more(deleted)
+        # Not in place: the positions found are compared with these before the commit.
+        positions[number] = positions[number] | deleted
     return [delete for deletes in own.values() for delete in deletes], before
 
 
@@ -132,23 +117,27 @@ def _least(delete: Any) -> int:
     return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
-def by_file(got: pa.Table) -> dict[int, Positions]:
+def by_file(got: pa.Table) -> dict[int, BitMap64]:
     """The positions of each data file from the rows of :func:`~icekit.resolve.join.words`."""
     numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
-    order = np.argsort(numbers, kind="stable")
+    order = np.lexsort((places, numbers))
     numbers, places, bits = numbers[order], places[order], bits[order]
     files, starts = np.unique(numbers, return_index=True)
     ends = [*starts, len(numbers)][1:]
     return {
-        int(file): Positions.of(places[start:end], bits[start:end])
+        int(file): positions_of(places[start:end], bits[start:end])
         for file, start, end in zip(files, starts, ends, strict=True)
     }
 
 
 # In the summary of each commit, to recognize it if the catalog's answer is lost.
 _MARK = "icekit.commit-id"
-#: Iceberg raises these after it has checked the table and made no commit.
-_REFUSALS = frozenset({"ValidationException", "CommitFailedException", "IllegalArgumentException"})
+# Outermost exceptions of a call that has committed nothing.
+_REFUSALS = {
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "java.lang.IllegalArgumentException",
+}
 
 
 @dataclass(frozen=True)
@@ -159,28 +148,49 @@ class Pending:
     positions found, by a file's place in ``found.data``, and ``earlier`` those that were deleted
     before, where a deletion vector replaces other deletes. ``written`` are both of them for each
     place, ``added`` the delete files that hold them, in this order; ``removed`` the delete files
-    that go. ``slices`` is the part of the data files: (2, 5) the third of five.
+    that go.
     """
 
     spark: SparkSession
     found: Found
     view: KeyView | None
-    dead: Mapping[int, Positions]
-    earlier: Mapping[int, Positions]
-    written: Mapping[int, Positions]
+    dead: Mapping[int, BitMap64]
+    earlier: Mapping[int, BitMap64]
+    written: Mapping[int, BitMap64]
     added: Sequence[Any]
     removed: Sequence[Any]
-    slices: tuple[int, int]
 
     @property
-    def is_last(self) -> bool:
-        """Whether the equality deletes go with this commit."""
-        return self.slices[0] == self.slices[1] - 1
+    def touched(self) -> list[str]:
+        """The data files that ``added`` refers to."""
+        return [self.found.data[number].path for number in self.written]
 
 
 #: Checks what is about to be committed; returns what the commit's summary says of it, and raises
 # if it is not right.
 Check = Callable[[Pending], Mapping[str, str]]
+
+
+def commit(pending: Pending, branch: str | None, tags: Mapping[str, str]) -> None:
+    """Replace equality deletes with position deletes in one commit, which fails if another commit
+    interferes; its summary has ``tags``.
+
+    The touched data files, and the files to be removed, must still exist. Deletes committed since
+    the snapshot that the files were found at stay, and apply.
+    """
+    at = pending.found.at
+    delta = at.table.newRowDelta().validateFromSnapshot(at.snapshot_id).validateDeletedFiles()
+    if pending.touched:
+        delta = delta.validateDataFilesExist(pending.touched)
+    for file in pending.added:
+        delta.addDeletes(file)
+    for file in pending.removed:
+        delta.removeDeletes(file)
+    for key, value in tags.items():
+        delta.set(key, value)
+    if branch:
+        delta = delta.toBranch(branch)
+    delta.commit()
 
 
 def convert(
@@ -192,7 +202,7 @@ def convert(
     up_to: int | None = None,
     slices: int = 1,
     tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
-    check: Check | None = None,
+    check: Check = lambda _: {},
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Replace a table's equality deletes with position deletes; see
@@ -206,74 +216,67 @@ def convert(
     sees each commit before it is made; if it raises, nothing is committed, and what was
     written is removed.
     """
-    _Conversion(spark, name, branch, tags, check, say).run(partitions, up_to, slices)
+    conversion = _Conversion(spark, name, branch, tags, check, say)
+    for index in range(slices):
+        # Read again for each slice: its snapshot must contain the commits of earlier slices, or
+        # the conversion must stop.
+        found = find(
+            spark,
+            name,
+            branch=branch,
+            partitions=partitions,
+            up_to=up_to,
+            slices=(index, slices),
+        )
+        if found is None:
+            return
+        if index == 0:
+            up_to = max(file.sequence for file in found.deletes)
+        conversion.slice(found)
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
 
 
+@dataclass
 class _Conversion:
     """One conversion, and the basis of its slices so far: the equality deletes, the snapshot that
     each was listed at (its id and sequence number), the marks of their commits.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: Identifier,
-        branch: str | None,
-        tags: Callable[[Sequence[Scope]], Mapping[str, str]],
-        check: Check | None,
-        say: Callable[[str], None],
-    ) -> None:
-        self.spark, self.name, self.branch, self.tags, self.check, self.say = (
-            spark,
-            name,
-            branch,
-            tags,
-            check,
-            say,
-        )
-        self.deletes: set[str] = set()
-        self.listed_at: list[tuple[int, int]] = []
-        self.marks: set[str] = set()
+    spark: SparkSession
+    name: Identifier
+    branch: str | None
+    tags: Callable[[Sequence[Scope]], Mapping[str, str]]
+    check: Check
+    say: Callable[[str], None]
+    deletes: set[str] = field(default_factory=set)
+    listed_at: list[tuple[int, int]] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
 
-    def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
-        """Commit slice by slice."""
-        for index in range(slices):
-            # Read again for each slice: its snapshot must contain the commits of earlier slices, or
-            # the conversion must stop.
-            found = find(
-                self.spark,
-                self.name,
-                branch=self.branch,
-                partitions=partitions,
-                up_to=up_to,
-                slices=(index, slices),
-            )
-            if found is None:
-                return
-            deletes = {file.path for file in found.deletes}
-            if index == 0:
-                self.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
-            is_last = index == slices - 1
-            self._check_before(found, deletes, slices, is_last=is_last)
-            self.listed_at.append((found.at.snapshot_id, int(found.at.snapshot.sequenceNumber())))
-            mark = uuid.uuid4().hex
-            with key_view(self.spark, found) if found.data else nullcontext() as view:
-                if self._slice(found, view, mark, (index, slices)):
-                    self.marks.add(mark)
-        self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
-
-    def _check_before(
-        self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool
-    ) -> None:
-        """Check that a slice still fits the earlier ones: their deletes, their commits and, before
-        the deletes are removed, all data files they apply to.
-        """
+    def slice(self, found: Found) -> None:
+        """Commit one slice."""
+        deletes = {file.path for file in found.deletes}
         if not self.listed_at:
-            return
-        if not self.deletes.issuperset(deletes):
+            self.deletes = deletes
+        elif not self.deletes.issuperset(deletes):
             raise CommitConflict("older equality deletes were added while others were converted")
+        else:
+            self._check_earlier(found)
+        self.listed_at.append((found.at.snapshot_id, found.at.sequence_number))
+        with key_view(self.spark, found) if found.data else nullcontext() as view:
+            self._convert(found, view)
+
+    def _check_earlier(self, found: Found) -> None:
+        """Check that a slice still fits the earlier ones: their commits and, before the deletes are
+        removed, all data files they apply to.
+        """
         listed_at, sequences = zip(*self.listed_at, strict=True)
-        commits = _since(found, listed_at[0])
+        try:
+            commits = since(found.at, listed_at[0])
+        except SnapshotNotFound:
+            raise CommitConflict(
+                "the table was rolled back, or its snapshots expired, while its equality deletes "
+                "were converted"
+            ) from None
         marks = {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
         # What a slice has seen counts only where the table has come from there.
         known = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
@@ -281,9 +284,9 @@ class _Conversion:
             raise CommitConflict(
                 "the table was rolled back while its equality deletes were converted"
             )
-        if not is_last:
+        if not found.is_last:
             return
-        files, path = found.at.listing.uncovered(found.at.scopes, sequences, slices)
+        files, path = found.at.listing.uncovered(found.at.scopes, sequences, found.slices[1])
         if files:
             raise CommitConflict(
                 f"another commit added {count(files, 'data file')} to which the equality deletes "
@@ -291,100 +294,64 @@ class _Conversion:
                 f"{path}"
             )
 
-    def _check_listed_once(self, found: Found, positions: Iterable[int]) -> None:
-        """Refuse to delete rows of a data file that the table has more than once."""
-        paths = [found.data[number].path for number in positions]
-        if twice := found.at.listing.repeated(paths):
-            raise ConversionRefused(
-                f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
-                f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
-                "Rewrite them first (rewrite_data_files with rewrite-all)."
-            )
-
-    def _slice(
-        self, found: Found, view: KeyView | None, mark: str, slices: tuple[int, int]
-    ) -> bool:
-        """One commit: the positions found; the last commit also removes the equality deletes. False
-        if there was nothing to commit.
-        """
+    def _convert(self, found: Found, view: KeyView | None) -> None:
+        """One commit: the positions found; the last commit also removes the equality deletes."""
         spark, name, at = self.spark, self.name, found.at
         positions = deleted_positions(spark, view, found, self.say) if view else {}
         dead = dict(positions)
-        self._check_listed_once(found, positions)
-        replaced, earlier = (
-            merge(spark, name, positions, found) if at.format_version >= 3 else ([], {})
-        )
-        hit = [(number, found.data[number], every) for number, every in sorted(positions.items())]
+        _check_listed_once(found, positions)
+        has_vectors = at.format_version >= 3
+        replaced, earlier = merge(spark, name, positions, found) if has_vectors else ([], {})
+        written = dict(sorted(positions.items()))
         writer = Writer(spark, at.table, at.listing.java, at.format_version)
-        is_committing = False
-        is_last = slices[0] == slices[1] - 1
+        mark, is_committing = uuid.uuid4().hex, False
         try:
-            added = writer.write(hit)
-            removed = [*replaced, *(found.equality_deletes() if is_last else ())]
+            added = writer.write([(n, found.data[n], every) for n, every in written.items()])
+            removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
             if not added and not removed:
-                return False
-            kind = "deletion vector" if at.format_version >= 3 else "position delete file"
+                return
+            kind = "deletion vector" if has_vectors else "position delete file"
             self.say(
                 f"  {count(len(added), kind)} for "
-                f"{count(sum(every.count for *_, every in hit), 'deleted row')}, "
+                f"{count(sum(map(len, written.values())), 'deleted row')}, "
                 f"{size(writer.bytes_written)}"
             )
-            pending = Pending(
-                spark,
-                found,
-                view,
-                dead=dead,
-                earlier=earlier,
-                written=dict(sorted(positions.items())),
-                added=added,
-                removed=removed,
-                slices=slices,
-            )
-            checked = self.check(pending) if self.check else {}
+            pending = Pending(spark, found, view, dead, earlier, written, added, removed)
+            checked = self.check(pending)
             is_committing = True
-            delta = Delta(
-                start=at.snapshot_id,
-                branch=self.branch,
-                added=added,
-                removed=removed,
-                touched=[file.path for _, file, _ in hit],
-                tags={**self.tags(at.scopes), **checked, _MARK: mark},
-            )
-            commit(spark, at.table, delta)
+            commit(pending, self.branch, {**self.tags(at.scopes), **checked, _MARK: mark})
         except Exception as error:
             # A commit whose answer was lost may still be made: the files it names must exist.
-            if not is_committing or _is_refused(spark, name, error, mark):
+            if not is_committing or _was_not_made(spark, name, error, mark):
                 writer.take_back()
             raise
-        return True
+        self.marks.add(mark)
 
 
-def _since(found: Found, start: int) -> Sequence[Json]:
-    """The commits after a snapshot; a conflict if the snapshot is no longer an ancestor."""
-    at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
-    try:
-        return since(at, start)
-    except SnapshotNotFound:
-        raise CommitConflict(
-            "the table was rolled back, or its snapshots expired, while its equality deletes were "
-            "converted"
-        ) from None
+def _check_listed_once(found: Found, positions: Iterable[int]) -> None:
+    """Refuse to delete rows of a data file that the table has more than once."""
+    paths = [found.data[number].path for number in positions]
+    if twice := found.at.listing.repeated(paths):
+        raise ConversionRefused(
+            f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
+            f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
+            "Rewrite them first (rewrite_data_files with rewrite-all)."
+        )
 
 
-def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
+def is_refused(error: Exception) -> bool:
+    """Whether Iceberg raised an error after it has checked the table and made no commit."""
+    return not _REFUSALS.isdisjoint(java_classes(error)[:1])
+
+
+def _was_not_made(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
     """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no
     snapshot has its mark.
 
     A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
-    if is_of_engine(error):
-        cause: Any = getattr(error, "java_exception", None)
-        # PySpark has its own name for Iceberg's argument checks.
-        name_of_it = (
-            type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
-        )
-        if name_of_it not in _REFUSALS:
-            return False
+    if is_of_engine(error) and not is_refused(error):
+        return False
     try:
         table = load_table(spark, name)
         table.refresh()

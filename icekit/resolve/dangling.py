@@ -31,15 +31,14 @@ def drop_dangling(
     Only the commit of an unchanged table is accepted: another writer may have added a data file to
     which an old delete applies. Raises the errors of :mod:`icekit.errors`.
     """
+    stop = stop or Stop()
     for tries_left in reversed(range(_TRIES)):
-        if stop is not None:
-            stop.check()
+        stop.check()
         table = load_now(spark, name)
         files, snapshot_id = _dangling(spark, name, table, branch)
-        if files is None or not files.size():
+        if not files:
             return 0
-        if stop is not None:
-            stop.check()
+        stop.check()
         try:
             _commit(spark, table, files, (branch or "main", snapshot_id), tags)
         except Exception as error:
@@ -51,14 +50,14 @@ def drop_dangling(
             if is_final or not tries_left or kind_of(error) not in {"conflict", "refused"}:
                 raise
         else:
-            return int(files.size())
+            return len(files)
     return 0
 
 
 def count_dangling(spark: SparkSession, name: Identifier, *, branch: str | None = None) -> int:
     """How many delete files :func:`drop_dangling` would drop now; it commits nothing."""
     files, _ = _dangling(spark, name, load_now(spark, name), branch)
-    return 0 if files is None else int(files.size())
+    return len(files)
 
 
 def removed(
@@ -79,10 +78,10 @@ def _java(spark: SparkSession, table: Any) -> Any:
 def _dangling(
     spark: SparkSession, name: Identifier, table: Any, branch: str | None
 ) -> tuple[Any, int]:
-    """Java's list of the delete files (None without a snapshot), and the snapshot."""
+    """The delete files, as Java lists them, and the snapshot."""
     snapshot_id = _snapshot_id(table, branch)
     if snapshot_id is None:
-        return None, 0
+        return [], 0
     try:
         return _java(spark, table).of(snapshot_id), snapshot_id
     except Exception as error:

@@ -11,7 +11,8 @@ from icekit.engine.bridge import encryption_of, load_table, metadata_of, read_by
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Partition
-from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.head import Head
+from icekit.facts.lineage import choose_snapshot
 from icekit.facts.manifests import FileCounts, file_counts, manifest_list
 from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
@@ -28,16 +29,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class At:
+class At(Head):
     """A table at a snapshot, and its equality deletes by partition."""
 
     table: Any
-    snapshot: Any
-    snapshot_id: int
-    metadata: Mapping[str, Any]
     specs: Mapping[int, PartitionSpec]
     listing: DeleteListing
     scopes: Sequence[Scope]
+
+    @property
+    def snapshot_id(self) -> int:
+        """The snapshot's id; a table without snapshots has no deletes."""
+        assert self.snapshot is not None
+        return int(self.snapshot["snapshot-id"])
 
     @property
     def format_version(self) -> int:
@@ -48,10 +52,11 @@ class At:
 @dataclass(frozen=True)
 class Found:
     """The input of a conversion: the table at a snapshot, its equality deletes and the data files
-    they apply to.
+    they apply to: all, or a part of them (``slices``: (2, 5) is the third of five).
     """
 
     at: At
+    slices: tuple[int, int]
     deletes: Sequence[File]
     data: Sequence[File]
     keys: DeleteKeys
@@ -59,6 +64,11 @@ class Found:
     #: The deletes that Iceberg's scan rules out for some data files
     # (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
     ruled_out: DataFrame | None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the last part of the data files."""
+        return self.slices[0] == self.slices[1] - 1
 
     def deletes_of(self, key_set: KeySet) -> list[tuple[int, File, int]]:
         """The delete files of a key set: each with its place in ``deletes`` and its place among
@@ -97,24 +107,24 @@ def remaining(
     table = load_table(spark, name)
     # First: the manifest list of an encrypted table cannot be read here.
     _check_plain(table)
-    if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
+    metadata = metadata_of(spark, table)
+    refs = metadata.get("refs") or {}
+    branches = sorted(ref for ref, points in refs.items() if points["type"] == "branch")
+    if branch and branch not in branches:
         raise SnapshotNotFound(
-            f"{branch!r} is not a branch of the table; its branches are "
-            f"{', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+            f"{branch!r} is not a branch of the table; its branches are {', '.join(branches)}."
         )
-    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    snapshot, _ = choose_snapshot(metadata, branch)
     if snapshot is None:
         return None
-    metadata = metadata_of(spark, table)
     check_metadata(metadata, str(table.operations().current().metadataFileLocation()))
     known = {spec.spec_id: spec for spec in specs_of(metadata)}
-    snapshot_id = int(snapshot.snapshotId())
+    snapshot_id = int(snapshot["snapshot-id"])
     chosen = None if partitions is None else set(partitions)
-    expected = _expected(table.io(), snapshots_by_id(metadata)[snapshot_id])
     listing = DeleteListing(spark, table, snapshot_id, known, up_to)
-    check_listed(spark, name, snapshot_id, expected, listing.counted)
+    check_listed(spark, name, snapshot_id, _expected(table.io(), snapshot), listing.counted)
     by_partition = [s for s in listing.scopes if chosen is None or s.partition in chosen]
-    return At(table, snapshot, snapshot_id, metadata, known, listing, by_partition)
+    return At(metadata, snapshot, table, known, listing, by_partition)
 
 
 def _expected(io: Any, snapshot: Json) -> FileCounts | None:
@@ -164,7 +174,7 @@ def find(
         for kind, ((is_global, ids), of_key) in enumerate(ordered)
     ]
     left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes) if data else None
-    return Found(at, deletes, data, keys, key_sets, left_out)
+    return Found(at, slices, deletes, data, keys, key_sets, left_out)
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
@@ -172,19 +182,15 @@ def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_w
     rows back.
     """
     expected = sum(scope.delete_files for scope in at.scopes)
+    over = len(data)
     # Deletes of several unpartitioned specs apply to the same data files.
-    over = (
-        None
-        if not is_whole or any(s.is_global for s in at.scopes)
-        else sum(scope.data_files for scope in at.scopes)
-    )
-    if len(deletes) != expected or over not in (None, len(data)):
-        counted = count(expected, "equality delete file") + (
-            "" if over is None else f" for {count(over, 'data file')}"
-        )
+    if is_whole and not any(scope.is_global for scope in at.scopes):
+        over = sum(scope.data_files for scope in at.scopes)
+    if (len(deletes), len(data)) != (expected, over):
         raise ConversionRefused(
-            f"Counted {counted}, but listed {len(deletes):,} for {len(data):,}. Nothing was "
-            "changed; run the conversion again."
+            f"Counted {count(expected, 'equality delete file')} for {count(over, 'data file')}, "
+            f"but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run the "
+            "conversion again."
         )
 
 

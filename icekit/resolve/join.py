@@ -5,7 +5,7 @@ that holds only keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from icekit.resolve.applies import (
     unless_ruled_out,
 )
 from icekit.resolve.applies import FILE as RULED_FILE
+from icekit.resolve.find import Found
 from icekit.resolve.key_view import FILE, PART, SEQUENCE, KeyView
 from icekit.resolve.keys import KeySet
 from icekit.sql import identifier
@@ -33,9 +34,7 @@ BROADCAST_KEYS = 200_000
 _LEAST_TASKS = 4
 
 
-def dead_rows(
-    view: KeyView, key_sets: Sequence[KeySet], ruled_out: DataFrame | None = None
-) -> DataFrame:
+def dead_rows(view: KeyView, found: Found) -> DataFrame:
     """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear
     twice.
 
@@ -43,21 +42,24 @@ def dead_rows(
     unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for
     its file.
     """
-    return _united(_dead(view, key_set, ruled_out, unless_ruled_out) for key_set in key_sets)
+    return _dead_of_all(view, found, unless_ruled_out)
 
 
-def disagreeing(view: KeyView, key_sets: Sequence[KeySet], ruled_out: DataFrame) -> list[int]:
-    """The numbers of some data files with rows at which :func:`dead_rows` fails."""
-    rows = _united(_dead(view, key_set, ruled_out, by_ruled_out) for key_set in key_sets)
-    return sorted(row[0] for row in rows.select(FILE).distinct().limit(MOST_FILES).collect())
+def disagreeing(view: KeyView, found: Found) -> list[str]:
+    """Some data files with rows at which :func:`dead_rows` fails."""
+    rows = _dead_of_all(view, found, by_ruled_out).select(FILE).distinct()
+    return [found.data[number].path for (number,) in sorted(rows.limit(MOST_FILES).collect())]
 
 
-def _united(frames: Iterable[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionAll(other), frames)
+def _dead_of_all(view: KeyView, found: Found, narrow: Callable[[str, str, str], str]) -> DataFrame:
+    return reduce(
+        lambda first, second: first.unionAll(second),
+        (_dead(view, key_set, found.ruled_out, narrow) for key_set in found.key_sets),
+    )
 
 
 def looked_up(
-    view: KeyView, key_sets: Sequence[KeySet], sample: str, given: DataFrame | None = None
+    view: KeyView, key_sets: Sequence[KeySet], sample: str = "true", given: DataFrame | None = None
 ) -> DataFrame:
     """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a
     newer delete, of any key set.

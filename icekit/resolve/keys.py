@@ -100,11 +100,8 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
             _is_required(schemas, field_id),
         )
         _add(tops, path)
-    every = [
-        int(metadata.get("last-column-id") or 0),
-        *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"])),
-    ]
-    return DeleteKeys(columns, [_json(top) for top in tops.values()], max(every))
+    last_column_id = int(metadata.get("last-column-id") or 0)
+    return DeleteKeys(columns, [_json(top) for top in tops.values()], last_column_id)
 
 
 def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
@@ -157,13 +154,6 @@ def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
         ):
             return (field, *rest)
     return None
-
-
-def _walk(fields: Sequence[Json]) -> Iterable[Json]:
-    for field in fields:
-        yield field
-        if isinstance(field["type"], Mapping) and field["type"].get("type") == "struct":
-            yield from _walk(field["type"]["fields"])
 
 
 def _name(field: Json) -> str:

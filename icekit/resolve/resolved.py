@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icekit.errors import ConversionRefused
-from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.metadata import Json, schema_of
+from icekit.facts.metadata import schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
 from icekit.resolve.convert import convert
 from icekit.resolve.find import Found, find
@@ -82,25 +81,8 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             found = find(lake.spark, name)
         except ConversionRefused:
             found = None
-        # The clone has the table's current columns: rows are compared under the column names of
-        # their own snapshot.
-        now = schema_of(found.at.metadata)["fields"] if found else []
-        then = _fields_of(found.at.metadata, snapshot_id) if found else []
-        names = {
-            f["id"]: f["name"]
-            for f in now
-            if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)
-        }
-        if (
-            found is None
-            or len(names) < len(then)
-            or not all(path_to(now, i) for i in found.keys.columns)
-        ):
-            yield None
-            return
-        if found.at.listing.repeated([f.path for f in found.data]):
-            # A row identifies its file, but not which of two copies with different sequence
-            # numbers.
+        selected = _selected(found) if found else None
+        if found is None or selected is None:
             yield None
             return
         _strip(found)
@@ -111,8 +93,27 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}"
             for c in found.keys.columns.values()
         ]
-        selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
         yield Stripped(name, selected, columns, lambda frame: _without_deleted(view, found, frame))
+
+
+def _selected(found: Found) -> list[str] | None:
+    """SQL for the columns that the snapshot of a clone was written with, which the clone has under
+    the table's current names; None if one of them, or a key column, is gone, or if a row does not
+    tell which file it is of.
+    """
+    metadata, snapshot = found.at.metadata, found.at.snapshot or {}
+    now = schema_of(metadata)["fields"]
+    names = {(field["id"], str(field["type"])): field["name"] for field in now}
+    columns = [
+        (names.get((field["id"], str(field["type"])), ""), field["name"])
+        for field in schema_of(metadata, snapshot.get("schema-id"))["fields"]
+    ]
+    if not all(name for name, _ in columns) or not all(path_to(now, i) for i in found.keys.columns):
+        return None
+    # A row identifies its file, but not which of two copies with different sequence numbers.
+    if found.at.listing.repeated([file.path for file in found.data]):
+        return None
+    return [f"{identifier(name)} AS {identifier(then)}" for name, then in columns]
 
 
 def _strip(found: Found) -> None:
@@ -139,18 +140,15 @@ def _without_deleted(view: KeyView, found: Found, frame: DataFrame) -> DataFrame
 
 
 def _anti(view: KeyView, found: Found, key_set: KeySet, rows: DataFrame) -> DataFrame:
-    deletes = deduplicated(view, key_set)
+    deletes = hinted(deduplicated(view, key_set), key_set.records)
     # The rows have names of their own.
-    deletes = deletes.selectExpr(
-        *(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns)
-    )
+    deletes = deletes.toDF(*map(_deleted, deletes.columns))
     order = identifier(_deleted("s"))
     equal = rows[_SEQUENCE] < deletes[_deleted("s")]
     if not key_set.is_global:
         equal = (rows[_PART] == deletes[_deleted("p")]) & equal
     for i, column in enumerate(key_set.columns):
         equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{i}")]) & equal
-    deletes = hinted(deletes, key_set.records)
     if found.ruled_out is None:
         return rows.join(deletes, equal, "left_anti")
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
@@ -167,10 +165,3 @@ def _deleted(name: str) -> str:
 
 def _key(field_id: int) -> str:
     return f"icekit key {field_id}"
-
-
-def _fields_of(metadata: Json, snapshot_id: int) -> Sequence[Json]:
-    """The columns that a snapshot was written with."""
-    snapshot = snapshots_by_id(metadata).get(snapshot_id) or {}
-    fields: Sequence[Json] = schema_of(metadata, snapshot.get("schema-id"))["fields"]
-    return fields

@@ -23,7 +23,8 @@ from icekit.compact.execute import (
     partitions_left,
 )
 from icekit.compact.model import CONVERT, Action
-from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
+from icekit.engine.compat import arrow_of
+from icekit.engine.errors import FailureKind, explain, is_of_engine, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
@@ -32,7 +33,8 @@ from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json, specs
-from icekit.facts.values import to_scalar
+from icekit.facts.spark_entries import Partitions
+from icekit.resolve.convert import is_refused
 from icekit.run.limits import Limits
 from icekit.status import Status
 from icekit.units import count
@@ -47,12 +49,6 @@ _COMMITTING = frozenset(
 )
 
 
-# Outermost exceptions of a call that has committed nothing.
-_BEFORE_COMMIT = {
-    "org.apache.iceberg.exceptions.ValidationException",
-    "org.apache.iceberg.exceptions.CommitFailedException",
-    "java.lang.IllegalArgumentException",
-}
 # A choice: refusals in the same words after which another attempt is expected to end like the last.
 # Other writers may get in the way of one file twice; but after a fresh plan most conflicts are
 # about other files.
@@ -85,12 +81,12 @@ def ended_by(problem: BaseException, attempts: int) -> tuple[Status, str | None]
 
 
 def _after_conflict(problem: Any, attempts: int) -> str:
-    busy = "Run it again when fewer writers are active, or with a narrower time window."
-    alone = (
-        "No other commit to this table came in between: run it again once the catalog answers. "
-        "The engine logs the reason."
-    )
-    advice = alone if problem.is_alone else busy
+    advice = "Run it again when fewer writers are active, or with a narrower time window."
+    if problem.is_alone:
+        advice = (
+            "No other commit to this table came in between: run it again once the catalog answers. "
+            "The engine logs the reason."
+        )
     return f"{problem}; {count(attempts, 'attempt')} made. {advice}"
 
 
@@ -150,31 +146,22 @@ class ActionProgress:
         """An attempt has failed: unless it certainly committed nothing, nobody knows how much it
         did.
         """
-        refused = _BEFORE_COMMIT.intersection(java_classes(failure)[:1])
-        if not (is_unchanged or refused):
+        if not (is_unchanged or is_refused(failure)):
             self.result = replace(self.result, manifest_lists=None)
 
 
+@dataclass(frozen=True)
 class Runner:
-    """Runs actions of one run on one table; holds no state but the lake, the tags and the
-    limits.
+    """Runs actions of one run on one table; ``lost`` tells whether another run has taken the table
+    over.
     """
 
-    def __init__(
-        self,
-        lake: Lake,
-        run_id: str,
-        limits: Limits,
-        stop: Stop,
-        say: Callable[[str], None],
-        lost: Callable[[], bool],
-    ) -> None:
-        self.lake = lake
-        self.run_id = run_id
-        self.retry, self.check = limits.retry, limits.prove != "none"
-        self.stop = stop
-        self.say = say
-        self._lost = lost
+    lake: Lake
+    run_id: str
+    limits: Limits
+    stop: Stop
+    say: Callable[[str], None]
+    lost: Callable[[], bool]
 
     @property
     def spark(self) -> SparkSession:
@@ -188,11 +175,10 @@ class Runner:
         Conflicts are retried with a fresh plan. Raises :class:`Conflict` when all attempts are
         used, :class:`TooLarge`, :class:`Stopped`, or the engine's error.
         """
+        retry = self.limits.retry
         retrying = Retrying(
-            stop=stop_after_attempt(self.retry.attempts),
-            wait=wait_random_exponential(
-                multiplier=self.retry.first_wait, max=self.retry.longest_wait
-            ),
+            stop=stop_after_attempt(retry.attempts),
+            wait=wait_random_exponential(multiplier=retry.first_wait, max=retry.longest_wait),
             retry=retry_if_exception_type(Conflict),
             sleep=self.stop.sleep,
             before_sleep=lambda state: self.say(
@@ -247,7 +233,7 @@ class Runner:
         left = self.what_is_left(action, progress)
         if left is None:
             return
-        if self._lost():
+        if self.lost():
             self.stop.set("claim")
             raise Stopped
         before = head(self.lake, action.table, action.branch)
@@ -265,7 +251,7 @@ class Runner:
                 {RUN_TAG: self.run_id, ACTION_TAG: action.action_id},
                 stop=self.stop,
                 tick=self._tick(action, progress),
-                check=self.check,
+                check=self.limits.prove != "none",
             )
         except (Stopped, KeyboardInterrupt):
             raise
@@ -327,12 +313,8 @@ class Runner:
         entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where(
             "status < 2"
         )
-        listed = (
-            entries.selectExpr("data_file.spec_id AS spec_id", f"{CONTENT} = 0 AS is_data")
-            .distinct()
-            .collect()
-        )
-        kinds = {(int(row.spec_id), bool(row.is_data)) for row in listed}
+        listed = entries.selectExpr("data_file.spec_id", f"{CONTENT} = 0").distinct()
+        kinds = {tuple(row) for row in listed.collect()}
         fields = [
             name
             for spec_id, names in gone.items()
@@ -346,10 +328,8 @@ class Runner:
         """Read the commits of the attempt from the table's history, whatever the engine
         reported.
         """
-        mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
-        progress.note(
-            own_commits(now, self.run_id, (), among=mine | set(progress.snapshot_ids)), now
-        )
+        ids = {action.action_id}
+        progress.note(own_commits(now, self.run_id, ids, among=progress.snapshot_ids), now)
 
     def _partitions_of_before(
         self, action: Action, progress: ActionProgress
@@ -364,37 +344,15 @@ class Runner:
         now = head(self.lake, action.table, action.branch)
         if now.snapshot_id is None:
             return None
-        entries = metadata_table(self.spark, action.sql_name, "entries", now.snapshot_id)
-        own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
-        before = (
-            f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND "
-            f"snapshot_id NOT IN ({own})"
+        own = ", ".join(map(str, progress.snapshot_ids))
+        entries = metadata_table(self.spark, action.sql_name, "entries", now.snapshot_id).where(
+            f"status < 2 AND {CONTENT} = 0 AND coalesce(file_sequence_number, 0) = 0 "
+            f"AND snapshot_id NOT IN ({own})"
         )
-        chosen = entries.where(f"status < 2 AND {CONTENT} = 0 AND {before}")
-        partition = (
-            ["data_file.partition AS partition"]
-            if "partition" in chosen.select("data_file.*").columns
-            else []
+        known = Partitions({spec.spec_id: spec for spec in specs(now.metadata)})
+        selected = set(
+            known.read(arrow_of(entries.selectExpr(*known.of_entries(entries)).distinct()))
         )
-        rows = (
-            chosen.selectExpr("data_file.spec_id AS spec_id", *partition)
-            .distinct()
-            .toLocalIterator()
-        )
-        field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
-        selected = set()
-        for row in rows:
-            values = (
-                row["partition"].asDict()
-                if "partition" in row and row["partition"] is not None
-                else {}
-            )
-            selected.add(
-                Partition(
-                    row["spec_id"],
-                    tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]]),
-                )
-            )
         return [p for p in action.partitions if p in selected]
 
     def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
@@ -405,7 +363,7 @@ class Runner:
         reported, looked = [0.0], [0.0]
 
         def tick(seconds: float) -> None:
-            if self._lost():
+            if self.lost():
                 self.stop.set("claim")
             if seconds - reported[0] >= 10:
                 reported[0] = seconds

@@ -15,7 +15,7 @@ from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ParameterError, RunDisproved, TableNotFound
 from icekit.facts.head import head
-from icekit.prove.proof import Proof
+from icekit.prove.proof import Check, CommitProof, Proof
 from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
@@ -49,10 +49,9 @@ def finding(proof: Proof) -> str:
     """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
     roll back, and what was lost.
     """
-    lines = [check.lines() for check in proof.commits if check.ok is False] + [
-        check.lines() for check in proof.kept if check.ok is False
-    ]
-    return " ".join(line.strip() for several in lines for line in several)
+    checks: tuple[CommitProof | Check, ...] = (*proof.commits, *proof.kept)
+    failed = [check.lines() for check in checks if check.ok is False]
+    return " ".join(line.strip() for lines in failed for line in lines)
 
 
 def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
@@ -85,18 +84,15 @@ def clear(
     table are then allowed again; a cleared run is not resumed, and new plans start from the table
     as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
     """
-    name = lake.identifier(table) if isinstance(table, str) else table
+    name = lake.identifier(table)
     book = open_ledger(ledger)
     blocking = holding(lake, name, book)
     chosen = tuple(run for run in blocking if run_id in {None, run.run_id})
     if run_id is not None and not chosen:
-        known = (
-            f"the table is blocked by run {', '.join(run.run_id for run in blocking)}"
-            if blocking
-            else "no run blocks the table"
-        )
+        known = ", ".join(run.run_id for run in blocking) or "no run"
         raise ParameterError(
-            f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger)."
+            f"Run {run_id} does not block {display_name(name)}, which is blocked by {known} (in "
+            "this ledger)."
         )
     for run in chosen:
         book.save_run(replace(run, status=Status.CLEARED))

@@ -6,13 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import shlex
-import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from icekit.catalog import Lake
 from icekit.compact.actual import is_there, own_commits
@@ -27,10 +24,10 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.errors import ParameterError
 from icekit.facts.head import head
-from icekit.facts.metadata import TARGET, Json, number
-from icekit.facts.orphans import ORPHAN_AGE
+from icekit.facts.metadata import TARGET, number
+from icekit.facts.orphans import ORPHAN_AGE, Say
 from icekit.facts.paths import path_sql
-from icekit.prove.proof import Proof
+from icekit.prove.proof import Check, Proof
 from icekit.run.attempt import ActionProgress, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
 from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard
@@ -94,33 +91,32 @@ def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
     return _GUARDS.get(action.procedure, Guard)(lake, action, say, stop)
 
 
-Say = Callable[[str], None]
 # What the ledger stores of each commit.
 _KEPT_OF_A_COMMIT = ("snapshot-id", "parent-snapshot-id", "summary")
 
 
-def _stored(commits: Iterable[Json]) -> tuple[dict[str, Any], ...]:
-    return tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in commits)
-
-
+@dataclass
 class CheckpointedRun:
     """One run: the claim, the record, the actions in order, the proof; calls ``say`` with progress
     lines; ``stop`` ends it.
     """
 
-    record: RunRecord
+    lake: Lake
+    plan: Plan
+    ledger: Ledger
+    limits: Limits
+    stop: Stop
+    say: Say
+    record: RunRecord = field(init=False)
+    runner: Runner = field(init=False)
+    outcomes: list[ActionOutcome] = field(default_factory=list)
+    proofs: list[Proof] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    started_ms: int = field(default_factory=now_ms)
 
-    def __init__(
-        self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say
-    ) -> None:
-        require_classic(lake.spark)
-        self.lake, self.plan, self.ledger = lake, plan, ledger
-        self.limits, self.stop, self.say = limits, stop, say
-        self.table = display_name(lake.sql_name(plan.table))
-        self.outcomes: list[ActionOutcome] = []
-        self.proofs: list[Proof] = []
-        self.notes: list[str] = []
-        self.started_ms = now_ms()
+    def __post_init__(self) -> None:
+        require_classic(self.lake.spark)
+        self.table = display_name(self.lake.sql_name(self.plan.table))
 
     def start(self, run_id: str) -> Outcome:
         """Run every action from the beginning."""
@@ -131,24 +127,14 @@ class CheckpointedRun:
             status=Status.RUNNING,
             started_ms=self.started_ms,
             ended_ms=None,
-            starting_snapshot_id=self.plan.snapshot_id,
             plan=kept(self.plan),
-            host=socket.gethostname(),
-            pid=os.getpid(),
             error=None,
         )
         return self._under_claim([(action, None) for action in self.plan.actions])
 
     def resume(self, record: RunRecord) -> Outcome:
         """Run what is left of a run that ended early."""
-        self.record = replace(
-            record,
-            status=Status.RUNNING,
-            ended_ms=None,
-            error=None,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
+        self.record = replace(record, status=Status.RUNNING, ended_ms=None, error=None)
         before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
         self.say(
             f"resuming run {record.run_id} on {self.table}, which began "
@@ -172,13 +158,13 @@ class CheckpointedRun:
             version = iceberg_version(self.lake.spark, self.lake.name)
             require_api(self.lake.spark, [action for action, _ in todo])
             self.ledger.save_run(self.record)
-            runner = Runner(
+            self.runner = Runner(
                 self.lake, self.record.run_id, self.limits, self.stop, self.say, lost.is_set
             )
             came_through = False
             try:
                 for index, (action, record) in enumerate(todo):
-                    self._one(runner, action, record, index, len(todo))
+                    self._one(action, record, index, len(todo))
                     if self._disproved or self.stop.is_set:
                         break
                 came_through = True
@@ -231,9 +217,7 @@ class CheckpointedRun:
             return Status.DONE
         return Status.STOPPED if self.stop.is_set else Status.FAILED
 
-    def _one(
-        self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int
-    ) -> None:
+    def _one(self, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
         """Run one action and its parts; record and prove the result."""
         if record is not None and record.status == Status.DONE:
             if is_there(
@@ -257,21 +241,29 @@ class CheckpointedRun:
         waiting = [(action, record)]
         while waiting:
             part, before = waiting.pop(0)
-            parts = self._part(runner, part, before, place)
+            parts = self._part(part, before, place)
             waiting = [*((p, None) for p in parts), *waiting]
             if self._disproved or self.stop.is_set:
                 self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
                 return
 
-    def _part(
-        self, runner: Runner, action: Action, record: ActionRecord | None, place: int
-    ) -> Sequence[Action]:
+    def _part(self, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
         progress, started_ms = self._begun(action, record), now_ms()
 
-        def save(
-            status: Status, error: str | None = None, outcome: ActionOutcome | None = None
-        ) -> None:
+        def so_far(status: Status, error: str | None = None) -> ActionOutcome:
+            return ActionOutcome(
+                action,
+                status,
+                attempts=progress.attempts,
+                actual=progress.actual,
+                seconds=progress.seconds,
+                snapshot_ids=tuple(progress.snapshot_ids),
+                error=error,
+            )
+
+        def save(outcome: ActionOutcome) -> None:
+            is_over = outcome.status is not Status.RUNNING
             self.ledger.save_action(
                 ActionRecord(
                     self.record.run_id,
@@ -279,51 +271,50 @@ class CheckpointedRun:
                     ordinal=place,
                     table=self.table,
                     starting_snapshot_id=progress.starting_snapshot_id,
-                    status=status,
-                    attempts=progress.attempts,
+                    status=outcome.status,
+                    attempts=outcome.attempts,
                     predicted=action.prediction,
-                    actual=outcome.actual if outcome and outcome.actual.any else None,
-                    seconds=round(outcome.seconds, 3) if outcome and record is None else None,
-                    snapshot_ids=tuple(progress.snapshot_ids),
+                    actual=outcome.actual if is_over and outcome.actual.any else None,
+                    seconds=round(outcome.seconds, 3) if is_over and record is None else None,
+                    snapshot_ids=outcome.snapshot_ids,
                     started_ms=started_ms,
-                    ended_ms=None if status is Status.RUNNING else now_ms(),
-                    error=error,
-                    commits=_stored(progress.commits.values()),
+                    ended_ms=now_ms() if is_over else None,
+                    error=outcome.error,
+                    commits=tuple(
+                        {key: commit.get(key) for key in _KEPT_OF_A_COMMIT}
+                        for commit in progress.commits.values()
+                    ),
                 )
             )
 
-        save(Status.RUNNING)
+        save(so_far(Status.RUNNING))
         # What was checked of a commit is known from then on, even if another job lets the commit
         # expire before it is proved.
-        progress.on_commit = lambda: save(Status.RUNNING)
+        progress.on_commit = lambda: save(so_far(Status.RUNNING))
         guard = guard_of(self.lake, action, self.say, self.stop)
         parts: Sequence[Action] = ()
         try:
-            status, error = self._done(runner, guard, progress), None
+            status, error = self._done(guard, progress), None
         except (Exception, KeyboardInterrupt) as problem:
             status, error = ended_by(problem, progress.attempts)
             if status is Status.STOPPED:
                 self.stop.set(self.stop.reason or "person")
             if status is Status.SPLIT:
                 status, parts = self._split(action, problem)
-        outcome = ActionOutcome(
-            action=action,
-            status=status,
-            attempts=progress.attempts,
-            actual=progress.actual,
-            seconds=progress.seconds,
-            snapshot_ids=tuple(progress.snapshot_ids),
-            error=error,
-        )
+        outcome = so_far(status, error)
         outcome = replace(outcome, status=self._proved(outcome, guard, progress))
         self.outcomes.append(outcome)
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        save(outcome.status, error, outcome)
+        save(outcome)
         return parts
 
     def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:
         """The smaller parts to run instead of an action that was too large, if there are any."""
-        parts = self._smaller(action)
+        parts: Sequence[Action] = ()
+        with contextlib.suppress(Exception):
+            properties = head(self.lake, self.plan.table).metadata.get("properties") or {}
+            floor_bytes = self.limits.retry.floor_files * number(properties, TARGET)
+            parts = smaller_parts(self.lake, action, floor_bytes=floor_bytes)
         split = f"split into {count(len(parts), 'part')}"
         self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
         return Status.SPLIT if parts else Status.FAILED, parts
@@ -355,27 +346,17 @@ class CheckpointedRun:
             progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
         return progress
 
-    def _done(self, runner: Runner, guard: Guard, progress: ActionProgress) -> Status:
+    def _done(self, guard: Guard, progress: ActionProgress) -> Status:
         """Run what the guard allows of an action until nothing of it is left."""
         # A request to stop also ends the checks of the guard.
         with self.stop.watching(self.lake.spark):
             ready = guard.ready()
         if ready is not None:
             progress.before_call = guard.check
-            runner.complete(ready, progress)
+            self.runner.complete(ready, progress)
             guard.commits = progress.commits
             progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
         return Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
-
-    def _smaller(self, action: Action) -> Sequence[Action]:
-        """The parts of an action that was too large; none if it cannot be made smaller."""
-        with contextlib.suppress(Exception):
-            properties = head(self.lake, self.plan.table).metadata.get("properties") or {}
-            target_bytes = number(properties, TARGET)
-            return smaller_parts(
-                self.lake, action, floor_bytes=self.limits.retry.floor_files * target_bytes
-            )
-        return ()
 
     def _proved(self, outcome: ActionOutcome, guard: Guard, progress: ActionProgress) -> Status:
         """Report an action, prove it, and return its status; a failed proof blocks the table before
@@ -414,7 +395,7 @@ class CheckpointedRun:
         except Exception as problem:
             # The action is done, and the other actions are not at fault; but it is not proved.
             why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"
-            proof = Proof(self.plan.name, (), None, "not made", 0.0, 0, caution=why)
+            proof = Proof(self.plan.name, (), 0.0, kept=(Check(None, why),))
         if proof is None:
             return None
         self.proofs.append(proof)

@@ -14,14 +14,11 @@ from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.manifests import manifest_list
-from icekit.facts.orphans import (
-    Say,
-)
+from icekit.facts.orphans import Say
 from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.prove.maintenance import prove_entries
 from icekit.prove.proof import Proof
 from icekit.run.limits import Limits
-from icekit.sql import display_name
 
 Json = Mapping[str, Any]
 
@@ -66,31 +63,27 @@ class Guard:
     def close(self) -> None:
         """Release what was created for the run."""
 
-    def _kept(self, *kept: Any) -> Proof:
-        return Proof.of_kept(display_name(self.action.table), *kept)
+    def metadata(self) -> Json:
+        """The table's metadata, read now."""
+        return head(self.lake, self.action.table).metadata
 
 
 class DeletesGuard(Guard):
     """A rewrite of position deletes: rows are compared as for data files."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        mine = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
-        before, after, bytes_in, bytes_out = (
-            sum(int(summary.get(key) or 0) for summary in mine)
-            for key in (
-                "removed-delete-files",
-                "added-delete-files",
-                "removed-files-size",
-                "added-files-size",
-            )
-        )
         return replace(
             committed,
-            bytes_in=bytes_in,
-            bytes_out=bytes_out,
-            items_before=before,
-            items_after=after,
+            bytes_in=self._sum(snapshot_ids, "removed-files-size"),
+            bytes_out=self._sum(snapshot_ids, "added-files-size"),
+            items_before=self._sum(snapshot_ids, "removed-delete-files"),
+            items_after=self._sum(snapshot_ids, "added-delete-files"),
         )
+
+    def _sum(self, snapshot_ids: Sequence[int], key: str) -> int:
+        """A figure of the summaries of the action's commits."""
+        summaries = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
+        return sum(int(summary.get(key) or 0) for summary in summaries)
 
 
 class ConversionGuard(DeletesGuard):
@@ -100,8 +93,7 @@ class ConversionGuard(DeletesGuard):
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         changed = super().actual(committed, snapshot_ids)
-        mine = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
-        gone = sum(int(summary.get("removed-equality-delete-files") or 0) for summary in mine)
+        gone = self._sum(snapshot_ids, "removed-equality-delete-files")
         # Its own tags say what it read; the sizes in a summary cover only added and removed files.
         return replace(changed, items_before=gone, bytes_in=committed.bytes_in)
 
@@ -114,7 +106,7 @@ class ManifestGuard(Guard):
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         if not snapshot_ids:
             return committed
-        snapshots = snapshots_by_id(head(self.lake, self.action.table).metadata)
+        snapshots = snapshots_by_id(self.metadata())
         first = snapshots.get(snapshot_ids[0]) or {}
         before, after = (
             self._count(snapshots.get(s) or {})
@@ -132,8 +124,4 @@ class ManifestGuard(Guard):
         return sum(wanted in (None, manifest["partition_spec_id"]) for manifest in manifests)
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
-        return (
-            self._kept(prove_entries(self.lake, self.action.table, snapshot_ids))
-            if snapshot_ids
-            else None
-        )
+        return prove_entries(self.lake, self.action.table, snapshot_ids) if snapshot_ids else None

@@ -55,7 +55,7 @@ def read_options(options: Proving) -> CommandOptions:
     own.pop("prove", None)
     settings: Any = own
     if isinstance(options, CompactSection):
-        settings = Policy.of(options.only(*PolicyOptions.settings()))
+        settings = Policy.of(options.only(*PolicyOptions.declared))
     elif isinstance(options, ConvertSection):
         check_text("true" if options.where is None else options.where)
         size_in_bytes("0" if options.batch_bytes is None else options.batch_bytes)

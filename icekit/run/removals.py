@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING
 from icekit import sql
 from icekit.compact.actual import Actual
 from icekit.compact.model import Action
-from icekit.engine.errors import explain
+from icekit.engine.errors import explain, explaining
 from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
-from icekit.facts.head import head
 from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
@@ -67,24 +65,46 @@ _LOOKS = 3
 
 
 class _Removal(Guard):
-    """An action that removes files: first looks them up in the other tables of the catalog."""
+    """An action that removes files: first looks them up in the other tables of the catalog.
 
-    def _users(
-        self, files: Wanted, what: str, *, of_clones: bool
-    ) -> tuple[dict[Identifier, str], str | None]:
+    ``refusal`` says what is not done if another table uses a file; without ``of_clones``, clones of
+    the table itself do not count.
+    """
+
+    refusal: str
+    of_clones: bool
+
+    def _check_unused(self, files: Wanted, what: str) -> None:
+        """Raise if another table of the catalog names some files, wherever that table is, or if
+        that cannot be checked.
+        """
+        self.say(f"  looking up {what} among the files of every other table of the catalog")
+        users, unchecked = self._users(files)
+        if users:
+            raise RemovalRefused(
+                f"{self.refusal}: files that would be removed are used by {_named(users)}. First "
+                "give each table its own files (CREATE TABLE … AS SELECT), or drop the table that "
+                "is not needed (without PURGE)."
+            )
+        if unchecked:
+            raise RemovalRefused(
+                f"{self.refusal}: icekit could not check whether another table needs them "
+                f"({unchecked}). Fix that and try again."
+            )
+
+    def _users(self, files: Wanted) -> tuple[dict[Identifier, str], str | None]:
         """The other tables of the catalog that name some files, each with one such file, and what
         could not be checked.
 
-        Without ``of_clones``, clones of the table itself do not count. A table of another format
-        names every file in its location. Raises :class:`~icekit.engine.interrupting.Stopped` after
-        a request to stop.
+        A table of another format names every file in its location. Raises
+        :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
         """
         spark, tag = self.lake.spark, new_tag()
-        uuid = head(self.lake, self.action.table).metadata.get("table-uuid")
+        uuid = self.metadata().get("table-uuid")
 
         def named(table: Identifier) -> str | None:
             try:
-                if not of_clones and self._is_clone(table, uuid):
+                if not self.of_clones and self._is_clone(table, uuid):
                     return None
                 with tagged(spark, tag):
                     # A search that begins after the request would no longer be cancelled.
@@ -101,7 +121,7 @@ class _Removal(Guard):
                 self.lake,
                 self.action.table,
                 named,
-                what,
+                "looking files up",
                 TableQuery(seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked),
             )
         if self._is_asked():
@@ -129,11 +149,8 @@ class _Removal(Guard):
 
     def _wanted(self, files: DataFrame) -> Wanted:
         """Files of the table to look for in others."""
-        own = declared_paths(head(self.lake, self.action.table).metadata)
-        try:
-            return wanted(self.lake.spark, files, own)
-        except Exception as error:
-            raise explain(error, self.lake.sql_name(self.action.table)) from error
+        with explaining(self.action.sql_name):
+            return wanted(self.lake.spark, files, declared_paths(self.metadata()))
 
     def _is_asked(self) -> bool:
         """Whether a stop was requested."""
@@ -145,6 +162,8 @@ class ExpiryGuard(_Removal):
     what it kept.
     """
 
+    refusal, of_clones = "Snapshots were not expired", False
+
     def ready(self) -> Action | None:
         now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
         last = int(str(self.action.arguments.get("retain_last", 1)))
@@ -153,9 +172,8 @@ class ExpiryGuard(_Removal):
                 f"Snapshots younger than {LEAST_HOURS:g} hour never expire. Plan with keep_hours "
                 f"of {LEAST_HOURS:g} or more."
             )
-        self.before: Json = head(self.lake, self.action.table).metadata
         split = retained(
-            self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000)
+            self.metadata(), int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000)
         )
         self.named = split.expired
         for _ in range(_LOOKS):
@@ -167,30 +185,25 @@ class ExpiryGuard(_Removal):
                 break
         # By name, and none by age: other commits may come until then, and what they push out was
         # not checked.
-        arguments = {
-            key: value for key, value in self.action.arguments.items() if key != "retain_last"
-        }
+        arguments = {**self.action.arguments, "retain_last": 1}
         if split.expired:
             arguments["snapshot_ids"] = split.expired
-        return replace(
-            self.action,
-            arguments={**arguments, "retain_last": 1},
-            older_than=dt.datetime.fromtimestamp(0, dt.UTC),
-        )
+        long_ago = dt.datetime.fromtimestamp(0, dt.UTC)
+        return replace(self.action, arguments=arguments, older_than=long_ago)
 
     def check(self) -> None:
         if more := self._unchecked(_AHEAD_MS // 2):
             raise RemovalRefused(
-                f"Snapshots were not expired: {more} would now expire too, by the age limit of "
-                "their own branch, and their files were not looked up in the other tables of the "
-                "catalog. Try again."
+                f"{self.refusal}: {count(len(more), 'snapshot or ref', 'snapshots or refs')} would "
+                "now expire too, by the age limit of their own branch, and their files were not "
+                "looked up in the other tables of the catalog. Try again."
             )
 
     def _look_ahead(self) -> None:
         """Find what may expire with the named snapshots until the call: what passes the age limit
         of its own branch or ref soon.
         """
-        self.before = head(self.lake, self.action.table).metadata
+        self.before = self.metadata()
         split = self._by_own_age(self.before, _AHEAD_MS)
         self.checked = tuple(dict.fromkeys((*self.named, *split.expired)))
         self.must_stay = tuple(
@@ -204,47 +217,27 @@ class ExpiryGuard(_Removal):
         """
         return retained(metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms)
 
-    def _unchecked(self, ahead_ms: int) -> str:
-        """The snapshots and refs that the call would remove and whose files were not looked up, in
-        words; empty if there are none.
-        """
-        split = self._by_own_age(head(self.lake, self.action.table).metadata, ahead_ms)
-        snapshots, refs = (
-            set(now).difference(seen)
-            for now, seen in ((split.expired, self.checked), (split.refs_dropped, self.dropped))
-        )
-        counts = ((len(snapshots), "snapshot"), (len(refs), "ref"))
-        return " and ".join(count(number, what) for number, what in counts if number)
+    def _unchecked(self, ahead_ms: int) -> set[int | str]:
+        """The snapshots and refs that the call would remove and whose files were not looked up."""
+        split = self._by_own_age(self.metadata(), ahead_ms)
+        gone: set[int | str] = {*split.expired, *split.refs_dropped}
+        return gone.difference(self.checked, self.dropped)
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
         """Raise if another table of the catalog uses files that would be removed, or if that cannot
-        be checked; clones do not count.
+        be checked.
         """
         files = self._ending(frozenset(expired)).persist()
         try:
-            self.say(
-                "  looking up the files that may be removed in every other table of the catalog"
-            )
-            users, unchecked = self._users(self._wanted(files), "looking files up", of_clones=False)
+            self._check_unused(self._wanted(files), "the files that may be removed")
         finally:
             files.unpersist()
-        if users:
-            raise RemovalRefused(
-                "Snapshots were not expired: files that would be removed with them are used by "
-                f"{_named(users)}. First give each table its own files (CREATE TABLE … AS "
-                "SELECT), or drop the table that is not needed (without PURGE)."
-            )
-        if unchecked:
-            raise RemovalRefused(
-                "Snapshots were not expired: icekit could not check whether another table needs "
-                f"their files ({unchecked}). Fix that and try again."
-            )
 
     def _ending(self, expired: Collection[int]) -> DataFrame:
         """The files that are removed with some snapshots, by ``file_path``; may include some that
         stay.
         """
-        spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
+        spark, name = self.lake.spark, self.action.sql_name
         kept = f"IN ({', '.join(map(str, self.must_stay))})"
         every = (
             metadata_table(spark, name, "all_entries")
@@ -266,17 +259,13 @@ class ExpiryGuard(_Removal):
         ending = data.unionAll(
             manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti")
         )
+        keys = ("snapshots", "statistics", "partition-statistics")
+        listed = [each for key in keys for each in self.before.get(key) or ()]
         named = {
-            s["manifest-list"]
-            for s in self.before.get("snapshots") or ()
-            if s["snapshot-id"] in expired and s.get("manifest-list")
-        }
-        for key in ("statistics", "partition-statistics"):
-            named |= {
-                s["statistics-path"]
-                for s in self.before.get(key) or ()
-                if s["snapshot-id"] in expired
-            }
+            each.get("manifest-list") or each.get("statistics-path")
+            for each in listed
+            if each["snapshot-id"] in expired
+        } - {None}
         return ending.unionAll(
             spark.createDataFrame([(path,) for path in sorted(named)], "file_path string")
         )
@@ -285,34 +274,26 @@ class ExpiryGuard(_Removal):
         """The oldest kept snapshot of each branch and tag; only some if there are many refs,
         because each is read separately.
         """
-        by_id = snapshots_by_id(self.before)
+        by_id, must_stay = snapshots_by_id(self.before), set(self.must_stay)
+        refs = (self.before.get("refs") or {}).values()
+        heads = [self.before.get("current-snapshot-id"), *(ref["snapshot-id"] for ref in refs)]
         oldest_kept: dict[int, None] = {}
-        heads = [
-            int(ref["snapshot-id"]) for _, ref in sorted((self.before.get("refs") or {}).items())
-        ]
-        for head_id in [int(self.before.get("current-snapshot-id") or -1), *heads]:
-            kept = takewhile(
-                lambda s: s["snapshot-id"] in self.must_stay, lineage(by_id, by_id.get(head_id))
-            )
-            if oldest := deque(kept, maxlen=1):
-                oldest_kept[int(oldest[0]["snapshot-id"])] = None
+        for head_id in heads:
+            ancestors = lineage(by_id, by_id.get(head_id))
+            kept = list(takewhile(lambda s: s["snapshot-id"] in must_stay, ancestors))
+            oldest_kept |= {int(s["snapshot-id"]): None for s in kept[-1:]}
         return list(oldest_kept)[:_REFS]
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        left = {
-            s["snapshot-id"]
-            for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()
-        }
-        before = {s["snapshot-id"] for s in self.before.get("snapshots") or ()}
-        return replace(committed, items_before=len(before), items_after=len(before & left))
+        before, left = map(snapshots_by_id, (self.before, self.metadata()))
+        items_after = len(before.keys() & left.keys())
+        return replace(committed, items_before=len(before), items_after=items_after)
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         lists = self.result.manifest_lists
         more = lists is None or lists > len(self.named)
-        return self._kept(
-            prove_history(
-                self.lake, self.action.table, self.must_stay, self.refs, removed_more=more
-            )
+        return prove_history(
+            self.lake, self.action.table, self.must_stay, self.refs, removed_more=more
         )
 
 
@@ -324,6 +305,7 @@ class OrphanGuard(_Removal):
     remove files that appeared after the check.
     """
 
+    refusal, of_clones = "Orphan files were not removed", True
     view = ""
     listed = left = 0
 
@@ -345,7 +327,6 @@ class OrphanGuard(_Removal):
         if refusal := sharing(
             self.lake,
             self.action.table,
-            load_metadata,
             TableQuery(say=self.say, stopped=self._is_asked),
         ).refusal:
             raise RemovalRefused(refusal)
@@ -362,7 +343,7 @@ class OrphanGuard(_Removal):
                 "different ways. Set equal_schemes and equal_authorities, and remove orphan files "
                 "by hand."
             )
-        self._check_unnamed(orphans)
+        self._check_unused(orphans, count(self.listed, "orphan"))
         # The name needs no backticks, and the procedure reads it as a table name.
         self.view = f"icekit_orphans_{id(self):x}"
         past = sql.literal(older_than - dt.timedelta(days=1))
@@ -371,27 +352,6 @@ class OrphanGuard(_Removal):
         ).createOrReplaceTempView(self.view)
         arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
         return replace(self.action, arguments={**arguments, "file_list_view": self.view})
-
-    def _check_unnamed(self, orphans: Wanted) -> None:
-        """Raise if another table of the catalog names a listed orphan, wherever that table is, or
-        if that cannot be checked.
-        """
-        self.say(
-            f"  looking up {count(self.listed, 'orphan')} among the files of every other table of "
-            "the catalog"
-        )
-        users, unchecked = self._users(orphans, "looking orphans up", of_clones=True)
-        if users:
-            raise RemovalRefused(
-                "Orphan files were not removed: this table does not name them, but "
-                f"{_named(users)} does. First give that table its own files (CREATE TABLE … AS "
-                "SELECT), or drop it (without PURGE)."
-            )
-        if unchecked:
-            raise RemovalRefused(
-                "Orphan files were not removed: icekit could not check whether another table "
-                f"needs them ({unchecked}). Fix that and try again."
-            )
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         # Another job's expiry may list more meanwhile.
@@ -405,28 +365,19 @@ class OrphanGuard(_Removal):
             f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata "
             "file; icekit looked up all of them before it removed any"
         )
-        return self._kept(
-            prove_live(
-                self.lake,
-                self.action.table,
-                "remove_orphan_files",
-                [Check(True, text), self._gone()],
-            )
-        )
-
-    def _gone(self) -> Check:
+        gone = Check(True, "none is left in a new listing")
         if self.left:
-            return Check(
-                None,
-                f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing",
-            )
-        return Check(True, "none is left in a new listing")
+            still = f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing"
+            gone = Check(None, still)
+        return prove_live(
+            self.lake, self.action.table, "remove_orphan_files", [Check(True, text), gone]
+        )
 
     def _as_located(self) -> str:
         """SQL for a listed path in the form of the table's location: the procedure accepts only
         paths that begin with it.
         """
-        location = head(self.lake, self.action.table).metadata["location"].rstrip("/")
+        location = self.metadata()["location"].rstrip("/")
         plain, path = normal(location).path, path_sql("file_path")
         return (
             f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT "
@@ -447,13 +398,12 @@ class OrphanGuard(_Removal):
             table=display_name(action.table),
             dry_run=True,
             older_than=action.older_than or dt.datetime.now(dt.UTC) - ORPHAN_AGE,
+            options=action.options,
             **action.arguments,
         )
-        try:
-            self.lake.spark.sql(f"REFRESH TABLE {identifier(*self.lake.sql_name(action.table))}")
+        with explaining(action.sql_name):
+            self.lake.spark.sql(f"REFRESH TABLE {identifier(*action.sql_name)}")
             return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")
-        except Exception as error:
-            raise explain(error, self.lake.sql_name(action.table)) from error
 
 
 def _named(tables: Mapping[Identifier, str]) -> str:

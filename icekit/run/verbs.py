@@ -97,7 +97,7 @@ def resume(
     :class:`~icekit.errors.TableClaimed` if it is still running, and
     :class:`~icekit.errors.RunDisproved` as :func:`run` does.
     """
-    name = lake.identifier(table) if isinstance(table, str) else table
+    name = lake.identifier(table)
     full = display_name(lake.sql_name(name))
     book = open_ledger(ledger)
     refuse(book, full, head(lake, name).metadata.get("table-uuid"))

@@ -107,7 +107,7 @@ def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
     try:
         files, io = _table_of_one_file(spark, table, first, folders[0])
         existing = metadata_of(spark, load_table(spark, first))
-        own = owned(table, folders[1], own_files=True)
+        own = owned(table[1:], folders[1], own_files=True)
         register(spark, second, clone_metadata(existing, folders[1], own), io)
         spark.sql(drop_sql(second))
         gone = [path for path in files if not io.newInputFile(path).exists()]
@@ -134,7 +134,7 @@ def _table_of_one_file(
     manifest list, and its FileIO.
     """
     properties = ", ".join(
-        f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items()
+        f"{literal(k)} = {literal(v)}" for k, v in owned(table[1:], folder, own_files=True).items()
     )
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
     spark.sql(

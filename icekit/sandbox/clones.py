@@ -6,11 +6,11 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from icekit.catalog import Lake, connect
+from icekit.catalog import Lake
 from icekit.engine.bridge import load_table, require_classic
-from icekit.engine.errors import explain, reason
+from icekit.engine.errors import explain, explaining, reason
 from icekit.errors import CloneRefused
 from icekit.facts.metadata_file import load_metadata
 from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata, register
@@ -23,12 +23,8 @@ from icekit.sandbox.scratch import (
     scratch_name,
 )
 from icekit.sandbox.stale import stale_clones
-from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier, parse_identifier
-from icekit.units import count
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +38,12 @@ class Clone:
 
 @contextlib.contextmanager
 def clone(
-    where: Lake | SparkSession, table: str | Identifier, snapshot: str | int | None = None
+    lake: Lake, table: str | Identifier, snapshot: str | int | None = None
 ) -> Iterator[Clone]:
     """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
-    ``where`` is a lake, or a Spark session: then the first part of the table's name is the catalog
-    if the session has a catalog of that name; otherwise the table is looked up in the current
-    catalog. The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a
-    tag); it has all of the table's snapshots, branches and tags.
+    The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it
+    has all of the table's snapshots, branches and tags.
 
     Nothing that Iceberg's procedures, Spark's SQL and writers do to the clone deletes or
     overwrites a file of the table: the clone has its own metadata file, location, data and
@@ -77,44 +71,27 @@ def clone(
     it no access to the table's files; :class:`~icekit.errors.ClassicSessionRequired` over Spark
     Connect; :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
     """
-    lake, name = _located(where, table)
+    name = lake.identifier(table)
+    require_classic(lake.spark)
+    source = lake.tables.source(name)
+    metadata, copied = load_metadata(source), scratch_name(name)
+    scratch = scratch_folder(str(metadata["location"]), copied)
+    properties = owned(name, scratch, metadata.get("table-uuid"))
+    wanted = clone_metadata(metadata, scratch, properties, snapshot)
+    _tell_of_stale(lake, name)
+    copy = Clone(name, copied, scratch)
+    io = _io(lake, name)
     try:
-        require_classic(lake.spark)
-        source = lake.tables.source(name)
-        metadata, copied = load_metadata(source), scratch_name(name)
-        scratch = scratch_folder(str(metadata["location"]), copied)
-        properties = owned(lake.sql_name(name), scratch, metadata.get("table-uuid"))
-        wanted = clone_metadata(metadata, scratch, properties, snapshot)
-        _tell_of_stale(lake, name)
-        copy = Clone(name, copied, scratch)
-        io = _io(lake, name)
-        try:
-            io = _register(lake, copy, wanted, io)
-            yield copy
-        finally:
-            _take_away(lake, copy, io, source.metadata_location)
+        io = _register(lake, copy, wanted, io)
+        yield copy
     finally:
-        if lake is not where:
-            # The session belongs to the caller: do not stop it.
-            lake.tables.close()
-
-
-def _located(where: Lake | SparkSession, table: str | Identifier) -> tuple[Lake, Identifier]:
-    """The lake and the name in it, without the catalog."""
-    if isinstance(where, Lake):
-        return where, where.identifier(table) if isinstance(table, str) else table
-    parts = parse_identifier(table) if isinstance(table, str) else table
-    if len(parts) > 2 and where.conf.get(f"spark.sql.catalog.{parts[0]}", None) is not None:
-        return connect(parts[0], spark=where), parts[1:]
-    return connect(where.catalog.currentCatalog(), spark=where), parts
+        _take_away(lake, copy, io, source.metadata_location)
 
 
 def _io(lake: Lake, table: Identifier) -> Any:
     """The table's own FileIO."""
-    try:
+    with explaining(lake.sql_name(table)):
         return load_table(lake.spark, lake.sql_name(table)).io()
-    except Exception as error:
-        raise explain(error, lake.sql_name(table)) from None
 
 
 def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any:
@@ -137,8 +114,7 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(
             f"Catalog {lake.name!r} does not accept a clone of {display_name(copy.of)} ({why}): "
-            f"{LOST_WITHOUT_CLONES}.",
-            detail=scrub(str(error)),
+            f"{LOST_WITHOUT_CLONES}."
         ) from None
 
 
@@ -166,10 +142,9 @@ def _tell_of_stale(lake: Lake, table: Identifier) -> None:
     """
     with contextlib.suppress(Exception):
         if dead := sum(stale.is_dead for stale in stale_clones(lake, table)):
-            were = "was" if dead == 1 else "were"
-            left = f"{count(dead, 'clone')} of {display_name(table)} {were} left behind"
             warnings.warn(
-                f"{left} by processes that have ended. List and remove stale clones with `icekit "
-                "admin clones`.",
+                f"{counted(dead, 'clone', 'was', 'were')} left behind by processes that have ended "
+                f"({display_name(table)}). List and remove stale clones with `icekit admin "
+                "clones`.",
                 stacklevel=4,
             )

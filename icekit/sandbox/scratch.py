@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import time
 import uuid
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from pydantic import TypeAdapter, ValidationError
+
 from icekit.catalog import Lake
 from icekit.engine.bridge import elements
-from icekit.engine.errors import explain, reason
-from icekit.errors import IcekitError, InvalidName
-from icekit.facts.manifests import entries, manifest_list
-from icekit.facts.metadata import Json, named_files
+from icekit.engine.errors import explain, explaining, reason
+from icekit.errors import IcekitError
+from icekit.facts.metadata import Json
 from icekit.facts.metadata_file import load_metadata
+from icekit.facts.orphans import referenced_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.owner import Owner
-from icekit.sql import Identifier, display_name, identifier, parse_identifier
+from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
 #: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"
 
-#: Table properties of a scratch table: its source table, who made it, when, where it writes, and
-# whether the source table cannot need those files.
-OF = "icekit.clone.of"
-OF_UUID = "icekit.clone.of-uuid"
-HOST = "icekit.clone.host"
-BOOT_ID = "icekit.clone.boot-id"
-PID_NAMESPACE = "icekit.clone.pid-namespace"
-PID = "icekit.clone.pid"
-PID_STARTED = "icekit.clone.pid-started"
-STARTED_AT = "icekit.clone.started-at"
-SCRATCH = "icekit.clone.scratch"
-OWN_FILES = "icekit.clone.own-files"
+#: The table property by which a scratch table is known: an :class:`Ownership`, as JSON.
+OWNED = "icekit.clone"
 
 
 def stem(table: Identifier) -> str:
@@ -73,74 +66,50 @@ def marker(made: Identifier) -> str:
     return f"/{NAMESPACE}/{made[-1]}/"
 
 
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Whose a scratch table is: its source table (without its catalog, and its UUID), the process
+    that made it, and when (milliseconds since 1970).
+
+    ``scratch`` is its folder, as :func:`scratch_folder` names it. ``own_files``: no file in the
+    folder is ever added to the source table (a clone's files may be), so the folder is removed
+    without looking for such files.
+    """
+
+    of: Identifier
+    of_uuid: str | None
+    owner: Owner
+    started_ms: int
+    scratch: str
+    own_files: bool
+
+
 def owned(
-    table: Identifier,
-    scratch: str | None = None,
-    uuid: str | None = None,
-    *,
-    own_files: bool = False,
+    table: Identifier, scratch: str, uuid: str | None = None, *, own_files: bool = False
 ) -> dict[str, str]:
     """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds a scratch table
-    whose process died.
-
-    ``table`` is the source table, named with its catalog, ``uuid`` its UUID. ``scratch`` is the
-    folder, as :func:`scratch_folder` names it; without a folder only the entry in the catalog is
-    removed. ``own_files``: no file in the folder is ever added to the source table (a clone's files
-    may be), so the folder is removed without looking for such files.
+    whose process died; the arguments are those of an :class:`Ownership`.
     """
-    owner = Owner.here()
-    properties = {
-        OF: display_name(table),
-        OF_UUID: uuid,
-        HOST: owner.host,
-        BOOT_ID: owner.boot_id,
-        PID_NAMESPACE: owner.pid_namespace,
-        PID: str(owner.pid),
-        PID_STARTED: None if owner.pid_started is None else str(owner.pid_started),
-        STARTED_AT: str(time.time_ns() // 1_000_000),
-        SCRATCH: scratch,
+    started_ms = time.time_ns() // 1_000_000
+    whose = Ownership(table, uuid, Owner.here(), started_ms, scratch, own_files)
+    return {
         # Always set: a clone starts with the properties of its source table.
-        OWN_FILES: str(own_files).lower(),
+        OWNED: json.dumps(asdict(whose)),
         # Or a session with spark.wap.branch or spark.wap.id would read and write something else
         # than the scratch table's own snapshot.
         "write.wap.enabled": "false",
     }
-    return {key: value for key, value in properties.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """The properties of a scratch table, parsed; ``of`` is without its catalog, ``started_ms``
-    since 1970; unknown values are None.
-
-    ``own_files``: the source table cannot need the files in its folder.
-    """
-
-    of: Identifier | None = None
-    owner: Owner | None = None
-    started_ms: int | None = None
-    scratch: str | None = None
-    own_files: bool = False
+_OWNERSHIP = TypeAdapter(Ownership)
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
     """Parse the output of :func:`owned`; None for a table that is not a scratch table."""
-    if OF not in properties:
+    try:
+        return _OWNERSHIP.validate_json(properties.get(OWNED, ""))
+    except ValidationError:
         return None
-    of: Identifier | None = None
-    with contextlib.suppress(InvalidName):
-        of = parse_identifier(properties[OF])[1:]
-    pid, started = _number(properties.get(PID)), _number(properties.get(PID_STARTED))
-    # Without a process id nobody can see whether the process is running.
-    host = properties.get(HOST, "") if pid is not None else ""
-    boot_id, namespace = properties.get(BOOT_ID), properties.get(PID_NAMESPACE)
-    return Ownership(
-        of,
-        Owner(host, boot_id, namespace, pid or 0, started),
-        _number(properties.get(STARTED_AT)),
-        properties.get(SCRATCH),
-        properties.get(OWN_FILES) == "true",
-    )
 
 
 def is_clone_of(
@@ -152,12 +121,7 @@ def is_clone_of(
     whose = ownership(properties)
     if whose is None or made[:-1] != (NAMESPACE,) or not f"{whose.scratch}/".endswith(marker(made)):
         return False
-    known = properties.get(OF_UUID)
-    return known == uuid if known and uuid else whose.of == table
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None
+    return whose.of_uuid == uuid if whose.of_uuid and uuid else whose.of == table
 
 
 def drop_sql(table: Identifier) -> str:
@@ -179,9 +143,11 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     mark = marker(made)
     source = lake.tables.source(of)
     metadata = load_metadata(source)
-    known = _metadata_of(lake, made)
-    uuid, was = metadata.get("table-uuid"), (known.get("properties") or {}).get(OF_UUID)
-    if uuid and was and uuid != was:
+    known: Json = {}
+    with contextlib.suppress(IcekitError):  # it is gone or cannot be read
+        known = load_metadata(lake.tables.source(made))
+    uuid, whose = metadata.get("table-uuid"), ownership(known.get("properties") or {})
+    if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
         raise IcekitError("another table has its name now")
     # A snapshot that was committed through the scratch table has its manifest list in the folder.
     old = {
@@ -189,23 +155,7 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
         for s in known.get("snapshots") or ()
         if mark not in (s.get("manifest-list") or "")
     }
-    lists = [
-        s["manifest-list"]
-        for s in metadata.get("snapshots") or ()
-        if s.get("manifest-list") and s["snapshot-id"] not in old
-    ]
-    manifests = {
-        m["manifest_path"]
-        for path in lists
-        for m in manifest_list(source.read(path), path)
-        if m["added_snapshot_id"] not in old
-    }
-    paths = [*named_files(metadata, source.metadata_location), *manifests]
-    for path in sorted(manifests):
-        paths += [
-            entry["data_file"]["file_path"]
-            for entry in entries(source.read(path), path, frozenset({"file_path"}))
-        ]
+    paths = referenced_files(source, metadata, without=old)
     return frozenset(inside for path in paths if (inside := _inside(path, mark)) is not None)
 
 
@@ -220,19 +170,11 @@ def _inside(location: str, mark: str) -> str | None:
     )
 
 
-def _metadata_of(lake: Lake, made: Identifier) -> Json:
-    """The metadata of a scratch table; empty if it is gone or cannot be read."""
-    try:
-        return load_metadata(lake.tables.source(made))
-    except IcekitError:
-        return {}
-
-
 def discard(
     lake: Lake,
     made: Identifier,
-    of: Identifier | None,
-    scratch: str | None,
+    of: Identifier,
+    scratch: str,
     io: Any,
     *,
     none_adopted: bool = False,
@@ -246,7 +188,7 @@ def discard(
     """
     warning = None
     kept: frozenset[str] | None = None
-    if not scratch or not f"{scratch}/".endswith(marker(made)):
+    if not f"{scratch}/".endswith(marker(made)):
         warning = f"{display_name(made)} has no folder of its own to remove."
     elif none_adopted:
         kept = frozenset()
@@ -257,11 +199,9 @@ def discard(
         # found, or is small.
         with contextlib.suppress(Exception):
             _remove(io, f"{scratch}/data", made, kept)
-    try:
+    with explaining(lake.sql_name(made)):
         lake.spark.sql(drop_sql(lake.sql_name(made)))
-    except Exception as error:
-        raise explain(error, lake.sql_name(made)) from None
-    if scratch and kept is not None:
+    if kept is not None:
         try:
             _remove(io, scratch, made, kept)
         except Exception as error:
@@ -276,18 +216,16 @@ def discard(
 
 
 def _adopted(
-    lake: Lake, made: Identifier, of: Identifier | None, scratch: str
+    lake: Lake, made: Identifier, of: Identifier, scratch: str
 ) -> tuple[frozenset[str] | None, str | None]:
     """The files that must not be removed, and a sentence about them; None if they are unknown, so
     nothing may be removed.
     """
-    name = display_name(of) if of else "its table"
+    name = display_name(of)
     try:
-        if of is None:
-            raise IcekitError("its properties do not name it")
         kept = adopted(lake, made, of)
     except Exception as error:
-        why = reason(explain(error, lake.sql_name(of or made)))
+        why = reason(explain(error, lake.sql_name(of)))
         return (
             None,
             f"icekit could not check whether {name} needs files in {scratch} ({why}), so it keeps "

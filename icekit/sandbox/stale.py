@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from icekit.catalog import Lake
 from icekit.engine.bridge import load_table, require_classic
-from icekit.engine.errors import explain
+from icekit.engine.errors import explaining
 from icekit.errors import IcekitError, TableNotFound
 from icekit.facts.metadata_file import load_metadata
-from icekit.sandbox.scratch import NAMESPACE, Ownership, discard, drop_sql, ownership, stem
+from icekit.sandbox.scratch import NAMESPACE, Ownership, discard, ownership, stem
 from icekit.sql import Identifier, display_name
 from icekit.units import span
 
@@ -20,29 +20,24 @@ class StaleClone:
     """A scratch table that nobody uses any more, or whose use cannot be determined from here.
 
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host
-    (or before a restart, or in another container). ``drop`` drops it from the catalog, never with
-    PURGE; ``whose`` are its properties, all unknown if its metadata cannot be read.
+    (or before a restart, or in another container). ``whose`` it is, None if its metadata cannot be read.
     """
 
     table: Identifier
-    drop: str
-    whose: Ownership
+    whose: Ownership | None
     is_dead: bool = False
 
     def line(self, now: int) -> str:
         """One line with the table, its age and whether its process is dead."""
-        whose, owner = self.whose, self.whose.owner
-        started = whose.started_ms
-        old = "of unknown age" if started is None else f"{span(max(0, now - started))} old"
-        of = display_name(whose.of) if whose.of else "an unknown table"
-        if owner is None:
-            state = "unknown: its metadata cannot be read"
-        elif self.is_dead:
-            state = f"dead: process {owner.pid} has ended"
-        else:
-            host = owner.host or "an unknown host"
-            state = f"unknown: process {owner.pid} on {host} cannot be checked from here"
-        return f"{display_name(self.table)}  of {of}, {old}; {state}"
+        name, whose = display_name(self.table), self.whose
+        if whose is None:
+            return f"{name}  unknown: its metadata cannot be read"
+        state = f"dead: process {whose.owner.pid} has ended"
+        if not self.is_dead:
+            process = f"process {whose.owner.pid} on {whose.owner.host}"
+            state = f"unknown: {process} cannot be checked from here"
+        age = span(max(0, now - whose.started_ms))
+        return f"{name}  of {display_name(whose.of)}, {age} old; {state}"
 
 
 def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
@@ -57,7 +52,7 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     for table in lake.tables.names_in((NAMESPACE,)):
         if of is None or table[-1].startswith(stem(of)):
             clone = _judge(lake, table)
-            if clone is not None and of in {None, clone.whose.of}:
+            if clone is not None and (of is None or (clone.whose and clone.whose.of == of)):
                 stale.append(clone)
     return tuple(stale)
 
@@ -75,12 +70,10 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     for table in (clone.table for clone in wanted if clone.is_dead):
         require_classic(lake.spark)
         stale = _judge(lake, table)
-        if stale is None or not stale.is_dead:
+        if stale is None or stale.whose is None or not stale.is_dead:
             continue
-        try:
+        with explaining(lake.sql_name(table)):
             io = load_table(lake.spark, lake.sql_name(table)).io()
-        except Exception as error:
-            raise explain(error, lake.sql_name(table)) from None
         whose = stale.whose
         discard(lake, table, whose.of, whose.scratch, io, none_adopted=whose.own_files)
         removed.append(stale)
@@ -91,17 +84,14 @@ def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
     """The state of a scratch table; None if its process is alive, if it is gone, or if it does not
     belong to icekit.
     """
-    drop = drop_sql(lake.sql_name(table))
     try:
         whose = ownership(load_metadata(lake.tables.source(table)).get("properties") or {})
     except TableNotFound:
         # Its own process has just dropped it.
         return None
     except IcekitError:
-        return StaleClone(table, drop, Ownership())
-    if whose is None or whose.owner is None:
+        return StaleClone(table, None)
+    if whose is None:
         return None
     is_dead = whose.owner.has_ended()
-    return (
-        StaleClone(table, drop, whose, is_dead) if is_dead or not whose.owner.is_visible() else None
-    )
+    return StaleClone(table, whose, is_dead) if is_dead or not whose.owner.is_visible() else None

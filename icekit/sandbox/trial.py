@@ -17,14 +17,20 @@ from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.engine.planner import PlannedScan, plan_scan
-from icekit.errors import CloneRefused, ParameterError, SparkUnavailable, require_seconds
+from icekit.errors import (
+    LONGEST_WAIT,
+    CloneRefused,
+    ParameterError,
+    SparkUnavailable,
+    require_number,
+)
 from icekit.facts.collect import observe
 from icekit.facts.files import FileGroup, Kind, Partition
 from icekit.facts.head import head, since
 from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import DISTRIBUTION, undo_order
-from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
+from icekit.facts.where import MOST_PARTITIONS, unfiltered_fields
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import (
@@ -40,7 +46,6 @@ from icekit.sql import (
     identifier,
     literal,
     set_properties,
-    statements,
     transform_of,
     unset_properties,
 )
@@ -60,15 +65,15 @@ class BudgetSpent(Exception):
 
 
 #: Default budget of a question about a table.
-BUDGET_SECONDS, BUDGET_BYTES = 900.0, "20 GB"
+BUDGET_BYTES = "20 GB"
 
 
 class Budget:
     """A budget of seconds and, if given, of bytes written, starting now."""
 
     def __init__(self, seconds: float, most_bytes: int | str | None = None) -> None:
-        require_seconds("budget_seconds", seconds)
-        self.seconds = seconds
+        require_number("budget_seconds", seconds, above=True, most=LONGEST_WAIT)
+        self._over = f"the time budget of {plain(seconds, 6)} s ran out"
         self.bytes = size_in_bytes(most_bytes) if isinstance(most_bytes, str) else most_bytes
         self.bytes_written = 0
         self._stop = Stop(seconds)
@@ -78,7 +83,7 @@ class Budget:
         much.
         """
         if self._stop.is_set:
-            raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out")
+            raise BudgetSpent(self._over)
         if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and "
@@ -95,9 +100,7 @@ class Budget:
             with _interruptible(spark), self._stop.watching(spark):
                 yield
         except Stopped as stopped:
-            raise BudgetSpent(
-                f"the time budget of {plain(self.seconds, 6)} s ran out during a step"
-            ) from stopped.__cause__
+            raise BudgetSpent(self._over) from stopped.__cause__
 
 
 @contextmanager
@@ -157,9 +160,9 @@ class Sandbox:
         """The table's name, with its catalog."""
         return self.lake.sql_name(self.table)
 
-    def set(self, sql: str) -> None:
-        """Run statements, separated by semicolons, that only change settings."""
-        for statement in statements(sql):
+    def set(self, *statements: str) -> None:
+        """Run statements that only change settings."""
+        for statement in statements:
             self.lake.spark.sql(statement)
 
     def run(
@@ -269,29 +272,6 @@ class Trial:
         self.progress(f"stopped: {self.stopped}; the answer rests on the measurements so far")
 
     @contextmanager
-    def clones(self, number: int) -> Iterator[Sequence[Sandbox]]:
-        """Provide ``number`` clones and remove all of them; raises
-        :class:`~icekit.errors.CloneRefused`.
-        """
-        with contextlib.ExitStack() as stack:
-            facts = self.facts
-            copies = [
-                stack.enter_context(clone(self.lake, facts.table, facts.ref or facts.snapshot_id))
-                for _ in range(number)
-            ]
-            unit = unit_for(self.lake.spark, facts.location)
-            yield [
-                Sandbox(
-                    lake=self.lake,
-                    table=copy.table,
-                    size_in_bytes=facts.data.size_in_bytes,
-                    budget=self.budget,
-                    unit=unit,
-                )
-                for copy in copies
-            ]
-
-    @contextmanager
     def sandboxes(self, number: int, *, always_sample: bool = False) -> Iterator[Sequence[Sandbox]]:
         """Provide ``number`` clones, or copied samples where the catalog refuses clones, and remove
         all of them.
@@ -299,7 +279,7 @@ class Trial:
         with contextlib.ExitStack() as stack:
             if not always_sample:
                 try:
-                    boxes = stack.enter_context(self.clones(number))
+                    boxes = [stack.enter_context(self._clone()) for _ in range(number)]
                 except CloneRefused as error:
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
@@ -312,6 +292,23 @@ class Trial:
                 f"{percent(1 / first.scale)} of the table; figures are scaled"
             )
             yield samples
+
+    def _sandbox(self, table: Identifier, size_in_bytes: int, *, is_sample: bool) -> Sandbox:
+        return Sandbox(
+            lake=self.lake,
+            table=table,
+            size_in_bytes=size_in_bytes,
+            budget=self.budget,
+            scale=max(1.0, self.facts.data.size_in_bytes / max(size_in_bytes, 1)),
+            is_sample=is_sample,
+            unit=unit_for(self.lake.spark, self.facts.location),
+        )
+
+    @contextmanager
+    def _clone(self) -> Iterator[Sandbox]:
+        facts = self.facts
+        with clone(self.lake, facts.table, facts.ref or facts.snapshot_id) as copy:
+            yield self._sandbox(copy.table, facts.data.size_in_bytes, is_sample=False)
 
     @contextmanager
     def _sample(self) -> Iterator[Sandbox]:
@@ -331,7 +328,7 @@ class Trial:
         properties = {
             **{k: v for k, v in facts.properties.items() if k.startswith(kept) and "path" not in k},
             "format-version": str(facts.format_version),
-            **owned(source, scratch, own_files=True),
+            **owned(facts.table, scratch, own_files=True),
         }
         as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
         pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())
@@ -352,15 +349,7 @@ class Trial:
                     "The sample of the table has no rows. Give a larger sample_bytes."
                 )
             self.budget.bytes_written += copied
-            yield Sandbox(
-                lake=lake,
-                table=table,
-                size_in_bytes=copied,
-                budget=self.budget,
-                scale=max(1.0, facts.data.size_in_bytes / copied),
-                is_sample=True,
-                unit=unit_for(lake.spark, facts.location),
-            )
+            yield self._sandbox(table, copied, is_sample=True)
         finally:
             try:
                 # Its files are all its own.
@@ -390,13 +379,13 @@ def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
     writer = unset_properties(full, [_FANOUT])
     if fanout is not None:
         writer = set_properties(full, {_FANOUT: fanout})
-    for statement in (*statements(undo_order(full, facts)), writer):
+    for statement in (*undo_order(full, facts), writer):
         lake.spark.sql(statement)
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes > sample_bytes and (taken := some_partitions(facts, sample_bytes)):
-        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True)
+        predicate = facts.where(taken, of_rows=True)
         if predicate is not None:
             return predicate
     return some_files(lake, facts, sample_bytes)
@@ -417,7 +406,7 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     groups = [
         g
         for g in facts.of_kind(Kind.DATA)
-        if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
+        if g.partition.spec_id in usable and facts.askable(g.partition)
     ]
     scattered = sorted(
         groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())

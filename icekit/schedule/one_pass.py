@@ -29,8 +29,8 @@ from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interru
 from icekit.errors import RunDisproved, TableClaimed, TableNotFound, first_line, trace
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.savings import wins
-from icekit.report import FactsCache, Part, report
-from icekit.report.observing import Observed, observed
+from icekit.report import report
+from icekit.report.observing import FactsCache, Observed, observed
 from icekit.run.blocked import clearing, holding, plan_of
 from icekit.run.verbs import interrupted, new_run_id, resume, run
 from icekit.saving import write_json
@@ -174,20 +174,17 @@ class _Pass:
         self._report([table for table in tables if any(s.run_id for s in table.steps)], "after")
 
     def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
-        done = 0
         for rule in self.policy.rules:
             of_rule = {table.table: table for table in tables if table.rule is rule}
             if not of_rule:
                 continue
-            options = replace(
-                rule.options,
-                output=self.policy.output / rule.name / folder,
-                catalog=self.policy.catalog,
-                history=self.policy.history,
+            options = rule.options.replaced(
+                tables=tuple(of_rule),
+                output=str(self.policy.output / rule.name / folder),
+                **self.policy.only("catalog", "history"),
             )
-            part = Part(done, len(tables), self.known)
             try:
-                reported = report(list(of_rule), options, progress=self._progress, part=part)
+                reported = report(options, progress=self._progress, known=self.known)
             except Stopped:
                 return
             except Exception as problem:
@@ -197,7 +194,6 @@ class _Pass:
                     raise
                 self.result.problems.append(str(known))
                 continue
-            done += len(of_rule)
             self.result.problems += reported.problems
             for row in reported.rows:
                 table = of_rule[row.table]
@@ -358,5 +354,5 @@ class _Pass:
         """A table's facts and findings by its rule; the facts of its report if the table has not
         changed since.
         """
-        options, seconds = table.rule.options, table.rule.options.timeout_seconds
-        return observed(self.lake, table.name, options, seconds, collect=self.known.observe)
+        options = table.rule.options
+        return observed(self.lake, table.name, options, collect=self.known.observe)

@@ -17,8 +17,8 @@ from icekit.diagnose.findings import Thresholds
 from icekit.diagnose.gate import check_gate, limits
 from icekit.errors import ParameterError, nearest
 from icekit.options import Settings, listed, names, setting
-from icekit.options.commands import SECTIONS, Proving, ReportSection
-from icekit.report import Options
+from icekit.options.commands import SECTIONS, Proving, ReportOptions, ReportSection
+from icekit.report.result import check
 from icekit.run.options import CommandOptions, read_options
 from icekit.secrets import MASK
 from icekit.sql import pattern_levels
@@ -80,9 +80,7 @@ def read(kind: type[Settings], given: Mapping[str, Any]) -> Any:
     """
     settings = kind.of(given)
     if isinstance(settings, ReportSection):
-        limits(settings.thresholds)
-        own = settings.only("thresholds", "filter_columns", "storage")
-        return Options(timeout_seconds=settings.timeout, **own)
+        check(settings)
     return read_options(settings) if isinstance(settings, Proving) else settings
 
 
@@ -167,7 +165,9 @@ class Rule(Settings):
     name: str = setting("", "the folder of its pages", read=_name)
     match: tuple[str, ...] = setting((), "names or patterns of tables", read=_patterns)
     exclude: tuple[str, ...] = setting((), "those left to the next rules", read=_patterns)
-    report: Options = setting(Options(), "options of `icekit report`", read=_section)
+    report: ReportSection = setting(
+        ReportSection.of({}), "options of `icekit report`", read=_section
+    )
     convert: CommandOptions | None = setting(None, "of `icekit convert`", read=_section)
     compact: CommandOptions | None = setting(None, "of `icekit compact`", read=_section)
     maintain: CommandOptions | None = setting(None, "of `icekit maintain`", read=_section)
@@ -184,14 +184,15 @@ class Rule(Settings):
         }
 
     @property
-    def options(self) -> Options:
+    def options(self) -> ReportOptions:
         """The options of a report on its tables; the storage is also listed if its maintenance
         needs that.
         """
         storage = self.report.storage or (
             self.maintain is not None and self.maintain.settings["storage"]
         )
-        return replace(self.report, fail_on=self.fail_on, storage=storage)
+        own = self.report.only("thresholds", "filter_columns", "timeout")
+        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **own})
 
     @property
     def thresholds(self) -> Thresholds:

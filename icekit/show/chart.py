@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import io
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matplotlib import style
+from matplotlib import dates, style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from icekit.answer import html
 from icekit.answer.grid import Grid
-from icekit.units import plain, printable, shorten, size
+from icekit.units import at, plain, printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,6 @@ class Chart:
     """
 
     figure: Figure | None
-    title: str
     alt: str
     table: Grid
 
@@ -114,9 +113,9 @@ class Chart:
         )
 
 
-def nothing(title: str, sentence: str) -> Chart:
+def nothing(sentence: str) -> Chart:
     """A chart without a figure: a sentence instead of empty axes."""
-    return Chart(None, title, sentence, Grid("", {}, ()))
+    return Chart(None, sentence, Grid("", {}, ()))
 
 
 def styled() -> AbstractContextManager[None]:
@@ -129,9 +128,8 @@ def canvas(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a title and stacked panels of the given relative heights."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    what, _, name = printable(title).partition(": ")
     figure.suptitle(
-        f"{what}: {shorten(name, 56 - len(what))}",
+        shorten(printable(title), 58),
         x=0.01,
         ha="left",
         fontsize=FONT + 1,
@@ -147,29 +145,18 @@ def legend(axes: Axes, *, columns: int = 2) -> None:
 
 
 def named_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Rows from top to bottom, with names short enough to leave room for the bars."""
+    """Rows from top to bottom, with names short enough to leave room for the bars: of long
+    partition paths the values, with the fields next to the axis.
+    """
+    paths = [[part.partition("=") for part in name.split("/")] for name in names]
+    fields = {"/".join(field for field, equals, _ in path if equals) for path in paths}
+    if max(map(len, names)) > NAME and len(fields) == 1:
+        axes.set_ylabel(shorten(printable(fields.pop()), 40), labelpad=8)
+        names = ["/".join(value or field for field, _, value in path) for path in paths]
     axes.set_yticks(range(len(names)), [shorten(printable(name), NAME) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.2)
-
-
-def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
-    """Rows named by partition; for long paths, by values, with the fields next to the axis."""
-    if max(map(len, paths)) > NAME:
-        fields = {
-            "/".join(part.partition("=")[0] for part in path.split("/"))
-            for path in paths
-            if "=" in path
-        }
-        axes.set_ylabel(
-            shorten(printable(fields.pop()), 40) if len(fields) == 1 else "partition values",
-            labelpad=8,
-        )
-        paths = [
-            "/".join(part.partition("=")[2] or part for part in path.split("/")) for path in paths
-        ]
-    named_rows(axes, paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,12 +212,6 @@ def written(axis: Axis, write: Callable[[float], str]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
-def sizes_up_to(axis: Axis, longest: float) -> None:
-    """Ticks at powers of two, which are round numbers in binary units."""
-    axis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(longest, 2.0) / 6))))
-    written(axis, size)
-
-
 def needed_rows(
     axes: Axes, names: Sequence[str], existing: Bars, needed: Sequence[int], each: str
 ) -> None:
@@ -264,3 +245,17 @@ def percentages(axis: Axis) -> None:
     """Ticks of shares as percentages; the axis title has the unit."""
     axis.set_major_locator(MaxNLocator(4, steps=_STEPS))
     written(axis, lambda share: plain(share * 100, 4))
+
+
+def time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
+    """An axis of time from the first moment to the last, in UTC."""
+    first, last = sorted((at(moments_ms[0]), at(moments_ms[-1])))
+    # A single moment has no width to draw in.
+    room = max((last - first) * 0.03, dt.timedelta(seconds=2))
+    ends: Any = first - room, last + room
+    axes.set_xlim(ends)
+    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
+    axes.set_xlabel(label)

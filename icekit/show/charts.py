@@ -1,12 +1,17 @@
-"""Draw a table's files (sizes, deletes, partitions) and the savings of a plan."""
+"""Draw a table's files (sizes, deletes, partitions), manifests and commits, and the savings of a
+plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, Grid
 from icekit.compact.candidates import Candidate
@@ -16,7 +21,8 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import DeleteRatio, expected_files
+from icekit.facts.rollup import expected_files
+from icekit.facts.snapshots import Commit
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
@@ -25,6 +31,7 @@ from icekit.show.chart import (
     GREEN,
     GREY,
     ORANGE,
+    PURPLE,
     SKY,
     SMALL,
     VERMILLION,
@@ -37,200 +44,271 @@ from icekit.show.chart import (
     needed_rows,
     note,
     nothing,
-    partition_rows,
     percentages,
     styled,
+    time_axis,
     whole_numbers,
     written,
 )
-from icekit.show.history_charts import commits, manifests
-from icekit.show.tables import left_alone_sizes, target_of
-from icekit.units import count, percent, size, size_range
+from icekit.units import at, count, moment, percent, plain, size, size_range
 
-__all__ = ["Chart", "commits", "delete_ratio", "file_sizes", "manifests", "partitions"]
-
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WORST = 15
 
-_NOUNS = {
-    Kind.DATA: "data file",
-    Kind.POSITION_DELETES: "position delete file",
-    Kind.EQUALITY_DELETES: "equality delete file",
-    Kind.DELETION_VECTORS: "deletion vector",
+#: The kinds of deletes, each with the column of its records, its color and hatch.
+_DELETES = (
+    ("position deletes", "position_delete_record_count", BLUE, ""),
+    ("equality deletes", "equality_delete_record_count", ORANGE, "//"),
+    ("deletion vectors", "dv_record_count", GREEN, ".."),
+)
+_MARKS = {
+    "append": (BLUE, "o"),
+    "overwrite": (VERMILLION, "s"),
+    "delete": (PURPLE, "v"),
+    "replace": (GREEN, "D"),
 }
-_REWRITES = {
-    Kind.DATA: "rewrite_data_files",
-    Kind.POSITION_DELETES: "rewrite_position_delete_files",
-}
+_OTHER = (GREY, "X")
 
 
-def file_sizes(
-    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
-) -> Chart:
-    """Number of files and share of bytes by file size, and the sizes that a rewrite leaves alone
-    (under ``thresholds``, if given).
+def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
+    """Number of data files and share of bytes by file size, and the sizes that a rewrite leaves
+    alone (under ``thresholds``, if given).
     """
-    title = f"Sizes of {_NOUNS[kind]}s: {facts.name}"
-    table = tables.file_sizes(facts, kind, thresholds)
+    table = tables.file_sizes(facts, thresholds)
     if not table:
-        return nothing(title, f"No {_NOUNS[kind]}s: nothing to draw.")
-    lowers, counts, last = table["lower_bytes"], table["file_count"], table["upper_bytes"][-1]
+        return nothing("No data files: nothing to draw.")
+    lowers, uppers, counts = table["lower_bytes"], table["upper_bytes"], table["file_count"]
     inside = [row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone]
-    band, target = left_alone_sizes(facts, kind, thresholds), target_of(facts, kind)
+    band = size_range(lowers[inside[0]], uppers[inside[-1]])
+    target, shares = facts.target_bytes, [value or 0 for value in table["share_of_bytes"]]
     places = [row + 0.5 for row in range(len(table))]
     looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
     crowded = len(table) > 12
     with styled():
-        figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
+        figure, (files, share) = canvas(
+            f"Sizes of data files: {facts.name}", 4.6, (2, 1), sharex=True
+        )
         for axes in (files, share):
-            if band is not None:
-                label = f"{size_range(*band)}: left alone by {_REWRITES[kind]}"
-                axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=label)
-            if target is not None and target in lowers:
+            label = f"{band}: left alone by rewrite_data_files"
+            axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=label)
+            if target in lowers:
                 limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
-        if band is not None:
-            legend(files, columns=1)
+        legend(files, columns=1)
         drawn = files.bar(places, counts, color=BLUE, **looks)
         labels = [f"{number:,}" if number else "" for number in counts]
         files.bar_label(drawn, labels, fontsize=SMALL, padding=2, rotation=90 if crowded else 0)
         files.set_ylabel("Files")
         files.margins(y=0.3 if crowded else 0.16)
         whole_numbers(files.yaxis)
-        shares = [value or 0 for value in table["share_of_bytes"]]
         share.bar(places, shares, color=ORANGE, hatch="//", **looks)
         share.set_ylabel("Bytes (%)")
         percentages(share.yaxis)
         share.margins(y=0.15)
-        names = [*map(size, lowers), "∞" if last is None else size(last)]
+        names = [*map(size, lowers), "∞" if uppers[-1] is None else size(uppers[-1])]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    total = facts.total(kind)
-    most = max(counts)
+    total, most = facts.data, max(counts)
     sentence = (
-        f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in "
-        f"total, {size(total.mean_bytes or 0)} on average"
+        f"{count(total.file_count, 'data file')} of {facts.name}, {size(total.size_in_bytes)} in "
+        f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}); the "
+        f"largest group, {count(most, 'file')}, is {table['size'][counts.index(most)]}. "
+        f"rewrite_data_files leaves alone {band}: "
+        f"{percent(sum(table['share_of_files'][row] for row in inside))} of the files with "
+        f"{percent(sum(shares[row] for row in inside))} of the bytes."
     )
-    sentence += f" (the target is {size(target)})" if target is not None else ""
-    sentence += (
-        f"; the largest group, {count(most, 'file')}, is {table['size'][counts.index(most)]}"
-    )
-    if band is not None:
-        sentence += (
-            f". {_REWRITES[kind]} leaves alone {size_range(*band)}: "
-            f"{percent(sum(table['share_of_files'][row] for row in inside))} of the files with "
-            f"{percent(sum(shares[row] for row in inside))} of the bytes"
-        )
-    return Chart(figure, title, f"{sentence}.", table)
+    return Chart(figure, sentence, table)
 
 
 def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     """Delete records of each kind as a share of data records, in the worst partitions."""
-    title = f"Deleted share of records: {facts.name}"
-    ratios = rollup.delete_ratios(facts)
-    if not ratios:
-        return nothing(title, "No delete files or deletion vectors: nothing to draw.")
+    table = tables.delete_ratios(facts)
+    if not table:
+        return nothing("No delete files or deletion vectors: nothing to draw.")
     limit = (thresholds or Thresholds()).delete_ratio
-    worst = ratios[:WORST]
-    counted = (
-        ("position deletes", BLUE, "", [r.position_delete_record_count for r in worst]),
-        ("equality deletes", ORANGE, "//", [r.equality_delete_record_count for r in worst]),
-        ("deletion vectors", GREEN, "..", [r.deletion_vector_record_count for r in worst]),
-    )
+    names, records = table["partition"][:WORST], table["record_count"][:WORST]
     # A partition without data has no ratio: a note replaces its bar.
     kinds = [
         Bars(
             name,
-            [
-                n / r.data_record_count if r.data_record_count else None
-                for n, r in zip(records, worst, strict=True)
-            ],
+            [n / rows if rows else None for n, rows in zip(table[column], records, strict=False)],
             color,
             hatch,
         )
-        for name, color, hatch, records in counted
+        for name, column, color, hatch in _DELETES
     ]
+    shares = [_share(ratio) for ratio in table["deletes_per_record"]]
     with styled():
-        figure, (axes,) = canvas(title, 1.9 + 0.31 * len(worst))
-        draw_bars(axes, [""] * len(worst), kinds)
+        figure, (axes,) = canvas(f"Deleted share of records: {facts.name}", 1.9 + 0.31 * len(names))
+        draw_bars(axes, names, kinds)
         limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
-        for row, ratio in enumerate(worst):
-            note(axes, _share(ratio), sum(kind.values[row] or 0.0 for kind in kinds), row)
-        partition_rows(axes, [facts.partition_name(r.partition) for r in worst])
+        for row in range(len(names)):
+            note(axes, shares[row], sum(kind.values[row] or 0.0 for kind in kinds), row)
         percentages(axes.xaxis)
         axes.set_xlabel("Delete records per data record (%)")
         legend(axes)
-    return Chart(figure, title, _deletes_told(facts, ratios, limit), tables.delete_ratios(facts))
-
-
-def _share(ratio: DeleteRatio) -> str:
-    return (
-        percent(ratio.by_records)
-        if ratio.by_records is not None
-        else f"no data, {count(ratio.delete_record_count, 'delete record')}"
-    )
-
-
-def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float) -> str:
     whole = rollup.delete_ratio(facts)
-    kinds = (
-        (whole.position_delete_record_count, "by position"),
-        (whole.equality_delete_record_count, "by equality"),
-        (whole.deletion_vector_record_count, "in deletion vectors"),
+    over = sum(ratio is None or ratio >= limit for ratio in table["deletes_per_record"])
+    counts = ((name, sum(table[column])) for name, column, _, _ in _DELETES)
+    listed = ", ".join(f"{number:,} {name}" for name, number in counts if number)
+    sentence = (
+        f"{count(whole.delete_record_count, 'delete record')} ({listed}) for "
+        f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
+        f"{_share(whole.by_records)}, in {count(len(table), 'partition')}; {over:,} at or over the "
+        f"threshold of {percent(limit)}; the worst is {names[0]} with {shares[0]}."
     )
-    parts = ", ".join(f"{n:,} {how}" for n, how in kinds if n)
-    over = sum(r.by_records is None or r.by_records >= limit for r in ratios)
-    worst = f"{facts.partition_name(ratios[0].partition)} with {_share(ratios[0])}"
-    return (
-        f"{count(whole.delete_record_count, 'delete record')} ({parts}) for "
-        f"{count(whole.data_record_count, 'data record')} of {facts.name}"
-        + (f", {percent(whole.by_records)}" if whole.by_records is not None else "")
-        + f", in {count(len(ratios), 'partition')}; {over:,} at or over the threshold of "
-        f"{percent(limit)}; the worst is {worst}."
-    )
+    return Chart(figure, sentence, table)
+
+
+def _share(ratio: float | None) -> str:
+    return "no data" if ratio is None else percent(ratio)
 
 
 def partitions(facts: TableFacts) -> Chart:
     """Data files of the worst partitions next to the number needed at the target size."""
-    title = f"Data files by partition: {facts.name}"
-    groups = rollup.worst_partitions(facts, WORST)
-    if not groups:
-        return nothing(title, "No data files: nothing to draw.")
-    files = [g.file_count for g in groups]
-    needed = [expected_files(g.size_in_bytes, facts.target_bytes) for g in groups]
+    table = tables.worst_partitions(facts, WORST)
+    if not table:
+        return nothing("No data files: nothing to draw.")
+    names, files, needed = table["partition"], table["file_count"], table["files_needed"]
+    target = size(facts.target_bytes)
     with styled():
-        figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
-        needed_rows(
-            axes,
-            [""] * len(groups),
-            Bars("data files", files, BLUE),
-            needed,
-            size(facts.target_bytes),
-        )
-        partition_rows(axes, [facts.partition_name(g.partition) for g in groups])
+        figure, (axes,) = canvas(f"Data files by partition: {facts.name}", 1.9 + 0.31 * len(table))
+        needed_rows(axes, names, Bars("data files", files, BLUE), needed, target)
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     sentence = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
-        f"{count(len(everywhere), 'partition')}; within these partitions, {enough:,} of "
-        f"{size(facts.target_bytes)} would be enough. The worst is "
-        f"{facts.partition_name(groups[0].partition)} with {count(files[0], 'file')}; "
-        f"{needed[0]:,} would be enough."
+        f"{count(len(everywhere), 'partition')}; within these partitions, {enough:,} of {target} "
+        f"would be enough. The worst is {names[0]} with {count(files[0], 'file')}; {needed[0]:,} "
+        "would be enough."
     )
-    return Chart(figure, title, sentence, tables.worst_partitions(facts, WORST))
+    return Chart(figure, sentence, table)
+
+
+def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
+    """Manifests next to the number needed at the target size, and their overlap by partition
+    field.
+    """
+    table = tables.manifests(facts)
+    if not table:
+        return nothing("No manifests: nothing to draw.")
+    target = size(facts.int_setting("commit.manifest.target-size-bytes"))
+    overlaps = {f"{o.field} (spec {o.spec_id})": o.mean_share for o in facts.manifests.overlaps}
+    panels = (1.0 + len(table), *([1.0 + len(overlaps)] if overlaps else []))
+    with styled():
+        figure, (top, *below) = canvas(f"Manifests: {facts.name}", 0.9 + 0.5 * sum(panels), panels)
+        existing = Bars("manifests", table["manifest_count"], BLUE)
+        needed_rows(top, table["content"], existing, table["manifests_needed"], target)
+        for axes in below:
+            limit = (thresholds or Thresholds()).overlap_share
+            shares = list(overlaps.values())
+            draw_bars(axes, list(overlaps), [Bars("overlap", shares, ORANGE, "//")])
+            for row, share in enumerate(shares):
+                note(axes, percent(share), share, row)
+            limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
+            axes.set_xlim(0, 1.16)
+            percentages(axes.xaxis)
+            axes.set_xlabel("Mean share of the other manifests that one overlaps (%)")
+            legend(axes)
+    parts = [
+        f"{number:,} with {content}, {size(mean)} and {entries:,.1f} live entries each on "
+        f"average; {needed:,} of {target} would be enough"
+        for content, number, needed, _, mean, _, entries in table.rows
+    ]
+    parts += [
+        f"by {name} a data manifest overlaps {percent(share)} of the others"
+        for name, share in overlaps.items()
+    ]
+    return Chart(figure, f"Manifests of {facts.name}: {'; '.join(parts)}.", table)
+
+
+def commits(facts: TableFacts) -> Chart:
+    """Files that each commit added, and their mean size, over time."""
+    adding = [c for c in facts.history.commits if _added(c)]
+    if not adding:
+        return nothing("No commit states how many files it added: nothing to draw.")
+    operations = Counter(c.operation or "unknown" for c in adding).most_common()
+    # A summary adds up the bytes of data files and delete files.
+    means = [c.added_bytes / _added(c) for c in adding if c.added_bytes]
+    with styled():
+        figure, (files, sizes) = canvas(
+            f"Files added by each commit: {facts.name}", 5.2, (1, 1), sharex=True
+        )
+        for operation, times in operations:
+            color, marker = _MARKS.get(operation, _OTHER)
+            label = f"{operation} ({times:,})"
+            mine = [c for c in adding if (c.operation or "unknown") == operation]
+            _points(files, mine, [c.added_data_files for c in mine], color, marker, label)
+            _points(
+                sizes, mine, [(c.added_bytes or 0) / _added(c) for c in mine], color, marker, ""
+            )
+        deletes = [c.added_delete_files for c in adding]
+        if any(deletes):
+            _points(files, adding, deletes, BLACK, "+", "delete files")
+        _log_axis(files, "{:,.0f}".format, "Files added (log)")
+        limit_line(
+            sizes.axhline, facts.target_bytes, f"target {size(facts.target_bytes)}", VERMILLION
+        )
+        _log_axis(sizes, size, "Mean size (log)")
+        time_axis(sizes, [c.committed_at_ms for c in adding], "Committed at (UTC)")
+        legend(files, columns=3)
+        legend(sizes)
+    when = " to ".join(dict.fromkeys(moment(c.committed_at_ms) for c in (adding[0], adding[-1])))
+    kinds = ", ".join(f"{times:,} {operation}" for operation, times in operations)
+    sentence = (
+        f"{count(len(adding), 'commit')} of {facts.name}, {when} ({kinds}), added "
+        f"{count(sum(c.added_data_files or 0 for c in adding), 'data file')} and "
+        f"{count(sum(c.added_delete_files or 0 for c in adding), 'delete file')}, "
+        f"{plain(statistics.median(map(_added, adding)), 4)} per commit (median)"
+    )
+    if means:
+        sentence += (
+            f"; the mean size of an added file is {size(statistics.median(means))} (median over "
+            f"commits); the target is {size(facts.target_bytes)}"
+        )
+    return Chart(figure, f"{sentence}.", tables.commits(facts, limit=None))
+
+
+def _added(commit: Commit) -> int:
+    return (commit.added_data_files or 0) + (commit.added_delete_files or 0)
+
+
+def _points(
+    axes: Axes,
+    commits: Sequence[Commit],
+    values: Sequence[float | None],
+    color: str,
+    marker: str,
+    label: str,
+) -> None:
+    """A mark for each commit; none where its value is 0 or not known."""
+    times: Any = [at(c.committed_at_ms) for c in commits]
+    known = [value or math.nan for value in values]
+    axes.plot(times, known, marker, color=color, label=label, alpha=0.7, markersize=7)
+
+
+def _log_axis(axes: Axes, write: Callable[[float], str], label: str) -> None:
+    """An axis with ticks at powers of two, a few of them."""
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_locator(LogLocator(2, numticks=6))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.margins(y=0.2)
+    written(axes.yaxis, write)
+    axes.set_ylabel(label)
 
 
 def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Chart:
     """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
-    title = f"Savings of a rewrite: {facts.name}"
     if not ranked:
-        return nothing(title, "No partition is worth a rewrite under this policy: nothing to draw.")
+        return nothing("No partition is worth a rewrite under this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in ranked)]
     won = [0, *accumulate(c.file_opens_saved for c in ranked)]
     chosen = covered(ranked, plan)
     taken, _, saved = sums(chosen)
     total = facts.data.size_in_bytes
     with styled():
-        figure, (axes,) = canvas(title, 3.8)
+        figure, (axes,) = canvas(f"Savings of a rewrite: {facts.name}", 3.8)
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
         axes.plot(
             spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
@@ -256,7 +334,7 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         f"{percent(saved / max(won[-1], 1))} of the possible savings for "
         f"{percent(taken / max(total, 1))} of the table's bytes."
     )
-    return Chart(figure, title, sentence, candidate_grid(facts, ranked, plan))
+    return Chart(figure, sentence, candidate_grid(facts, ranked, plan))
 
 
 def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Grid:

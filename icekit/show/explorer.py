@@ -8,15 +8,12 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any
 
-from icekit.errors import ParameterError, nearest
-from icekit.terminal import has_front_end
+from icekit.errors import require_known
 
 #: The MIME type of a widget; a page without a kernel cannot draw it.
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 #: ``off`` shows every explorer only as plain HTML.
 SWITCH = "ICEKIT_WIDGETS"
-_STATES = ("on", "off")
-_OFF = f"<p>Controls are off. To use them, set {SWITCH} to on and run the notebook again.</p>"
 
 
 def widgets_on() -> bool:
@@ -26,10 +23,7 @@ def widgets_on() -> bool:
     Raises :class:`~icekit.errors.ParameterError` for a value other than on and off.
     """
     state = os.environ.get(SWITCH) or "on"
-    if state not in _STATES:
-        raise ParameterError(
-            f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}"
-        )
+    require_known(state, ("on", "off"), f"{SWITCH} value")
     return state == "on"
 
 
@@ -62,10 +56,6 @@ class Explorer(ABC):
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
         if widgets_on():
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
-        elif has_front_end():
-            # Only with a front end: a page or a stored notebook says nothing about missing
-            # controls.
-            bundle["text/html"] += _OFF
         return bundle
 
     def __repr__(self) -> str:

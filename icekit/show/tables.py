@@ -4,13 +4,11 @@ pandas, no matplotlib.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
@@ -19,157 +17,17 @@ from icekit.facts.rollup import (
     max_file_size,
     min_file_size,
 )
-from icekit.units import at, count, percent, size, size_range
-
-__all__ = [
-    "columns",
-    "commits",
-    "delete_ratios",
-    "distribution",
-    "file_sizes",
-    "files",
-    "manifests",
-    "settings",
-    "worst_partitions",
-]
-
-
-def target_of(facts: TableFacts, kind: Kind) -> int | None:
-    """The target size of one kind of file, in bytes; None for deletion vectors."""
-    if kind is Kind.DATA:
-        return facts.target_bytes
-    return (
-        None
-        if kind is Kind.DELETION_VECTORS
-        else facts.int_setting("write.delete.target-file-size-bytes")
-    )
-
-
-def left_alone_sizes(
-    facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None
-) -> tuple[int, int] | None:
-    """The smallest and largest size that a rewrite leaves alone, in bytes; None for kinds without a
-    size rule.
-
-    Uses the given limits for data files, and Iceberg's own limits for position delete files.
-    """
-    target = target_of(facts, kind)
-    # rewrite_position_delete_files has the size rules of rewrite_data_files, with its own target;
-    # nothing combines equality deletes by size.
-    if target is None or kind is Kind.EQUALITY_DELETES:
-        return None
-    chosen = thresholds if thresholds is not None and kind is Kind.DATA else Thresholds()
-    return min_file_size(target, chosen.min_file_size_ratio), max_file_size(
-        target, chosen.max_file_size_ratio
-    )
-
-
-def class_limits(
-    target_bytes: int, band: tuple[int, int]
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Lower limits and names of a few size ranges: below the band, the band, and above it.
-
-    The ranges below the band end at 1/16 and 1/4 of the target and at the band; a range without
-    room is left out.
-    """
-    low, over = band[0], band[1] + 1
-    limits = tuple(
-        sorted(
-            {
-                0,
-                *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low),
-                low,
-                over,
-            }
-        )
-    )
-    names = (
-        f"under {size(limits[1])}",
-        *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])),
-        f"over {size(over)}",
-    )
-    return limits, names
-
-
-@dataclass(frozen=True, slots=True)
-class SizeClass:
-    """Data files in a range of sizes relative to the target; ``is_left_alone`` marks the range that
-    no size rule selects.
-    """
-
-    label: str
-    file_count: int
-    size_in_bytes: int
-    share_of_files: float
-    share_of_bytes: float
-    is_left_alone: bool
-
-    def __str__(self) -> str:
-        if not self.file_count:
-            return "0"
-        return f"{count(self.file_count, 'file')}, {percent(self.share_of_bytes)} of bytes"
-
-
-def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
-    """Ranges of data file sizes, see :func:`class_limits`; ``thresholds`` set the band.
-
-    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings
-    reject others), so the counts are exact.
-    """
-    band = left_alone_sizes(facts, Kind.DATA, thresholds)
-    assert band is not None  # data files always have one
-    limits, labels = class_limits(facts.target_bytes, band)
-    bars = {
-        bar.lower_bytes: (bar.file_count, bar.size_in_bytes)
-        for bar in file_size_histogram(facts, Kind.DATA, limits)
-    }
-    classes = []
-    for limit, label in zip(limits, labels, strict=True):
-        files, held = bars.get(limit, (0, 0))
-        shares = files / max(1, facts.data.file_count), held / max(1, facts.data.size_in_bytes)
-        classes.append(SizeClass(label, files, held, *shares, limit == band[0]))
-    return tuple(classes)
-
-
-def files(facts: TableFacts) -> Grid:
-    """Number, size and records of the files of each kind."""
-    columns = {
-        "content": TEXT,
-        "file_count": COUNT("files"),
-        "size_in_bytes": BYTES("size"),
-        "record_count": COUNT("records"),
-        "mean_file_size_in_bytes": BYTES("mean"),
-        "min_file_size_in_bytes": BYTES("smallest"),
-        "max_file_size_in_bytes": BYTES("largest"),
-        "partition_count": COUNT("partitions"),
-    }
-    totals = [
-        (kind, facts.total(kind), facts.of_kind(kind)) for kind in Kind if facts.of_kind(kind)
-    ]
-    rows = [
-        (
-            kind.value,
-            t.file_count,
-            t.size_in_bytes,
-            t.record_count,
-            t.mean_bytes,
-            t.min_bytes,
-            t.max_bytes,
-            len(groups),
-        )
-        for kind, t, groups in totals
-    ]
-    return Grid("", columns, rows)
+from icekit.units import at, size_range
 
 
 def file_sizes(
-    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
+    facts: TableFacts, thresholds: Thresholds | None = None, *, coarse: bool = False
 ) -> Grid:
-    """Files of one kind by size, up to the sizes that no size rule of a rewrite selects, which
-    ``left_alone`` marks.
+    """Data files by size, up to the sizes that no size rule of a rewrite selects (by the given
+    limits), which ``left_alone`` marks.
 
-    The ranges end at the facts' own edges and at the limits of those sizes: a changed limit lies
-    between buckets, or findings reject it.
+    The ranges end at the facts' own edges, or (``coarse``) at 1/16 and 1/4 of the target, and at
+    the limits of those sizes: a changed limit lies between buckets, or findings reject it.
     """
     columns = {
         "size": TEXT,
@@ -181,11 +39,14 @@ def file_sizes(
         "share_of_bytes": SHARE,
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
-    total, band = facts.total(kind), left_alone_sizes(facts, kind, thresholds)
-    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    if band is not None:
-        # A rewrite leaves a file of exactly either limit alone.
-        edges = tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
+    limits, target, total = thresholds or Thresholds(), facts.target_bytes, facts.data
+    low = min_file_size(target, limits.min_file_size_ratio)
+    high = max_file_size(target, limits.max_file_size_ratio)
+    edges = set(facts.data_edges)
+    if coarse:
+        edges = {0, *(edge for edge in (target // 16, target // 4) if edge < low)}
+    # A rewrite leaves a file of exactly either limit alone.
+    edges = (edges | {low, high + 1}) - {high}
     rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -195,9 +56,9 @@ def file_sizes(
             bar.size_in_bytes,
             bar.file_count / total.file_count,
             bar.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
-            band is not None and band[0] <= bar.lower_bytes <= band[1],
+            low <= bar.lower_bytes <= high,
         )
-        for bar in file_size_histogram(facts, kind, edges, reach=band)
+        for bar in file_size_histogram(facts, tuple(sorted(edges)), (low, high))
     ]
     return Grid("", columns, rows)
 
@@ -221,19 +82,12 @@ def delete_ratios(facts: TableFacts) -> Grid:
     }
     rows = [
         (
-            facts.partition_name(r.partition),
-            r.data_record_count,
-            r.data_file_count,
-            r.position_delete_record_count,
-            r.position_delete_file_count,
-            r.equality_delete_record_count,
-            r.equality_delete_file_count,
-            r.deletion_vector_record_count,
-            r.deletion_vector_count,
-            r.by_records,
-            r.by_files,
+            facts.partition_name(partition),
+            *chain.from_iterable((t.record_count, t.file_count) for t in ratio.totals.values()),
+            ratio.by_records,
+            ratio.by_files,
         )
-        for r in rollup.delete_ratios(facts)
+        for partition, ratio in rollup.delete_ratios(facts).items()
     ]
     return Grid("", columns, rows)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from icekit.errors import ParameterError, require_known, require_number
 from icekit.options import commands
 from icekit.sql import Identifier
+from icekit.tune.answer import Answer
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.tune.answer import Answer
 
 #: The questions by name.
 QUESTIONS = {
@@ -23,12 +23,9 @@ QUESTIONS = {
     "write-mode": "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement",
     "planning": "why planning a scan takes long: manifests, where it is planned, object store paths",
 }
-_IF_EMPTY = {
-    "file-sizes": "there is nothing to measure",
-    "layout": "there is no layout to tune",
-    "write-mode": "there is nothing to measure",
-}
-_NOT_OPTIONS = {*commands.OfTable.settings(), *commands.Output.settings(), "statement_file"}
+#: Questions that are refused for a table without data files.
+_NEED_FILES = ("file-sizes", "layout", "write-mode")
+_NOT_OPTIONS = {*commands.OfTable.declared, *commands.Output.declared, "statement_file"}
 
 
 def tune(
@@ -57,7 +54,7 @@ def tune(
     }
     require_known(question, QUESTIONS, "question")
     kind = commands.QUESTIONS[question]
-    known = [name for name in kind.settings() if name not in _NOT_OPTIONS]
+    known = [name for name in kind.declared if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, known, f"{question} option")
     settings = kind.of(options)
@@ -73,7 +70,14 @@ def tune(
         Budget(settings.budget_seconds, settings.budget_bytes),
         given.get("sample_bytes") or "1 GB",
         progress,
-        if_empty=_IF_EMPTY.get(question, ""),
+        if_empty="there is nothing to measure" if question in _NEED_FILES else "",
     )
+    if not trial.facts.data.file_count:
+        return Answer(
+            question=question,
+            facts=trial.facts,
+            verdict="No change: the table has no data files yet.",
+            because="settings apply from the first file on.",
+        )
     with session_of(lake):
         return answers[question](trial, settings)

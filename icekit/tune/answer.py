@@ -7,8 +7,8 @@ the script and the chart follow.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,7 @@ from icekit.answer.grid import FIGURE, NAME, TEXT, Grid, Unit
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown, Sql
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
-from icekit.sql import (
-    Identifier,
-    display_name,
-    reset_session,
-    set_properties,
-    set_session,
-    statements,
-    unset_properties,
-)
-from icekit.tune.in_force import SESSION, InForce
+from icekit.sql import reset_session, set_properties, set_session, unset_properties
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
@@ -37,36 +28,32 @@ _CHECK_FIRST = "Check first; this must return 0"
 class Change:
     """One setting to change, or to keep where ``proposed`` equals ``now``.
 
-    ``why`` is a sentence with the number behind it. ``sql`` is the statement to paste (several are
-    separated by semicolons), None if no statement makes the change; ``undo`` reverts it, None if
-    nothing can. ``properties`` are the table properties that ``sql`` sets, so that several changes
-    are one statement. ``check`` is a query that must return 0 just before the change.
-    ``is_alternative`` marks a change to make instead of the others; it is not in the script.
-    ``is_whole`` says that ``sql`` is one statement of a person's own, which is not split at its
-    semicolons.
+    ``why`` is a sentence with the number behind it. ``sql`` are the statements to paste, empty if
+    none makes the change; ``undo`` reverts it, empty if nothing can. ``check`` is a query that must
+    return 0 just before the change. ``is_alternative`` marks a change to make instead of the
+    others; it is not in the script.
     """
 
     setting: str
     now: str | None
     proposed: str | None
     why: str
-    sql: str | None = None
-    undo: str | None = None
-    properties: tuple[tuple[str, str], ...] = ()
+    sql: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
     side_effect: str | None = None
-    check: str | None = None
+    check: tuple[str, ...] = ()
     is_alternative: bool = False
-    is_whole: bool = False
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        """The statements to paste."""
-        return (self.sql,) if self.sql and self.is_whole else statements(self.sql or "")
 
     @property
     def is_change(self) -> bool:
         """Tell whether there is something to do, with a statement or without one."""
-        return self.sql is not None or self.proposed != self.now
+        return bool(self.sql) or self.proposed != self.now
+
+    def __str__(self) -> str:
+        if self.now is None and self.proposed is None:
+            return f"{self.setting}: {self.why}"
+        values = dict.fromkeys(value or "not set" for value in (self.now, self.proposed))
+        return f"{self.setting}: {' → '.join(values)}. {self.why}"
 
 
 def to_set(
@@ -74,22 +61,59 @@ def to_set(
     properties: Mapping[str, str],
     why: str,
     *,
-    now: str | None,
+    now: str | None = None,
     side_effect: str | None = None,
 ) -> Change:
-    """A change of table properties; it is named after the last of them."""
-    pairs = tuple(properties.items())
-    setting, value = pairs[-1]
+    """A change of table properties, in one statement; it is named after the last of them. ``now`` is
+    what is in force where that is not the property.
+    """
+    setting, value = list(properties.items())[-1]
+    undoable = [name for name in properties if name not in _ONE_WAY]
+    changed = {n: facts.properties[n] for n in undoable if n in facts.properties}
+    added = [n for n in undoable if n not in facts.properties]
     return Change(
         setting,
-        now,
+        now or facts.properties.get(setting),
         value,
         why,
-        set_properties(facts.sql_name, dict(pairs)),
-        "; ".join(_undone(facts.sql_name, facts.properties, properties)) or None,
-        properties=pairs,
+        sql=(set_properties(facts.sql_name, dict(properties)),),
+        undo=(
+            *([set_properties(facts.sql_name, changed)] if changed else []),
+            *([unset_properties(facts.sql_name, added)] if added else []),
+        ),
         side_effect=side_effect,
     )
+
+
+SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The setting that decides: where it is set (session, table property or default), under which
+    name, and its value; None if nothing is set.
+    """
+
+    where: str
+    name: str
+    value: str | None
+
+    @property
+    def origin(self) -> str:
+        """The origin in words: ``table property write.distribution-mode``."""
+        return self.name if self.where == DEFAULT else f"{self.where} {self.name}"
+
+
+def in_force(
+    session: tuple[str, str | None], table: tuple[str, str | None], default: tuple[str, str | None]
+) -> InForce:
+    """Which of several settings decides; each is a name and its value there (None: not set).
+
+    Source: Iceberg's ``ConfParser`` for Spark: the place nearest to the write wins, which is a
+    write or read option (only the job knows it), then the session, the table property, the default.
+    """
+    places = (InForce(SESSION, *session), InForce(PROPERTY, *table))
+    return next((p for p in places if p.value is not None), InForce(DEFAULT, *default))
 
 
 def overriding(setting: InForce, why: str = "") -> list[Change]:
@@ -99,7 +123,7 @@ def overriding(setting: InForce, why: str = "") -> list[Change]:
         return []
     reason = f"The session's {name} = {value} overrides the table's property. {why}".rstrip()
     undo = set_session(name, value or "")
-    return [Change(name, value, None, reason, reset_session(name), undo)]
+    return [Change(name, value, None, reason, (reset_session(name),), (undo,))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +132,6 @@ class Script:
 
     sql: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
-
-
-def script(table: Identifier, existing: Mapping[str, str], changes: Iterable[Change]) -> Script:
-    """All changes in one script: a single ALTER TABLE for the properties, then the other
-    statements; and the undo.
-
-    Changes are in order of importance: if two set the same property, the first wins, or the larger
-    of two limits in bytes.
-    """
-    properties: dict[str, str] = {}
-    others: list[Change] = []
-    for change in changes:
-        if change.is_alternative:
-            continue
-        if change.sql and not change.properties:
-            others.append(change)
-        for name, value in change.properties:
-            earlier = properties.get(name)
-            if earlier is None or (name.endswith("max-bytes") and int(value) > int(earlier)):
-                properties[name] = value
-    sql = [set_properties(table, properties)] if properties else []
-    sql += [part for change in others for part in change.statements]
-    undo = [part for change in reversed(others) for part in statements(change.undo or "")]
-    return Script(tuple(sql), (*undo, *_undone(table, existing, properties)))
-
-
-def _undone(
-    table: Identifier, existing: Mapping[str, str], properties: Mapping[str, str]
-) -> list[str]:
-    undoable = [name for name in properties if name not in _ONE_WAY]
-    changed = {name: existing[name] for name in undoable if name in existing}
-    added = [name for name in undoable if name not in existing]
-    return [
-        *([set_properties(table, changed)] if changed else []),
-        *([unset_properties(table, added)] if added else []),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,64 +218,58 @@ class Confidence(StrEnum):
 
 #: Goes up by one when a JSON field changes its meaning or is removed; an added field does not
 # count.
-SCHEMA_VERSION = 6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerDocument:
-    """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
-
-    schema_version: int = SCHEMA_VERSION
-    question: str
-    catalog: str
-    table: str
-    snapshot_id: int | None
-    is_change: bool
-    verdict: str
-    confidence: Confidence
-    because: str
-    stopped: str | None
-    changes: Sequence[Change]
-    script: Script
-    now: str
-    advised: str | None
-    measured: Mapping[str, Mapping[str, Sequence[float]]]
-    notes: Sequence[str]
-    tables: Mapping[str, Sequence[Mapping[str, Any]]]
-    versions: Mapping[str, str]
+SCHEMA_VERSION = 7
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Answer(Shown):
-    """The answer to a question about a table: a verdict, changes with SQL and undo, and what was
-    measured of each variant.
+class _Answered:
+    """What an answer and its document have in common.
 
     The effects compare the variants ``now`` and ``advised``. ``because`` says why the confidence is
-    what it is, ``notes`` what the answer rests on and where it ends, one sentence each. ``tables``
-    are further figures and ``plans`` texts of the engine, by name, which a page folds. ``stopped``
-    says why a trial is incomplete, and ``failure`` why a run that asked this failed (None: it did
-    not).
+    what it is, ``notes`` what the answer rests on and where it ends, one sentence each. ``stopped``
+    says why a trial is incomplete.
     """
 
     question: str
-    facts: TableFacts
     verdict: str
     changes: tuple[Change, ...] = ()
-    measured: Measurements = field(default_factory=Measurements)
     now: str = "now"
     advised: str | None = None
     confidence: Confidence = Confidence.NONE
     because: str = "nothing was measured."
     notes: tuple[str, ...] = ()
+    stopped: str | None = None
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class AnswerDocument(_Answered):
+    """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
+
+    schema_version: int = SCHEMA_VERSION
+    catalog: str
+    table: str
+    snapshot_id: int | None
+    is_change: bool
+    script: Script
+    measured: Mapping[str, Mapping[str, Sequence[float]]]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]]
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Answer(_Answered, Shown):
+    """The answer to a question about a table: a verdict, changes with SQL and undo, and what was
+    measured of each variant.
+
+    ``tables`` are further figures and ``plans`` texts of the engine, by name, which a page folds.
+    ``failure`` says why a run that asked this failed (None: it did not).
+    """
+
+    facts: TableFacts
+    measured: Measurements = field(default_factory=Measurements)
     tables: Mapping[str, Grid] = field(default_factory=dict)
     plans: Mapping[str, str] = field(default_factory=dict)
-    stopped: str | None = None
     failure: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The table's name, without its catalog."""
-        return display_name(self.facts.table)
 
     @property
     def is_change(self) -> bool:
@@ -295,18 +277,17 @@ class Answer(Shown):
         return any(change.is_change for change in self.changes)
 
     @property
-    def is_answered(self) -> bool:
-        """Tell whether enough was measured to answer."""
-        return self.confidence is not Confidence.NONE
-
-    @property
     def script(self) -> Script:
         """The statements to paste, and their undo; both empty if nothing should change."""
-        return script(self.facts.sql_name, self.facts.properties, self.changes)
+        changes = [change for change in self.changes if not change.is_alternative]
+        return Script(
+            tuple(sql for change in changes for sql in change.sql),
+            tuple(sql for change in reversed(changes) for sql in change.undo),
+        )
 
     def badge(self) -> tuple[str, str]:
         """The kind of card and its label."""
-        if not self.is_answered:
+        if self.confidence is Confidence.NONE:
             return "info", "not measured"
         if not self.is_change:
             return "fine", "✔ no change"
@@ -320,31 +301,29 @@ class Answer(Shown):
         """
         kind, label = self.badge()
         kept = [c for c in self.changes if not c.is_change]
-        by_hand = [c for c in self.changes if c.is_change and not c.sql]
-        stated = [c for c in self.changes if c.sql]
-        changed = [c for c in stated if not c.is_alternative]
-        instead = [c for c in stated if c.is_alternative]
-        effects = "; ".join(c.side_effect for c in changed if c.side_effect)
+        advised = [c for c in self.changes if c.sql and not c.is_alternative]
+        others = [c for c in self.changes if c.is_change and c not in advised]
+        effects = "; ".join(c.side_effect for c in advised if c.side_effect)
         return [
-            Badge(kind, label, self.name, self.question.replace("-", " ")),
+            Badge(kind, label, self.facts.name, self.question.replace("-", " ")),
             Sentence(self.verdict, is_strong=True),
             self.measured.effects(self.now, self.advised),
             Sentence(f"{self.confidence}: {self.because}", "Confidence"),
             *([Sentence(f"{effects}.", "Side effects")] if effects else []),
-            *(Sql(_CHECK_FIRST, _check(c)) for c in changed),
+            *(Sql(_CHECK_FIRST, c.check) for c in advised),
             Sql("SQL", self.script.sql),
             Sql("Undo", self.script.undo),
             *(
                 block
-                for c in (*by_hand, *instead)
+                for c in others
                 for block in (
-                    Sentence(_reason(c), "Alternative" if c.sql else "Change by hand"),
-                    Sql(_CHECK_FIRST, _check(c)),
-                    Sql("SQL", c.statements),
+                    Sentence(str(c), "Alternative" if c.sql else "Change by hand"),
+                    Sql(_CHECK_FIRST, c.check),
+                    Sql("SQL", c.sql),
                 )
             ),
-            Folded("Why", [Sentence(_reason(c)) for c in changed]),
-            Folded("Also checked", [Sentence(_reason(c)) for c in kept]),
+            Folded("Why", [Sentence(str(c)) for c in advised]),
+            Folded("Also checked", [Sentence(str(c)) for c in kept]),
             Folded(
                 "Measurements",
                 [self.measured.grid(), *self.tables.values(), *map(Sentence, self.notes)],
@@ -357,21 +336,13 @@ class Answer(Shown):
         from pydantic_core import to_jsonable_python
 
         return AnswerDocument(
-            question=self.question,
+            **{f.name: getattr(self, f.name) for f in fields(_Answered)},
             catalog=self.facts.catalog,
-            table=self.name,
+            table=self.facts.name,
             snapshot_id=self.facts.snapshot_id,
             is_change=self.is_change,
-            verdict=self.verdict,
-            confidence=self.confidence,
-            because=self.because,
-            stopped=self.stopped,
-            changes=self.changes,
             script=self.script,
-            now=self.now,
-            advised=self.advised,
             measured=self.measured.rounds,
-            notes=self.notes,
             tables=to_jsonable_python(
                 {name: grid.records() for name, grid in self.tables.items()}, inf_nan_mode="null"
             ),
@@ -382,15 +353,4 @@ class Answer(Shown):
         """Write the document into a folder, named after the table and the question; a reader never
         sees a half-written file.
         """
-        return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
-
-
-def _check(change: Change) -> tuple[str, ...]:
-    return (change.check,) if change.check else ()
-
-
-def _reason(change: Change) -> str:
-    if change.now is None and change.proposed is None:
-        return f"{change.setting}: {change.why}"
-    values = dict.fromkeys(value or "not set" for value in (change.now, change.proposed))
-    return f"{change.setting}: {' → '.join(values)}. {change.why}"
+        return write_json(folder / f"{slug(self.facts.name)}.{self.question}.json", self.document())

@@ -17,7 +17,6 @@ from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
-from icekit.facts.where import where
 from icekit.sandbox.trial import Sandbox, packed
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
@@ -73,9 +72,8 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
     if added > sample_bytes:
         return None
     is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (
-        max(commit.changed_partitions or 1, 1) + added // facts.target_bytes
+        (commit.changed_partitions or 1) + added // facts.target_bytes
     )
-    tasks = max(1, tasks)
     how = f"read by {count(tasks, 'task')} in no particular order"
     options = {
         "start-snapshot-id": str(before.snapshot_id),
@@ -124,11 +122,7 @@ def large_commit(
     alone = [g for g in groups if g.size_in_bytes >= wanted]
     taken = alone[-1:] or packed(groups[: ENOUGH * 4], wanted)[:ENOUGH]
     partitions = [g.partition for g in taken]
-    predicate = (
-        where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True)
-        if len(taken) < len(groups)
-        else None
-    )
+    predicate = facts.where(partitions, of_rows=True) if len(taken) < len(groups) else None
     chosen = taken if predicate else groups
     total = sum(g.size_in_bytes for g in chosen)
     share = min(1.0, wanted / total)
@@ -171,12 +165,10 @@ class Written:
     files: int
     size_in_bytes: int
     small_bytes: int
-    partitions: int
     fewest: int
     largest_partition_bytes: int
     shuffle_bytes: int = 0
     tasks: int = 0
-    spilled_bytes: int = 0
     seconds: float = 0.0
 
 
@@ -188,7 +180,7 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
         sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
         done = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
     if not done.snapshots:
-        return Written(0, 0, 0, 0, 0, 0, seconds=done.seconds)
+        return Written(0, 0, 0, 0, 0, seconds=done.seconds)
     snapshot_id = int(done.snapshots[-1]["snapshot-id"])
     cut, small = max(1, int(target_bytes * (1 - TOLERANCE))), min_file_size(target_bytes)
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
@@ -197,7 +189,7 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
     partition = "data_file.partition" if "partition" in files.fieldNames() else "''"
     row = box.lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(small), 0) AS small_bytes,
-              count(*) AS partitions, coalesce(sum(ceil(b / {cut})), 0) AS fewest, coalesce(max(b), 0) AS largest_partition_bytes
+              coalesce(sum(ceil(b / {cut})), 0) AS fewest, coalesce(max(b), 0) AS largest_partition_bytes
             FROM (SELECT count(*) AS n, sum(s) AS b, sum(IF(s < {small}, s, 0)) AS small
                   FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition} AS p
                         FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
@@ -230,12 +222,10 @@ def _shuffle(plan: Any) -> dict[str, int]:
     """The last shuffle before the writer, from the metrics of the plan that was run; empty where
     there is none.
     """
-    spilled, read = 0, dict[str, int]()
+    read: dict[str, int] = {}
     for node in nodes_with_searches(plan) if plan is not None else ():
         name = kind(node)
-        if name == "SortExec":
-            spilled += metric(node, "spillSize")
-        elif name == "AQEShuffleReadExec" and not read:
+        if name == "AQEShuffleReadExec" and not read:
             read = {key: metric(node, key) for key in ("numPartitions", "partitionDataSize")}
         elif name == "ShuffleExchangeExec":
             if "RoundRobin" in str(node.outputPartitioning().toString()):
@@ -245,6 +235,5 @@ def _shuffle(plan: Any) -> dict[str, int]:
             return {
                 "shuffle_bytes": shuffled,
                 "tasks": read.get("numPartitions") or metric(node, "numPartitions"),
-                "spilled_bytes": spilled,
             }
     return {}

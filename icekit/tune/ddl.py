@@ -4,28 +4,22 @@ data files, and their undo; pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import quoted
-from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
-from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
+from icekit.sql import Identifier, call, display_name, identifier, transform_of
 from icekit.tune.answer import Change
 from icekit.tune.filters import Columns
-from icekit.units import count
 
 SORT, ZORDER = "sort", "zorder"
 OLD_DATA = "existing data files"
 
-#: What one statement rewrites at most, where a predicate can name a part of a larger table: one
-# file group of Iceberg's (max-file-group-size-bytes).
-PORTION_BYTES = 100 << 30
-#: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
-_PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
+#: What one statement rewrites at most: one file group of Iceberg's (max-file-group-size-bytes).
+MOST_BYTES = 100 << 30
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,11 +37,7 @@ class Field:
 
 def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
     """A spec's fields by column; those that are void or whose column is gone are left out."""
-    return tuple(
-        Field(f.source, f.transform)
-        for f in spec.fields
-        if f.source is not None and f.transform != "void"
-    )
+    return tuple(Field(f.source, f.transform) for f in spec.active_fields if f.source is not None)
 
 
 def spec_name(spec: Sequence[Field]) -> str:
@@ -58,7 +48,8 @@ def spec_name(spec: Sequence[Field]) -> str:
 @dataclass(frozen=True, slots=True)
 class RowOrder:
     """An order of rows within a partition: ``kind`` is sort or zorder. Only a rewrite can apply a
-    z-order.
+    z-order. A sort without columns is by the order that the table has itself, directions, nulls
+    and transforms included.
     """
 
     kind: str
@@ -96,107 +87,42 @@ def write_order(
 
 
 def rewrite(
-    table: Identifier,
-    columns: Columns,
-    order: RowOrder | None,
-    where: str | None = None,
-    options: Mapping[str, str] | None = None,
-    *,
-    by_table: bool = False,
+    table: Identifier, columns: Columns, order: RowOrder | None, *, is_whole: bool = False
 ) -> str:
     """The call that rewrites old data, sorted where there is an order; ``table`` is named with its
     catalog.
 
-    ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms
-    included. The call takes files of a good size too (``rewrite-all``), so it should have a
-    ``where`` on a large table.
+    The call takes files of a good size too (``rewrite-all``). Groups of files are rewritten at
+    once and committed one by one, unless ``is_whole``.
     """
-    sorting: dict[str, str] = {"strategy": "sort"} if order is not None or by_table else {}
-    if order is not None:
+    sorting: dict[str, str] = {} if order is None else {"strategy": "sort"}
+    if order is not None and order.columns:
         listed = ", ".join(quoted(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
         sorting["sort_order"] = _terms(columns, order.columns) if is_sort else f"zorder({listed})"
-    asked = {} if where is None else {"where": where}
-    return rewrite_data_files(
+    return call(
         table[0],
+        "rewrite_data_files",
         table=display_name(table[1:]),
         **sorting,
-        **asked,
-        options={**_PORTIONS, **(options or {})},
+        options={"rewrite-all": "true", "partial-progress.enabled": str(not is_whole).lower()},
     )
 
 
-def rewrite_old(
-    facts: TableFacts, why: str, order: RowOrder | None = None, *, by_table: bool = False
-) -> Change:
-    """Rewrite the existing data files; of a large table, the portion that a predicate selects."""
-    predicate = None
-    if facts.data.size_in_bytes > PORTION_BYTES:
-        predicate, files = portion(facts, PORTION_BYTES)
-        if predicate is None:
-            why += (
-                " No predicate selects a part of the table by partitions: call rewrite_data_files "
-                "with a where of your own."
-            )
-            return Change(OLD_DATA, "as they are", "rewritten in parts", why)
-        why += (
-            f" The statement is for one portion of {count(files, 'data file')}: continue with "
-            "other partitions."
-        )
-    sql = rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table)
-    return Change(
-        OLD_DATA,
-        "as they are",
-        "rewritten",
-        why,
-        sql,
+def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None) -> Change:
+    """Rewrite the existing data files, those of a large table in portions."""
+    change = Change(OLD_DATA, "as they are", "rewritten", why)
+    if facts.data.size_in_bytes > MOST_BYTES:
+        sorting = "" if order is None else f" --strategy {order.kind}"
+        listed = ",".join(order.columns) if order is not None else ""
+        columns = f" --columns {shlex.quote(listed)}" if listed else ""
+        command = f"icekit compact {shlex.quote(facts.name)} --scope major{sorting}{columns}"
+        return replace(change, why=f"{why} In portions: {command} --budget '100 GB'.")
+    return replace(
+        change,
+        sql=(rewrite(facts.sql_name, facts.by_name, order),),
         side_effect="the undo does not move rewritten files back",
     )
-
-
-def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
-    """A ``where`` for the last partitions that fit into ``limit_bytes`` together (one at least),
-    and their data files.
-
-    None where no predicate can tell them from the rest: the table is not partitioned, a column is
-    gone, a value has no literal.
-    """
-    groups = sorted(
-        (g for g in facts.of_kind(Kind.DATA) if _is_askable(facts, g.partition)),
-        key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]),
-    )
-    last = first_fitting(
-        groups[: -MOST_PARTITIONS - 1 : -1], limit_bytes, lambda g: g.size_in_bytes
-    )
-    files, partitions = sum(g.file_count for g in last), [g.partition for g in last]
-    if not partitions:
-        return None, 0
-    return where(facts.catalog, facts.specs_by_id, facts.columns, partitions), files
-
-
-def first_fitting(
-    groups: Sequence[FileGroup], most: int, size: Callable[[FileGroup], int]
-) -> list[FileGroup]:
-    """The first groups whose sizes are at most this together, one at least."""
-    reached = accumulate(map(size, groups))
-    fitting = [g for g, total in zip(groups, reached, strict=True) if total <= most]
-    return fitting or list(groups[:1])
-
-
-def _is_askable(facts: TableFacts, partition: Partition) -> bool:
-    spec = facts.spec(partition.spec_id)
-    return (
-        not spec.is_unpartitioned
-        and not unfiltered_fields(spec, facts.columns)
-        and askable(spec, partition)
-    )
-
-
-def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
-    """Numbers by size and not by their digits; nulls first, texts last."""
-    if isinstance(value, str):
-        return True, True, 0.0, value
-    return value is not None, False, float(value or 0), ""
 
 
 def change_spec(

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import set_properties
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.units import count, percent
 
+#: A choice: the rounds at most of a workload whose figures do not settle, for each one asked for.
+_MOST_ROUNDS = 3
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
 #: Figures by the name of their measure.
@@ -63,6 +67,7 @@ class Experiment:
         that failed.
         """
         names = list(self.variants)
+        self.trial.progress(f"{self.trial.facts.name}: setting up {', '.join(names)}")
         with (
             self.trial.attempt(),
             self.trial.sandboxes(
@@ -83,43 +88,33 @@ class Experiment:
         workload: Workload,
         *,
         rounds: int = 1,
-        most_rounds: int = 0,
         is_settled: Callable[[Measurements], bool] | None = None,
         only: Collection[str] = (),
     ) -> None:
-        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and on
-        until its figures have settled or ``most_rounds`` are done.
+        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and with
+        ``is_settled`` on until its figures have settled, for three times as many at most.
         """
         boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
         self.trial.progress(f"measuring {what} of {count(len(boxes), 'variant')}")
-        for number in range(max(rounds, most_rounds)):
-            if number >= rounds and (is_settled is None or is_settled(self.measured)):
+        for number in range(rounds if is_settled is None else _MOST_ROUNDS * rounds):
+            if is_settled is not None and number >= rounds and is_settled(self.measured):
                 break
             for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
 
-    @property
-    def is_sample(self) -> bool:
-        """Tell whether the figures are those of a sample."""
-        return any(box.is_sample for box in self.boxes.values())
-
-    @property
-    def scale(self) -> float:
-        """How many times as large as the sandboxes the table is."""
-        return max((box.scale for box in self.boxes.values()), default=1.0)
-
-    def confidence(self) -> tuple[Confidence, str]:
-        """How sure an answer from these measurements is, and why."""
-        if not self.measured.rounds:
-            why = f": {self.trial.stopped}" if self.trial.stopped else ""
-            return Confidence.NONE, f"nothing was measured{why}."
-        if self.trial.stopped:
-            return Confidence.LOW, f"the trial is incomplete: {self.trial.stopped}."
-        if self.is_sample:
-            return (
-                Confidence.MEDIUM,
-                f"tried on a copied sample of {percent(1 / self.scale)} of the table.",
-            )
+    def confidence(self, *, is_enough: bool = True) -> tuple[Confidence, str]:
+        """How sure an answer from these measurements is, and why; not at all unless they are
+        enough.
+        """
+        stopped = self.trial.stopped
+        if not (is_enough and self.measured.rounds):
+            why = f": {stopped}" if stopped else ""
+            return Confidence.NONE, f"too little was measured{why}."
+        if stopped:
+            return Confidence.LOW, f"the trial is incomplete: {stopped}."
+        if samples := [box.scale for box in self.boxes.values() if box.is_sample]:
+            share = percent(1 / max(samples))
+            return Confidence.MEDIUM, f"tried on a copied sample of {share} of the table."
         return Confidence.HIGH, "tried on zero-copy clones of the table."
 
     def answer(
@@ -128,18 +123,34 @@ class Experiment:
         verdict: str,
         changes: Iterable[Change],
         notes: Iterable[str] = (),
+        *,
+        is_enough: bool = True,
         **fields: Any,
     ) -> Answer:
         """The answer from these measurements; ``fields`` are others of it."""
-        confidence, because = self.confidence()
-        fields = {"confidence": confidence, "because": because, **fields}
+        confidence, because = self.confidence(is_enough=is_enough)
         return Answer(
             question=question,
             facts=self.trial.facts,
             verdict=verdict,
             changes=tuple(changes),
             measured=self.measured,
+            confidence=confidence,
+            because=because,
             notes=tuple(notes),
             stopped=self.trial.stopped,
             **fields,
         )
+
+
+def unknown_filters(question: str, facts: TableFacts, notes: Iterable[str]) -> Answer:
+    """The answer where nobody has said what queries filter by."""
+    declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
+    return Answer(
+        question=question,
+        facts=facts,
+        verdict="No advice: the filters of your queries are not known. Give filters or a Spark "
+        f"event log, or declare filter columns ({declare}).",
+        because="without filters, nothing can be compared.",
+        notes=tuple(notes),
+    )

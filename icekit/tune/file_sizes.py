@@ -9,20 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from icekit.answer.grid import BYTES, COUNT, SECONDS, SHARE, TEXT, Grid
+from icekit.answer.grid import BYTES, COUNT, SECONDS, SHARE
 from icekit.diagnose import diagnose
 from icekit.diagnose.writes import append_rhythm
 from icekit.engine.bridge import session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
-from icekit.facts.files import Kind
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size, split_bytes
 from icekit.options.commands import FileSizesOptions
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import set_properties, set_session
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
+from icekit.sql import set_properties
+from icekit.tune.answer import (
+    Answer,
+    Change,
+    Confidence,
+    InForce,
+    Measure,
+    Measurements,
+    in_force,
+    overriding,
+    to_set,
+)
 from icekit.tune.commits import (
     TOLERANCE,
     Written,
@@ -31,21 +40,15 @@ from icekit.tune.commits import (
     typical_commit,
     write,
 )
-from icekit.tune.distribution import (
-    DISTRIBUTION,
-    DISTRIBUTION_SESSION,
-    HASH,
-    NONE,
-    RANGE,
-    distribution,
-    effective,
-    possible_modes,
-)
 from icekit.tune.experiment import Experiment, Figures
-from icekit.tune.in_force import in_force
 from icekit.units import count, percent, raised, size, span
 
 NOW, SIZED = "now", "another advisory size"
+NONE, HASH, RANGE = "none", "hash", "range"
+DISTRIBUTION, _DISTRIBUTION_SESSION = (
+    "write.distribution-mode",
+    "spark.sql.iceberg.distribution-mode",
+)
 FILES, MEAN, WELL_SIZED = (
     "data files of a typical commit",
     "mean file of a typical commit",
@@ -76,10 +79,7 @@ ADVISORY, _ADVISORY_SESSION = (
     "write.spark.advisory-partition-size-bytes",
     "spark.sql.iceberg.advisory-partition-size",
 )
-_ADAPTIVE, _SPARK_ADVISORY = (
-    "spark.sql.adaptive.enabled",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes",
-)
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 COMMIT_FREQUENCY = "commit frequency"
 #: Choices: a shuffle or another size must save this share of the files, and more than one.
 _GAIN = 0.15
@@ -104,6 +104,21 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     return _answer(experiment, commits)
 
 
+def effective(facts: TableFacts, mode: InForce) -> str:
+    """The mode that the writer uses: none where a mode has nothing to bring rows together by."""
+    value = (mode.value or NONE).lower()
+    return value if value in possible_modes(facts) else NONE
+
+
+def possible_modes(facts: TableFacts) -> tuple[str, ...]:
+    """The modes that differ for appends: hash needs a partitioning, range a partitioning or an
+    order.
+    """
+    if not facts.default_spec.is_unpartitioned:
+        return NONE, HASH, RANGE
+    return (NONE, RANGE) if facts.sort_order else (NONE,)
+
+
 class CommitTrial:
     """The rows of a typical and of a large commit, the session settings under which each variant
     writes them, and what each wrote of the large one.
@@ -111,11 +126,19 @@ class CommitTrial:
 
     def __init__(self, trial: Trial) -> None:
         self.facts, spark = trial.facts, trial.lake.spark
-        self.session = {
-            name: session_value(spark, name)
-            for name in (DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
-        }
-        self.mode = distribution(self.facts, self.session)
+        is_adaptive = session_value(spark, _ADAPTIVE) or "true"
+        self.is_adaptive = is_adaptive.lower() == "true"
+        append = next(d for d in self.facts.distribution if d.operation == "append")
+        self.mode = in_force(
+            (_DISTRIBUTION_SESSION, session_value(spark, _DISTRIBUTION_SESSION)),
+            (DISTRIBUTION, self.facts.properties.get(DISTRIBUTION)),
+            (append.origin, append.mode),
+        )
+        self.advisory = in_force(
+            (_ADVISORY_SESSION, session_value(spark, _ADVISORY_SESSION)),
+            (ADVISORY, self.facts.properties.get(ADVISORY)),
+            ("Iceberg's estimate from the codecs", None),
+        )
         self.target_bytes = trial_target(self.facts, trial.sample_bytes)
         files = metadata_table_sql(spark, trial.lake.sql_name(self.facts.table), "data_files")
         sample = trial.sample_bytes
@@ -125,8 +148,9 @@ class CommitTrial:
                 self.facts, files, target_bytes=self.target_bytes, sample_bytes=sample
             ),
         }
-        now = effective(self.facts, self.mode)
-        others = {m: {DISTRIBUTION_SESSION: m} for m in possible_modes(self.facts) if m != now}
+        self.now = effective(self.facts, self.mode)
+        possible = possible_modes(self.facts)
+        others = {m: {_DISTRIBUTION_SESSION: m} for m in possible if m != self.now}
         self.settings: dict[str, dict[str, str]] = {NOW: {}, **others, SIZED: {}}
         self.written: dict[str, Written] = {}
 
@@ -229,56 +253,42 @@ def next_advisory(
     return round(int(tried) * ratio) if abs(ratio - 1) > TOLERANCE / 3 else None
 
 
-def is_better_size(written: Mapping[str, Written], base: str) -> bool:
-    """Tell whether the other advisory size writes clearly fewer files."""
-    before, after = written.get(base), written.get(SIZED)
-    return before is not None and after is not None and _are_fewer(before.files, after.files)
-
-
 def _answer(experiment: Experiment, commits: CommitTrial) -> Answer:
-    measured = experiment.measured
+    measured, facts = experiment.measured, commits.facts
     best = better_mode(measured)
-    is_sized = is_better_size(commits.written, best or NOW)
+    files = measured.pair(LARGE_FILES, best or NOW, SIZED)
+    is_sized = files is not None and _are_fewer(*files)
     advised = SIZED if is_sized else best
+    target = list(_target(facts))
     changes = [
-        *_target(commits.facts),
         *_mode(commits, best, measured),
-        *(_advisory(commits, measured, best or NOW) if is_sized else ()),
-        *_adaptive(commits.session),
-        *_interval(commits.facts),
+        *(_advisory(commits, measured.gain(best or NOW, SIZED)) if is_sized else ()),
+        *_interval(facts),
     ]
+    first = [f"First set {TARGET} to {size(split_bytes(facts))}." for _ in target]
     return experiment.answer(
         "file-sizes",
-        _verdict(experiment, changes, advised),
-        changes,
+        " ".join([*first, _verdict(experiment, changes, advised)]),
+        [*target, *changes],
         advised=advised,
         notes=_notes(commits, advised or NOW),
-        tables={"settings": _settings(commits)},
     )
 
 
 def _verdict(experiment: Experiment, changes: Sequence[Change], advised: str | None) -> str:
     confidence, because = experiment.confidence()
-    first = "".join(
-        f"First set {TARGET} to {c.proposed} ({size(int(c.proposed or 0))}). "
-        for c in changes
-        if c.setting == TARGET
-    )
+    if confidence is Confidence.NONE:
+        return f"No advice: {because}"
     steps = [
         f"set {c.setting} to {c.proposed or 'its default'}"
+        if c.sql
+        else "commit less often, or compact"
         for c in changes
-        if c.sql and c.setting != TARGET
+        if c.is_change
     ]
-    is_frequent = any(c.setting == COMMIT_FREQUENCY for c in changes)
-    if confidence is Confidence.NONE:
-        return first or f"No advice: {because}"
-    if steps:
-        gain = experiment.measured.gain(NOW, advised)
-        also = " Also commit less often, or compact." if is_frequent else ""
-        return f"{first}{raised(' and '.join(steps))}{gain}.{also}"
-    kept = "No other change" if first else "No change"
-    advice = "Commit less often, or compact" if is_frequent else kept
-    return f"{first}{advice}: no setting that was tried makes fewer or better-sized files."
+    gain = experiment.measured.gain(NOW, advised)
+    tried = gain or "; no setting that was tried makes fewer or better-sized files"
+    return f"{raised(' and '.join(steps) or 'no change')}{tried}."
 
 
 def _target(facts: TableFacts) -> Iterator[Change]:
@@ -292,62 +302,37 @@ def _target(facts: TableFacts) -> Iterator[Change]:
                 "again after this change."
             )
             target = {TARGET: str(split_bytes(facts))}
-            yield to_set(facts, target, why, now=facts.properties.get(TARGET))
+            yield to_set(facts, target, why)
 
 
 def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> list[Change]:
-    facts, mode = commits.facts, commits.mode
-    now = effective(facts, mode)
-    counts = {
-        now if m == NOW else m: measured.value(m, FILES) or measured.value(m, LARGE_FILES)
-        for m in (NOW, NONE, HASH, RANGE)
-        if m in measured.rounds
-    }
-    listed = ", ".join(f"{n:,} under {m}" for m, n in counts.items() if n is not None)
-    tried = f"Data files of a commit: {listed}" if listed else "Not tried"
-    why = f"{tried}; in force because of {mode.origin}."
+    facts, now = commits.facts, commits.now
+    why = f"It is {now} because of {commits.mode.origin}{measured.gain(NOW, best)}."
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
     effect = (
         "rows are shuffled once before they are written, which takes time and adds latency to a "
         "stream"
     )
-    changes = overriding(mode)
+    changes = overriding(commits.mode)
     if facts.properties.get(DISTRIBUTION) != best:
         changes.insert(0, to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect))
     return changes
 
 
-def _advisory(commits: CommitTrial, measured: Measurements, base: str) -> list[Change]:
+def _advisory(commits: CommitTrial, gain: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
     facts, tried = commits.facts, int(commits.settings[SIZED][_ADVISORY_SESSION])
     value = str(round(tried * facts.target_bytes / commits.target_bytes))
-    before, after = measured.value(base, LARGE_FILES), measured.value(SIZED, LARGE_FILES)
-    why = (
-        f"A large commit writes {after:,} instead of {before:,} data files with an advisory size "
-        f"of {size(int(value))}."
-    )
-    advisory = in_force(session=(_ADVISORY_SESSION, commits.session[_ADVISORY_SESSION]))
+    why = f"An advisory size of {size(int(value))} was tried{gain}."
     effect = "a task sorts as much as this in its memory, or spills"
     return [
-        to_set(
-            facts, {ADVISORY: value}, why, now=facts.properties.get(ADVISORY), side_effect=effect
-        ),
-        *overriding(advisory, f"Or set it to {value}."),
+        to_set(facts, {ADVISORY: value}, why, side_effect=effect),
+        *overriding(commits.advisory, f"Or set it to {value}."),
     ]
 
 
-def _adaptive(session: Mapping[str, str | None]) -> Iterator[Change]:
-    if (session[_ADAPTIVE] or "true").lower() != "true":
-        why = (
-            "Without adaptive execution the advisory size has no effect: each shuffle has "
-            "spark.sql.shuffle.partitions tasks."
-        )
-        sql, undo = (set_session(_ADAPTIVE, value) for value in ("true", "false"))
-        yield Change(_ADAPTIVE, "false", "true", why, sql, undo)
-
-
-def _interval(facts: TableFacts) -> list[Change]:
+def _interval(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
@@ -356,53 +341,16 @@ def _interval(facts: TableFacts) -> list[Change]:
     )
     least = min_file_size(facts.target_bytes)
     if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
-        return []
-    largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
+        return
     now_ms = rhythm.seconds * 1000
     interval = span(now_ms * least / rhythm.bytes_per_partition)
-    advice = (
-        f". One commit every {interval} instead of every {span(now_ms)} would. Commit less often, "
-        "or compact (icekit compact)."
-    )
-    if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
-        advice = (
-            f", and the largest partition has only {size(largest)}: use a coarser partition "
-            "transform (icekit tune layout)."
-        )
     why = (
         f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a "
-        f"file of {size(facts.target_bytes)}{advice}"
+        f"file of {size(facts.target_bytes)}; one commit every {interval} instead of every "
+        f"{span(now_ms)} would. Commit less often, compact (icekit compact), or use coarser "
+        "partitions (icekit tune layout)."
     )
-    return [Change(COMMIT_FREQUENCY, "as it is", "lower", why)]
-
-
-def _settings(commits: CommitTrial) -> Grid:
-    """What decides the size of a file of appends, and where it is set."""
-    facts, session, mode = commits.facts, commits.session, commits.mode
-    advisory = in_force(
-        session=(_ADVISORY_SESSION, session[_ADVISORY_SESSION]),
-        table=(ADVISORY, facts.properties.get(ADVISORY)),
-        default=(
-            "Iceberg's estimate from the codecs, at least Spark's own",
-            session[_SPARK_ADVISORY] or "64MB",
-        ),
-    )
-    rows = [
-        ("target file size", size(facts.target_bytes), TARGET),
-        ("distribution mode", effective(facts, mode), mode.origin),
-        ("advisory partition size", advisory.value, advisory.origin),
-        ("adaptive execution", session[_ADAPTIVE] or "true", _ADAPTIVE),
-        *(
-            (f"distribution of {d.operation}", d.mode, d.origin)
-            for d in facts.distribution
-            if d.operation != "append"
-        ),
-    ]
-    return Grid(
-        "Settings that decide the size of files",
-        {"what": TEXT("setting"), "value": TEXT, "origin": TEXT},
-        rows,
-    )
+    yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 
 
 def _notes(commits: CommitTrial, advised: str) -> Iterator[str]:
@@ -411,26 +359,19 @@ def _notes(commits: CommitTrial, advised: str) -> Iterator[str]:
         f"The table has {count(facts.data.file_count, 'data file')} of "
         f"{size(facts.data.mean_bytes or 0)} on average; the target is {size(facts.target_bytes)}."
     )
+    advisory = commits.advisory
+    yield f"The advisory partition size is {advisory.value or 'not set'} ({advisory.origin})."
+    if not commits.is_adaptive:
+        yield f"It has no effect: {_ADAPTIVE} is off in this session."
     for source in filter(None, commits.sources.values()):
         yield f"Written again: {source.described}."
     last = commits.written.get(advised)
-    if last is not None:
-        if last.tasks:
-            yield (
-                f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in "
-                f"{count(last.partitions, 'partition')}: a file never spans partitions."
-            )
-        if last.spilled_bytes:
-            yield (
-                f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or "
-                "executors fewer cores."
-            )
-        if last.largest_partition_bytes < target:
-            share = percent(last.largest_partition_bytes / target)
-            yield (
-                "No partition of a large commit gets more than "
-                f"{size(last.largest_partition_bytes)}, {share} of the target."
-            )
+    if last is not None and last.largest_partition_bytes < target:
+        share = percent(last.largest_partition_bytes / target)
+        yield (
+            "No partition of a large commit gets more than "
+            f"{size(last.largest_partition_bytes)}, {share} of the target."
+        )
     if target < facts.target_bytes:
         yield (
             f"Tried with a target of {size(target)}, as the sample has too few files of "

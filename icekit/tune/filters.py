@@ -150,19 +150,6 @@ def sql(node: Node, columns: Columns) -> str:
     return f"{term} {node.op} {literal_of(column.type, node.values[0])}"
 
 
-def predicates(filters: Iterable[Filter], columns: Columns) -> Asked:
-    """The filters with their SQL, except filters without values, on dropped columns, or with values
-    that have no literal.
-    """
-    stated = []
-    for f in filters:
-        try:
-            stated.append((f, sql(f.tree, columns)))
-        except (KeyError, ValueError, OverflowError):
-            continue
-    return stated
-
-
 # The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
 # reached Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``.
 # Source: ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a
@@ -185,8 +172,7 @@ def filters_of(description: str) -> str:
 
 
 def parse(text: str, columns: Columns, unknown: set[str]) -> Node:
-    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read,
-    under any name they ever had.
+    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read.
 
     A condition on a column that does not exist rules out nothing; the name is added to ``unknown``.
     Raises :class:`Unreadable` for a text that is not in this language.

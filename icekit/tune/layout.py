@@ -18,9 +18,9 @@ from icekit.options.commands import LayoutOptions
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import identifier, set_properties
 from icekit.tune import ddl
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
-from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, Figures, mean, unchanged
+from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
+from icekit.tune.ddl import SORT, fields_of, own_order, spec_name
+from icekit.tune.experiment import Experiment, Figures, mean, unchanged, unknown_filters
 from icekit.tune.filters import Asked
 from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts
 from icekit.tune.queries import read_filters, sample, sort_columns
@@ -42,9 +42,8 @@ _MEASURES = (
     Measure(REWRITE, SECONDS, is_cost=True),
 )
 SPEC, ORDER = "partition spec", "sort order"
-#: Choices: the filters to plan, those with the greatest weight; the lookups of a bloom filter; the
-# rows and the columns to sample.
-_MOST_FILTERS, _LOOKUPS, _SAMPLED_ROWS, _MOST_COLUMNS = 48, 8, 20_000, 6
+#: Choices: the lookups of a bloom filter; the columns to sample.
+_LOOKUPS, _MOST_COLUMNS = 8, 6
 #: A choice: what a simpler layout may read more than the best, as a share.
 _SIMPLER = 0.1
 #: Choices: how much larger another layout may make the data; the days within which queries must
@@ -52,7 +51,6 @@ _SIMPLER = 0.1
 _GROWN, _PAYBACK_DAYS = 1.25, 365
 #: The smallest target file size of a scaled-down sample.
 _LEAST_TARGET = 64 << 10
-_WHOLE = {"partial-progress.enabled": "false"}
 
 
 def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
@@ -124,11 +122,11 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     Raises :class:`~icekit.errors.ParameterError` for filters that cannot be read.
     """
     lake, facts = trial.lake, trial.facts
-    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    queries = read_filters(lake, facts, options.filters, options.event_log)
     columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
     if not columns:
-        return _unknown(facts, queries.notes)
-    drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+        return unknown_filters("layout", facts, queries.notes)
+    drawn = sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
     current = fields_of(facts.default_spec)
     tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
     workload = LayoutTrial(facts, tried)
@@ -138,16 +136,14 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
         measures=_MEASURES,
         always_sample=trial.is_large,
     )
-    filters = count(len(queries.filters), "different filter")
-    trial.progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
     with experiment.open():
         box = experiment.boxes.get(NOW)
         if box is not None and box.is_sample:
             # Values from the sample, which may not have those of the table; and files in the
             # scale of the others.
             _write(box, facts, Layout(current), is_sorted=False)
-            drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
-        workload.asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+            drawn = sample(lake, box.observe(), columns)
+        workload.asked = queries.asked(drawn, facts.by_name)
         experiment.measure("the filters", workload.measure)
     return _answer(experiment, tried, queries.notes, options.reads_per_day)
 
@@ -177,7 +173,9 @@ class LayoutTrial:
         plans = [(f.weight, box.plan(where)) for f, where in self.asked]
         figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
         if plans:
-            figures[READ] = mean((w, plan.share_of(data.size_in_bytes)) for w, plan in plans)
+            figures[READ] = mean(
+                (w, plan.data_bytes / max(data.size_in_bytes, 1)) for w, plan in plans
+            )
             figures[OPENED] = mean((w, plan.data_files) for w, plan in plans)
         bloom = next((layout.bloom for layout in self.tried.values() if layout.bloom), "")
         if bloom and (name == NOW or self.tried[name].bloom):
@@ -186,17 +184,6 @@ class LayoutTrial:
         if name in self.seconds:
             figures[REWRITE] = self.seconds[name]
         return figures
-
-
-def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
-    return Answer(
-        question="layout",
-        facts=facts,
-        verdict="No advice: the filters of your queries are not known. Give filters, an event "
-        "log, or declare icekit.filter-columns.",
-        because="without filters, no layout is better than another.",
-        notes=tuple(notes),
-    )
 
 
 def _write(box: Sandbox, facts: TableFacts, layout: Layout, *, is_sorted: bool = True) -> float:
@@ -209,16 +196,13 @@ def _write(box: Sandbox, facts: TableFacts, layout: Layout, *, is_sorted: bool =
         target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
         group = max(_LEAST_TARGET // 2, min(facts.int_setting(ROW_GROUP), target // 2))
         box.set(set_properties(box.name, {TARGET: str(target), ROW_GROUP: str(group)}))
-    box.set(
-        "; ".join(
-            ddl.change_spec(box.name, facts.by_name, fields_of(facts.default_spec), layout.spec)
-        )
-    )
+    current = fields_of(facts.default_spec)
+    box.set(*ddl.change_spec(box.name, facts.by_name, current, layout.spec))
     if layout.bloom:
         box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom)))
-    by_table = is_sorted and layout.order is None and bool(facts.sort_order)
+    order = layout.order_for(facts) if is_sorted else None
     done = box.run(
-        ddl.rewrite(box.name, facts.by_name, layout.order, options=_WHOLE, by_table=by_table),
+        ddl.rewrite(box.name, facts.by_name, order, is_whole=True),
         expected_bytes=box.size_in_bytes,
     )
     return done.seconds * box.scale
@@ -261,7 +245,7 @@ def _answer(
     if now is None:
         stopped = f" ({experiment.trial.stopped})" if experiment.trial.stopped else ""
         verdict = f"No advice: no filter could be planned{stopped}."
-        return experiment.answer("layout", verdict, (), notes, confidence=Confidence.NONE)
+        return experiment.answer("layout", verdict, (), notes, is_enough=False)
     best, why = chosen(measured, tried), "no layout that was tried saves enough"
     paid = queries_until_paid(measured, best) if best is not None else None
     if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
@@ -279,7 +263,7 @@ def _answer(
             f"{raised(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
         )
         why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
-        changes = list(_changes(facts, tried[best], why, measured.value(best, REWRITE)))
+        changes = list(_changes(facts, tried[best], why))
     for bloom, layout in tried.items():
         if layout.bloom and saves_by_bloom(measured, bloom):
             before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
@@ -287,7 +271,7 @@ def _answer(
                 f"Lookups on {layout.bloom} read {after} rows instead of {before} with a bloom "
                 "filter; the table stays as it is partitioned and sorted."
             )
-            change = to_set(facts, _bloom_properties(facts, layout.bloom), why, now=None)
+            change = to_set(facts, _bloom_properties(facts, layout.bloom), why)
             changes.append(replace(change, is_alternative=best is not None))
             if best is None:
                 reads = f"lookups read {after} rows instead of {before}"
@@ -302,18 +286,12 @@ def _order_now(facts: TableFacts) -> str:
     return "an order of transforms" if facts.sort_order else "unordered"
 
 
-def _changes(
-    facts: TableFacts, layout: Layout, why: str, seconds: float | None
-) -> Iterator[Change]:
+def _changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
     current, table, columns = fields_of(facts.default_spec), facts.sql_name, facts.by_name
     if layout.spec != current:
-        sql, undo = (
-            "; ".join(ddl.change_spec(table, columns, *pair))
-            for pair in ((current, layout.spec), (layout.spec, current))
-        )
         effect = (
             "jobs that overwrite by partition replace other partitions than before, and "
             "storage-partitioned joins need the same buckets on both sides"
@@ -323,8 +301,8 @@ def _changes(
             spec_name(current),
             spec_name(layout.spec),
             f"{why} Only new data uses the new spec.",
-            sql,
-            undo,
+            sql=ddl.change_spec(table, columns, current, layout.spec),
+            undo=ddl.change_spec(table, columns, layout.spec, current),
             side_effect=effect,
         )
     order = layout.order
@@ -336,16 +314,10 @@ def _changes(
             _order_now(facts),
             str(order),
             why,
-            sql,
-            undo_order(table, facts),
+            sql=(sql,),
+            undo=undo_order(table, facts),
             side_effect="each write needs one more shuffle and sort",
         )
-    time = f", about {span(seconds * 1000)} at the speed of the trial" if seconds else ""
-    again = (
-        " New data is not in this order until it is rewritten, too."
-        if order is not None and order.kind == ZORDER
-        else ""
-    )
     files = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-    reads = f"The rewrite reads and writes {files}{time}, in parts.{again}"
-    yield ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order))
+    reads = f"The rewrite reads and writes {files}, in parts. Only a rewrite makes a z-order."
+    yield ddl.rewrite_old(facts, reads, layout.order_for(facts))

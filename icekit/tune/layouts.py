@@ -12,7 +12,8 @@ from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order,
 from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
 from icekit.tune.queries import Sample, sort_columns
 
-_COARSER = {"hour": "day", "day": "month", "month": "year"}
+#: The next coarser transform, and how many units of the finer one it holds.
+_COARSER = {"hour": ("day", 24), "day": ("month", 30), "month": ("year", 12)}
 
 
 #: A choice: the share of what filters read that a layout must save.
@@ -37,6 +38,10 @@ class Layout:
     order: RowOrder | None = None
     bloom: str = ""
     is_coarser: bool = False
+
+    def order_for(self, facts: TableFacts) -> RowOrder | None:
+        """The order of a rewrite: this one, or that of the table."""
+        return self.order or (RowOrder(SORT, ()) if facts.sort_order else None)
 
     def name(self, current: Sequence[Field]) -> str:
         """The name of the variant."""
@@ -93,10 +98,9 @@ def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, 
     if index is None:
         return current[:-1]
     field, mean = current[index], facts.mean_partition_bytes
-    for factor in (30, 12):
-        if field.transform in _COARSER and mean < facts.target_bytes / 2:
-            mean *= 24 if field.transform == "hour" else factor
-            field = Field(field.column, _COARSER[field.transform])
+    while field.transform in _COARSER and mean < facts.target_bytes / 2:
+        transform, units = _COARSER[field.transform]
+        field, mean = Field(field.column, transform), mean * units
     return (*current[:index], field, *current[index + 1 :])
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,10 @@ from icekit.facts.definition import Column
 from icekit.facts.lineage import choose_snapshot
 from icekit.facts.manifests import (
     SAMPLED_FILES,
-    SAMPLED_MANIFESTS,
     Record,
     entries,
-    is_delete_manifest,
     manifest_list,
-    may_have_live,
+    sampled_manifests,
 )
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.model import TableFacts
@@ -33,10 +30,10 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import call, display_name, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, Figures, mean
+from icekit.tune.experiment import Experiment, Figures, mean, unknown_filters
 from icekit.tune.filters import NULLS, Asked, Filter, columns_of, leaves
 from icekit.tune.queries import Sample, read_filters, sample, sort_columns
-from icekit.units import count, percent, plain, raised, size
+from icekit.units import count, percent, plain, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -59,8 +56,6 @@ _GAIN, _COLLIDING = 0.1, 0.01
 #: Choices: unused statistics are worth a change from this share of an entry on, and this many
 # columns or bytes of manifests.
 _UNUSED_SHARE, _UNUSED_COLUMNS, _UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
-_MOST_FILTERS, _SAMPLED_ROWS = 48, 20_000
-_WHOLE = {"partial-progress.enabled": "false"}
 _EFFECT = (
     "filters on columns without statistics (including a MERGE's keys and runtime filters) skip no "
     "new files, and their MIN, MAX and COUNT no longer come from metadata"
@@ -95,9 +90,7 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
     uses = {
         "filter": filtered,
         "sort order": [f.source for f in facts.sort_order],
-        "partition source": [
-            f.source for f in facts.default_spec.fields if f.source and f.transform != "void"
-        ],
+        "partition source": [f.source for f in facts.default_spec.active_fields if f.source],
         "equality delete key": [
             by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id
         ],
@@ -106,16 +99,16 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
     return {name: tuple(role for role, names in uses.items() if name in names) for name in named}
 
 
-def needed_length(values: Iterable[Any]) -> int | None:
-    """The smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their start with
-    another; None if none is enough.
+def needed_mode(values: Iterable[Any]) -> str:
+    """The mode of the smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their
+    start with another.
     """
     distinct = {value for value in values if isinstance(value, str)}
     for length in LENGTHS:
         starts = Counter(value[:length] for value in distinct)
         if sum(n for n in starts.values() if n > 1) <= _COLLIDING * len(distinct):
-            return length
-    return None
+            return truncate(length)
+    return FULL
 
 
 def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> dict[str, str]:
@@ -132,25 +125,12 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
         if uses == ("filter",) and kinds == {NULLS}:
             modes[name] = COUNTS
         elif "filter" in uses and column.type == "string":
-            length = needed_length(drawn.get(name, ()))
-            modes[name] = FULL if length is None else truncate(length)
+            modes[name] = needed_mode(drawn.get(name, ()))
     return modes
 
 
-@dataclass(frozen=True)
-class EntryBytes:
-    """Bytes of each column's statistics in the sampled manifest entries, by field id, before
-    compression; and the files that have any.
-    """
-
-    files: int = 0
-    by_column: Counter[int] = field(default_factory=Counter)
-    counted: Counter[int] = field(default_factory=Counter)
-
-    def share(self, columns: Iterable[Column]) -> float:
-        """The share of all statistics that these columns have."""
-        total = self.by_column.total()
-        return sum(self.by_column[c.field_id] for c in columns) / total if total else 0.0
+#: The mean bytes of each column's statistics in a manifest entry, by field id, before compression.
+EntryBytes = Mapping[int, float]
 
 
 def unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> list[Column]:
@@ -158,27 +138,23 @@ def unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> li
     return [
         c
         for c in facts.columns
-        if entry.counted[c.field_id]
+        if entry.get(c.field_id)
         and c.name not in modes
         and COLUMN + c.name not in facts.properties
         and c.metrics_mode != NONE
     ]
 
 
-def is_worth(facts: TableFacts, idle: Sequence[Column], share: float) -> bool:
-    """Tell whether unused statistics are worth a setting that somebody has to remember when a new
-    filter comes up.
-    """
-    return share >= _UNUSED_SHARE and (
-        len(idle) >= _UNUSED_COLUMNS or share * facts.manifests.data_bytes >= _UNUSED_BYTES
-    )
+def share_of(idle: Sequence[Column], entry: EntryBytes) -> float:
+    """The share of all statistics that these columns have."""
+    return sum(entry[c.field_id] for c in idle) / sum(entry.values()) if idle else 0.0
 
 
 def proposals(
     facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes
 ) -> dict[str, dict[str, str]]:
     """The properties of each variant: longer bounds of used columns, and no statistics for the
-    others where these are worth it.
+    others where these are worth a setting that somebody has to remember when a new filter comes up.
     """
     columns = facts.by_name
     identity = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
@@ -189,7 +165,9 @@ def proposals(
     }
     variants = {BOUNDS: longer} if longer else {}
     idle = unused(facts, modes, entry)
-    if is_worth(facts, idle, entry.share(idle)):
+    share = share_of(idle, entry)
+    is_much = share * facts.manifests.data_bytes >= _UNUSED_BYTES
+    if share >= _UNUSED_SHARE and (len(idle) >= _UNUSED_COLUMNS or is_much):
         kept = {
             COLUMN + n: max(columns[n].metrics_mode, mode, key=rank)
             for n, mode in modes.items()
@@ -234,12 +212,12 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     cannot be read.
     """
     lake, facts = trial.lake, trial.facts
-    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
-    if not facts.data.file_count or not queries.filters:
-        return _unknown(facts, queries.notes)
+    queries = read_filters(lake, facts, options.filters, options.event_log)
+    if not queries.filters:
+        return unknown_filters("metrics-columns", facts, queries.notes)
     filtered = columns_of(queries.filters)
     names = sort_columns(facts, queries.filters)
-    drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+    drawn = sample(lake, facts, names, sample_bytes=trial.sample_bytes)
     modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
     settings = proposals(facts, modes, entry)
     variants = {
@@ -249,7 +227,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     experiment = Experiment(
         trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
     )
-    asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+    asked = queries.asked(drawn, facts.by_name)
     reads: dict[str, list[int]] = {}
     with experiment.open():
         experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
@@ -267,34 +245,13 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     )
 
 
-def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
-    declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
-    verdict, because = (
-        "No advice: the filters of your queries are not known, so icekit cannot tell which "
-        "statistics are unused.",
-        f"declare filter columns ({declare}), or give filters or a Spark event log.",
-    )
-    if not facts.data.file_count:
-        verdict, because = (
-            "No change: the table has no data files, so it has no statistics yet.",
-            "settings apply from the first file on.",
-        )
-    return Answer(
-        question="metrics-columns",
-        facts=facts,
-        verdict=verdict,
-        because=because,
-        notes=tuple(notes),
-    )
-
-
 def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
     """Rewrite the data files of a sandbox with these metrics; without properties too, so that only
     the metrics differ.
     """
     if properties:
         box.set(set_properties(box.name, dict(properties)))
-    box.run(ddl.rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
+    box.run(ddl.rewrite(box.name, {}, None, is_whole=True), expected_bytes=box.size_in_bytes)
     # The commit leaves the entries of the files that it replaced in manifests, marked as deleted.
     box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)))
 
@@ -306,8 +263,7 @@ def _measure(name: str, box: Sandbox, asked: Asked, reads: dict[str, list[int]])
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
-    """The bytes of statistics in up to 300 entries of up to three data manifests: the newest, the
-    oldest and a middle one.
+    """The bytes of statistics in up to 300 entries of the sampled manifests.
 
     Source: the Avro specification, "Binary encoding": a number takes seven bits a byte.
     """
@@ -315,11 +271,8 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
     snapshot, _ = choose_snapshot(load_metadata(source), facts.snapshot_id)
     location = (snapshot or {}).get("manifest-list")
     manifests: Sequence[Record] = manifest_list(source.read(location), location) if location else []
-    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
-    if len(data) > SAMPLED_MANIFESTS:
-        data = [data[0], data[len(data) // 2], data[-1]]
+    data = sampled_manifests(manifests)
     sizes: Counter[int] = Counter()
-    counted: Counter[int] = Counter()
     files = 0
     for manifest in data:
         path = manifest["manifest_path"]
@@ -327,11 +280,10 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
         for entry in islice(listed, SAMPLED_FILES // len(data)):
             file = entry["data_file"]
             files += 1
-            counted.update(pair["key"] for pair in file.get("value_counts") or ())
             for name in (*_COUNTS, *_BOUNDS):
                 for pair in file.get(name) or ():
                     sizes[pair["key"]] += _number(pair["key"]) + _value(pair["value"])
-    return EntryBytes(files, sizes, counted)
+    return {field_id: size / files for field_id, size in sizes.items()}
 
 
 _COUNTS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
@@ -349,7 +301,7 @@ def _value(value: int | bytes) -> int:
 def _unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> str:
     """The bytes of statistics without a use, in a sentence."""
     idle = unused(facts, modes, entry)
-    share, total = entry.share(idle), facts.manifests.data_bytes
+    share, total = share_of(idle, entry), facts.manifests.data_bytes
     return (
         f"Statistics of {count(len(idle), 'column')} have no use in any known filter, sort order, "
         f"partitioning or delete key: {percent(share)} of the statistics, about "
@@ -366,46 +318,27 @@ def _advice(
 ) -> tuple[str, list[Change]]:
     """The verdict, and the properties of a variant with the rewrite of existing files."""
     now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
-    before, after = (measured.value(name, READ) for name in (NOW, best or NOW))
-    if best is None or before is None or after is None:
-        read = "nothing was measured"
+    if best is None:
+        before, read = measured.value(NOW, READ), "nothing was measured"
         if before is not None:
             read = f"a filter reads {plain(before)} of {count(facts.data.file_count, 'data file')}"
         verdict = f"No change: {read}, and no other metrics mode is worth it."
         return verdict, [Change(DEFAULT, now, now, why)]
-    old, new = (size(measured.value(name, BYTES_OF) or 0.0) for name in (NOW, best))
-    gain = (
-        f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests take "
-        f"{new} instead of {old}"
-    )
-    properties = settings[best]
+    properties, gain = settings[best], measured.gain(NOW, best)
     names = [name.removeprefix("write.metadata.metrics.") for name in properties]
     listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    verdict = f"Set {count(len(names), 'property', 'properties')} ({listed}): {gain}."
     effect = _EFFECT if best == USED else None
-    change = to_set(
-        facts, properties, why if effect else f"{raised(gain)}.", now=now, side_effect=effect
-    )
-    return verdict, [change, _old_files(facts, is_worth_it=saves_files(before, after))]
-
-
-def _old_files(facts: TableFacts, *, is_worth_it: bool) -> Change:
-    """The rewrite that applies settings to existing files: advised if filters then skip files,
-    otherwise left to compaction.
-    """
-    why = (
-        f"New settings apply only to new files: {count(facts.data.file_count, 'data file')} "
-        f"({size(facts.data.size_in_bytes)}) keep their metrics until they are rewritten "
-        "(rewrite_manifests copies metrics unchanged)."
-    )
-    if not is_worth_it:
-        return Change(
-            ddl.OLD_DATA,
-            "as they are",
-            "as they are",
-            f"{why} Leave this to compaction, which rewrites them anyway.",
+    why = why if best == USED else f"Longer bounds tell values apart{gain}."
+    changes = [to_set(facts, properties, why, now=now, side_effect=effect)]
+    read_files = measured.pair(READ, NOW, best)
+    # Without a gain, the next compaction, which rewrites files anyway, is early enough.
+    if read_files is not None and saves_files(*read_files):
+        old = (
+            "New settings apply only to new files; the others keep their metrics until they are "
+            "rewritten (rewrite_manifests copies metrics unchanged)."
         )
-    return ddl.rewrite_old(facts, why)
+        changes.append(ddl.rewrite_old(facts, old, None))
+    return f"Set {count(len(names), 'property', 'properties')} ({listed}){gain}.", changes
 
 
 def _columns(
@@ -423,9 +356,9 @@ def _columns(
             ", ".join(used.get(c.name, ())) or None,
             c.metrics_mode,
             modes.get(c.name),
-            entry.by_column[c.field_id] / max(entry.files, 1),
+            entry.get(c.field_id, 0.0),
         )
-        for c in sorted(facts.columns, key=lambda c: -entry.by_column[c.field_id])
+        for c in sorted(facts.columns, key=lambda c: -entry.get(c.field_id, 0.0))
     ]
     columns = {
         "column": NAME,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icekit.answer.grid import COUNT, NUMBER, SECONDS, TEXT, Grid
+from icekit.answer.grid import COUNT, NUMBER, SECONDS
 from icekit.engine.bridge import lent, load_table, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
@@ -21,10 +21,18 @@ from icekit.facts.model import TableFacts
 from icekit.options.commands import PlanningOptions
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
+from icekit.tune.answer import (
+    Answer,
+    Change,
+    InForce,
+    Measure,
+    Measurements,
+    in_force,
+    overriding,
+    to_set,
+)
 from icekit.tune.experiment import Experiment, Figures, mean, unchanged
 from icekit.tune.filters import Asked, leaves
-from icekit.tune.in_force import InForce, in_force
 from icekit.tune.queries import read_filters, sample
 from icekit.units import count, elapsed, percent, plain, raised, size
 
@@ -49,8 +57,6 @@ _DELETE_MODE, _SESSION_DELETE_MODE = (
     "read.delete-planning-mode",
     "spark.sql.iceberg.delete-planning-mode",
 )
-#: Below this limit Iceberg always plans in the driver (``BaseDistributedDataScan``).
-_LEAST_RESULT_BYTES = 256 << 20
 #: Choices: the share and the seconds of planning that a change must save, and the manifests.
 _GAIN, _SECONDS, _MANIFESTS_SAVED = 0.25, 1.0, 8
 #: The most filters to plan, those with the greatest weight; and the most files of a scan that
@@ -72,19 +78,9 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     without them, the declared columns do. Raises :class:`~icekit.errors.ParameterError`.
     """
     lake, facts, spark = trial.lake, trial.facts, trial.lake.spark
-    storage = storage_of(spark, facts, lake.sql_name(facts.table))
-    if not facts.data.file_count:
-        return Answer(
-            question="planning",
-            facts=facts,
-            verdict="No change: the table has no data files, so there is nothing to plan.",
-            changes=(object_storage(facts, storage),),
-            confidence=Confidence.HIGH,
-            because="a table without data files has nothing to plan.",
-        )
-    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    queries = read_filters(lake, facts, options.filters, options.event_log)
     unbound = [leaf for f in queries.filters for leaf in leaves(f.tree) if not leaf.is_bound]
-    drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}), rows=1_000)
+    drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}))
     asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
     rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
     experiment = Experiment(
@@ -95,26 +91,26 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     with experiment.open():
         plan = partial(_plan, asked=asked)
         experiment.measure("the planning", plan, rounds=options.repeats + 1)
-    mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
-    notes = [*queries.notes, *_session_notes(spark, limit)]
-    if not asked:
-        notes.append(
-            "The filters of your queries are not known: give filters or an event log, or declare "
-            "icekit.filter-columns."
-        )
+    mode = in_force(
+        (_SESSION_MODE, session_value(spark, _SESSION_MODE)),
+        (_MODE, facts.properties.get(_MODE)),
+        ("the default", "auto"),
+    )
     measured = experiment.measured
     changes = (
-        *planning_mode(facts, measured, mode, max_result_bytes=limit),
+        *planning_mode(facts, measured, mode),
         manifests(facts, measured),
-        object_storage(facts, storage),
+        object_storage(facts, storage_of(spark, facts, lake.sql_name(facts.table))),
+    )
+    unknown = (
+        "" if asked else " The filters of your queries are not known: full scans were planned."
     )
     return experiment.answer(
         "planning",
-        _verdict(measured, changes),
+        _verdict(measured, changes) + unknown,
         changes,
-        notes,
+        (*queries.notes, _session_note(spark)),
         advised=_advised(changes),
-        tables={"storage": storage.grid(mode.origin)},
     )
 
 
@@ -156,38 +152,19 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     return time.monotonic() - started
 
 
-def planning_mode_of(spark: SparkSession, facts: TableFacts) -> InForce:
-    """Where data manifests are planned, and which place decides it."""
-    return in_force(
-        session=(_SESSION_MODE, session_value(spark, _SESSION_MODE)),
-        table=(_MODE, facts.properties.get(_MODE)),
-        default=("the default", "auto"),
-    )
-
-
-def _max_result_bytes(spark: SparkSession) -> int:
-    context: Any = spark.sparkContext._jsc.sc()
-    return int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G"))
-
-
-def _session_notes(spark: SparkSession, max_result_bytes: int) -> list[str]:
+def _session_note(spark: SparkSession) -> str:
     jvm: Any = spark._jvm
     runtime = jvm.java.lang.Runtime.getRuntime()
     threads = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
-    limit = size(max_result_bytes) if max_result_bytes else "unlimited, which Iceberg takes for 0"
-    small = (
-        f": below {size(_LEAST_RESULT_BYTES)}, so Iceberg always plans in the driver"
-        if max_result_bytes < _LEAST_RESULT_BYTES
-        else ""
-    )
-    return [
+    context: Any = spark.sparkContext._jsc.sc()
+    result_bytes = int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G"))
+    # The limit: ``BaseDistributedDataScan``.
+    return (
         f"The driver has {count(int(runtime.availableProcessors()), 'core')}, "
         f"{size(int(runtime.maxMemory()))} of heap and {count(threads, 'planning thread')} "
-        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {limit}{small}.",
-        "Times were measured in this session on this storage. On an object store each manifest is "
-        "a request of tens of milliseconds, so more threads or fewer manifests save more than "
-        "here.",
-    ]
+        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(result_bytes)}: Iceberg "
+        "plans in the driver below 256 MiB."
+    )
 
 
 def _saves(measured: Measurements, after: str) -> bool:
@@ -195,9 +172,7 @@ def _saves(measured: Measurements, after: str) -> bool:
     return seconds is not None and seconds[0] - seconds[1] >= max(_SECONDS, _GAIN * seconds[0])
 
 
-def planning_mode(
-    facts: TableFacts, measured: Measurements, mode: InForce, *, max_result_bytes: int
-) -> tuple[Change, ...]:
+def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce) -> tuple[Change, ...]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
     """
@@ -213,13 +188,6 @@ def planning_mode(
     best = LOCAL if local <= distributed else DISTRIBUTED
     if not _saves(measured, best):
         return (Change(_MODE, now, now, f"{times}."),)
-    if best == DISTRIBUTED and max_result_bytes < _LEAST_RESULT_BYTES:
-        limit = size(_LEAST_RESULT_BYTES)
-        why = (
-            f"{times}, but Iceberg distributes planning only from {limit} on. Start the session "
-            "with a larger value."
-        )
-        return (Change("spark.driver.maxResultSize", size(max_result_bytes), limit, why),)
     properties = {
         **({_DELETE_MODE: _MODES[best]} if facts.has_deletes else {}),
         _MODE: _MODES[best],
@@ -233,31 +201,31 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
     less.
     """
     existing = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
+    kept = partial(Change, MANIFESTS, existing, existing)
     opened, number = measured.pair(OPENED, NOW, REWRITTEN), measured.value(REWRITTEN, MANIFESTS)
     if opened is None or number is None:
-        return Change(MANIFESTS, existing, existing, "A rewrite of the manifests was not tried.")
+        return kept("A rewrite of the manifests was not tried.")
     before, after = opened
     why = (
         f"A query opens {plain(before)} of {facts.manifests.data_count:,} data manifests now and "
         f"{plain(after)} of {number:,} after a rewrite"
     )
-    if before - after < max(_MANIFESTS_SAVED, before / 2):
-        return Change(MANIFESTS, existing, existing, f"{why}.")
-    if not _saves(measured, REWRITTEN):
-        seconds = measured.pair(PLANNING, NOW, REWRITTEN) or (0.0, 0.0)
-        saved = elapsed(max(0.0, seconds[0] - seconds[1]))
-        why += f"; that saves {saved} of planning, and a rewrite is advised from {_SECONDS:g} s."
-        return Change(MANIFESTS, existing, existing, why)
+    is_less = before - after >= max(_MANIFESTS_SAVED, before / 2)
+    if not (is_less and _saves(measured, REWRITTEN)):
+        return kept(
+            f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
+            "of planning."
+        )
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
     return Change(
-        MANIFESTS, existing, f"{number:,}", f"{why}. The rewrite does not touch data files.", sql
+        MANIFESTS, existing, f"{number:,}", f"{why}. The rewrite does not touch data files.", (sql,)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
-    folder, ``hashed_share`` with a hash in their path.
+    folder, ``hashed_share`` with a hash in their path; ``file_io`` is the class that reads them.
 
     ``gets_per_second`` is the most that this session's task slots request, ``puts_per_commit`` the
     most files that a recent commit added.
@@ -266,10 +234,8 @@ class Storage:
     scheme: str
     file_io: str
     file_count: int
-    prefix_count: int
     largest_prefix_share: float
     hashed_share: float
-    elsewhere_count: int
     gets_per_second: float
     puts_per_commit: int
 
@@ -286,23 +252,6 @@ class Storage:
         )
         return self.scheme in _OBJECT_STORES and is_above
 
-    def grid(self, mode_from: str) -> Grid:
-        """The figures as a table."""
-        rows = (
-            ("store", f"{self.scheme}: through {self.file_io}"),
-            (
-                "files",
-                f"{self.file_count:,} under {count(self.prefix_count, 'prefix', 'prefixes')} of "
-                "the data folder",
-            ),
-            ("files in the largest prefix", percent(self.largest_prefix_share)),
-            ("files with a hash in the path", percent(self.hashed_share)),
-            ("files outside the table's location", f"{self.elsewhere_count:,}"),
-            ("files per commit", f"up to {self.puts_per_commit:,}"),
-            ("planning mode from", mode_from),
-        )
-        return Grid("Where the files are stored", {"what": TEXT, "how": TEXT("value")}, rows)
-
 
 def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Storage:
     """Count the files by prefix, in Spark; ``table`` includes its catalog."""
@@ -316,12 +265,10 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
         f"split_part({rest}, '/', 1) ELSE '' END"
     )
     row = spark.sql(
-        f"WITH g AS (SELECT {prefix} AS prefix, count(*) AS n, count_if(file_path RLIKE "
-        f"{literal(_HASHED)}) AS hashed, count_if(NOT startswith(file_path, "
-        f"{literal(facts.location.rstrip('/') + '/')})) AS elsewhere FROM "
-        f"{metadata_table_sql(spark, table, 'files')} GROUP BY 1) SELECT coalesce(sum(n), 0) AS "
-        "n, count(*) AS prefixes, coalesce(max(n), 0) AS largest, coalesce(sum(hashed), 0) AS "
-        "hashed, coalesce(sum(elsewhere), 0) AS elsewhere FROM g"
+        f"WITH g AS (SELECT count(*) AS n, count_if(file_path RLIKE {literal(_HASHED)}) AS hashed "
+        f"FROM {metadata_table_sql(spark, table, 'files')} GROUP BY {prefix}) SELECT "
+        "coalesce(sum(n), 0) AS n, coalesce(max(n), 0) AS largest, coalesce(sum(hashed), 0) AS "
+        "hashed FROM g"
     ).collect()[0]
     files = int(row.n)
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
@@ -329,10 +276,8 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
         scheme=scheme[1].lower() if scheme else "file",
         file_io=str(load_table(spark, table).io().getClass().getSimpleName()),
         file_count=files,
-        prefix_count=int(row.prefixes),
         largest_prefix_share=int(row.largest) / max(files, 1),
         hashed_share=int(row.hashed) / max(files, 1),
-        elsewhere_count=int(row.elsewhere),
         gets_per_second=cluster_of(spark).tasks / _REQUEST_SECONDS,
         puts_per_commit=max(
             (
@@ -348,14 +293,15 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     name = "write.object-storage.enabled"
     now = (facts.properties.get(name) or "false").lower()
-    why = f"The table is stored on {storage.scheme}:, which does not throttle requests by prefix."
+    stored = f"The table is stored on {storage.scheme}: ({storage.file_io})"
+    why = f"{stored}, which does not throttle requests by prefix."
     if storage.scheme in _OBJECT_STORES:
         why = (
-            f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
-            f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
-            f"session's task slots make at most {storage.gets_per_second:,.0f} requests per "
-            f"second, and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for "
-            "one prefix."
+            f"{stored}: {percent(storage.largest_prefix_share)} of "
+            f"{count(storage.file_count, 'file')} are under one prefix, "
+            f"{percent(storage.hashed_share)} have a hash in their path; this session's task slots "
+            f"make at most {storage.gets_per_second:,.0f} requests per second, and S3 allows "
+            f"{_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for one prefix."
         )
     if now == "true" or not storage.is_at_risk:
         return Change(name, now, now, why)
@@ -382,10 +328,7 @@ def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
     ]
     opened, seconds = measured.value(NOW, OPENED), measured.value(NOW, PLANNING)
     if not steps:
-        timed = "" if seconds is None else f", and a full scan is planned in {elapsed(seconds)}"
-        return (
-            "No change."
-            if opened is None
-            else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
-        )
+        opens = "" if opened is None else f" A query opens {plain(opened)} data manifests."
+        timed = "" if seconds is None else f" A full scan is planned in {elapsed(seconds)}."
+        return f"No change.{opens}{timed}"
     return f"{raised(' and '.join(steps))}{measured.gain(NOW, _advised(changes))}."

@@ -8,11 +8,12 @@ a tree in ``SparkListenerSQLExecutionStart``, and a scan of an Iceberg table is 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +26,6 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError
-from icekit.facts.definition import Column
-from icekit.facts.head import head
-from icekit.facts.metadata import leaves as leaves_of
-from icekit.facts.metadata import schemas_of
 from icekit.facts.model import TableFacts
 from icekit.facts.spark_entries import scalar_sql
 from icekit.facts.where import NO_BOUNDS, lookup_of
@@ -45,9 +42,9 @@ from icekit.tune.filters import (
     filters_of,
     leaves,
     parse,
-    predicates,
     with_leaves,
 )
+from icekit.tune.filters import sql as as_sql
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -164,26 +161,32 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def asked(self, drawn: Sample, columns: Columns, most: int) -> Asked:
-        """The filters with the greatest weight, with values, and their SQL."""
+    def asked(self, drawn: Sample, columns: Columns, most: int = 48) -> Asked:
+        """The filters with the greatest weight, with values and their SQL; without those whose
+        value has no literal or is not known.
+        """
         bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
-        return predicates(bound[:most], columns)
+        stated = []
+        for f in bound[:most]:
+            with contextlib.suppress(ValueError, OverflowError):
+                stated.append((f, as_sql(f.tree, columns)))
+        return stated
 
 
 def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
     """The columns in filters that rows can be sorted by, and whose values matter, the most used
     first.
     """
-    known, weights = facts.by_name, dict[str, float]()
+    weights: dict[str, float] = defaultdict(float)
     for f in filters:
         for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
-            if column in known and not known[column].type.startswith(NO_BOUNDS):
-                weights[column] = weights.get(column, 0.0) + f.weight
+            if not facts.by_name[column].type.startswith(NO_BOUNDS):
+                weights[column] += f.weight
     return sorted(weights, key=lambda column: -weights[column])
 
 
 def read_filters(
-    lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = ""
+    lake: Lake, facts: TableFacts, sql: Sequence[str] = (), event_log: str = ""
 ) -> Filters:
     """The filters of queries on a table, from ``sql`` (predicates or complete queries) and a Spark
     event log.
@@ -194,7 +197,6 @@ def read_filters(
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log
     that cannot be read.
     """
-    known = names_ever(lake, facts)
     unknown: set[str] = set()
     trees: list[Node] = []
     notes: list[str] = []
@@ -206,15 +208,15 @@ def read_filters(
                 unknown.add(column.name)
     for text in sql:
         lookup = _lookup(facts, text)
-        stated = [lookup] if lookup else _stated(lake, facts, text, known, unknown)
+        stated = [lookup] if lookup else _stated(lake, facts, text, unknown)
         trees += stated
         if not lookup and isinstance(stated[0], (Anything, Leaf)):
             notes += _rewritable(facts, text)
     for _, scans in queries(event_log, facts.table) if event_log else ():
-        trees += [_tree(scan, known, unknown) for scan in scans]
+        trees += [_tree(scan, facts.by_name, unknown) for scan in scans]
     notes += (
-        f"Filters on {name} are left out: it was dropped, or has no bounds by which Iceberg skips "
-        "files."
+        f"Filters on {name} are left out: it was dropped or renamed, or has no bounds by which "
+        "Iceberg skips files."
         for name in sorted(unknown)
     )
     if blind := trees.count(Anything()):
@@ -234,18 +236,7 @@ def _lookup(facts: TableFacts, text: str) -> Leaf | None:
     return Leaf(column.name, "=") if column and lookup_of(column) else None
 
 
-def names_ever(lake: Lake, facts: TableFacts) -> dict[str, Column]:
-    """The table's columns by every name they have had."""
-    by_id = {c.field_id: c for c in facts.columns}
-    metadata: Any = head(lake, facts.table).metadata
-    fields = (field for schema in schemas_of(metadata) for field in leaves_of(schema))
-    former = {f.name: by_id[f.field_id] for f in fields if f.field_id in by_id}
-    return {**former, **facts.by_name}
-
-
-def _stated(
-    lake: Lake, facts: TableFacts, text: str, known: Columns, unknown: set[str]
-) -> list[Node]:
+def _stated(lake: Lake, facts: TableFacts, text: str, unknown: set[str]) -> list[Node]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
@@ -253,7 +244,7 @@ def _stated(
         query = text
         if not is_query:
             condition = read_predicate(spark, spark.table(identifier(*name)), text)
-            query = f"SELECT * FROM {identifier(*name)} WHERE {condition.sql}"
+            query = f"SELECT * FROM {identifier(*name)} WHERE {condition}"
         planned = query_of(spark, query)
         # A WITH may precede a DELETE.
         if changes_something(spark, planned):
@@ -271,7 +262,7 @@ def _stated(
             f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or "
             "a predicate."
         )
-    return [_tree(scan, known, unknown) for scan in scans or [""]]
+    return [_tree(scan, facts.by_name, unknown) for scan in scans or [""]]
 
 
 # Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those
@@ -293,10 +284,10 @@ def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
             )
 
 
-def _tree(description: str, known: Columns, unknown: set[str]) -> Node:
+def _tree(description: str, columns: Columns, unknown: set[str]) -> Node:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
-        return parse(filters_of(description), known, unknown)
+        return parse(filters_of(description), columns, unknown)
     except ValueError:
         # Another version of Iceberg may describe a filter differently; then nothing is known about
         # it.
@@ -338,7 +329,7 @@ def sample(
     facts: TableFacts,
     columns: Sequence[str],
     *,
-    rows: int,
+    rows: int = 20_000,
     sample_bytes: int = 1 << 30,
 ) -> Sample:
     """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have

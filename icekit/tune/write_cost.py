@@ -7,24 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from icekit.answer.grid import COUNT, NUMBER, Grid
-from icekit.engine.effort import CLOCK, CPU, TASKS
 from icekit.tune.write_history import COPY_ON_WRITE
 from icekit.units import plain
 
 TOTAL = "cost of a commit with its reads"
-
-
-UNITS = {
-    CPU: "Costs are the CPU time of Spark's tasks and of the threads that read delete files, "
-    "without the driver's planning and commits.",
-    TASKS: "Costs are the time of Spark's tasks, added up, including waits for the storage, "
-    "without the driver's planning and commits.",
-    CLOCK: "Costs are wall-clock time, because this session does not report the CPU time of its "
-    "tasks: other load on the machine changes them.",
-}
-
-
-_MOST_COMMITS, _MOST_READS, _HALVINGS = 1000, 1e6, 40
+#: Commits between compactions to consider, a dozen numbers; and reads that are as good as never.
+_CYCLES = (1, 2, 3, 5, *(round(10 ** (1 + step / 4)) for step in range(8)), 1000)
+_MOST_READS = 1e6
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,6 +30,14 @@ class Mode:
     def is_copy_on_write(self) -> bool:
         """Tell whether changed files are rewritten."""
         return self.mode == COPY_ON_WRITE
+
+    def properties(self, *operations: str) -> dict[str, str]:
+        """The table properties of the mode for some operations."""
+        granular = {"write.delete.granularity": self.granularity} if self.granularity else {}
+        return {**granular, **{f"write.{each}.mode": self.mode for each in operations}}
+
+    def __str__(self) -> str:
+        return f"{self.mode}, {self.granularity} granularity" if self.granularity else self.mode
 
     @property
     def name(self) -> str:
@@ -86,13 +83,17 @@ class Costs:
             self.touched * commits if self.mode.granularity else self.reached(commits)
         )
 
+    def per_read(self, commits: int) -> float:
+        """What a read costs, on average over a cycle of this many commits."""
+        opens = sum(map(self.opens, range(1, commits + 1))) / commits
+        return self.scan + self.open_seconds * opens
+
     def per_commit(self, reads: float, commits: int) -> float:
         """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
-        opens = sum(map(self.opens, range(1, commits + 1))) / commits
         compaction = self.compaction * self.reached(commits) / (self.reached(self.commits) or 1.0)
-        return self.write + reads * (self.scan + self.open_seconds * opens) + compaction / commits
+        return self.write + reads * self.per_read(commits) + compaction / commits
 
     def shifted(self, sign: int) -> Costs:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
@@ -130,13 +131,8 @@ class BreakEven:
 
 
 def best_cycle(costs: Costs, reads: float) -> int:
-    """The commits between compactions at which a commit costs least, of a dozen numbers up to the
-    most that are considered.
-    """
-    if costs.mode.is_copy_on_write:
-        return 1
-    candidates = [1, 2, 3, 5, *(round(10 ** (1 + step / 4)) for step in range(8)), _MOST_COMMITS]
-    return min(candidates, key=lambda commits: costs.per_commit(reads, commits))
+    """The commits between compactions at which a commit costs least."""
+    return min(_CYCLES, key=lambda commits: costs.per_commit(reads, commits))
 
 
 def total(costs: Costs, reads: float, commits: int | None) -> float:
@@ -149,22 +145,18 @@ def total(costs: Costs, reads: float, commits: int | None) -> float:
 def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
     """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
+
+    Costs grow evenly with the reads. With the cheapest number, copy-on-write has to beat each.
     """
 
-    def costs_more(reads: float) -> bool:
-        return total(merging, reads, commits) >= total(copying, reads, commits)
+    def crossing(cycle: int) -> float:
+        saved = copying.per_commit(0, cycle) - merging.per_commit(0, cycle)
+        more = merging.per_read(cycle) - copying.per_read(cycle)
+        if saved <= 0:
+            return 0.0
+        return saved / more if saved < more * _MOST_READS else math.inf
 
-    if costs_more(0.0):
-        return 0.0
-    low, high = 0.0, 1.0
-    while not costs_more(high):
-        low, high = high, high * 4
-        if high > _MOST_READS:
-            return math.inf
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if costs_more(middle) else (middle, high)
-    return high
+    return max(map(crossing, [commits] if commits else _CYCLES))
 
 
 def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None:

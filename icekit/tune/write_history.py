@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from icekit.answer.grid import COUNT, NUMBER, SHARE, TEXT, Grid
 from icekit.engine.metadata_tables import metadata_table
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, require_known
 from icekit.facts.definition import Column
 from icekit.facts.files import Kind
 from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
-from icekit.facts.where import where
+from icekit.options.commands import WriteModeOptions
 from icekit.sql import Identifier, identifier, literal
-from icekit.tune.ddl import first_fitting
 from icekit.units import percent
 
 if TYPE_CHECKING:
@@ -105,59 +103,33 @@ class PastCommit:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WriteHistory:
-    """The commits of one lineage, oldest first."""
+def past_commits(snapshots: Iterable[Json]) -> list[PastCommit]:
+    """The commits of one lineage, oldest first, from its snapshots in any order."""
+    return sorted(map(PastCommit.of, snapshots), key=lambda commit: commit.committed_at_ms)
 
-    commits: tuple[PastCommit, ...]
 
-    @classmethod
-    def of(cls, snapshots: Iterable[Json]) -> WriteHistory:
-        """Read it from snapshots in any order."""
-        return cls(
-            tuple(sorted(map(PastCommit.of, snapshots), key=lambda commit: commit.committed_at_ms))
-        )
+def writes_per_day(history: Sequence[PastCommit]) -> float | None:
+    """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
+    clock.
+    """
+    times = [commit.committed_at_ms for commit in history]
+    span = times[-1] - times[0] if times else 0
+    return sum(c.kind in ROW_LEVEL for c in history[1:]) / span * _DAY_MS if span else None
 
-    @property
-    def writes_per_day(self) -> float | None:
-        """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
-        clock.
-        """
-        times = [commit.committed_at_ms for commit in self.commits]
-        span = times[-1] - times[0] if times else 0
-        return sum(c.kind in ROW_LEVEL for c in self.commits[1:]) / span * _DAY_MS if span else None
 
-    @property
-    def commits_between_compactions(self) -> float | None:
-        """Row-level commits from one compaction to the next; None before there were two. Partial
-        progress makes one compaction of several commits.
-        """
-        counts: list[int] = []
-        since: int | None = None
-        for commit in self.commits:
-            if commit.kind == "replace":
-                counts += [since] if since else []
-                since = 0
-            elif since is not None and commit.kind in ROW_LEVEL:
-                since += 1
-        return statistics.fmean(counts) if counts else None
-
-    def grid(self) -> Grid:
-        """The commits by kind and mode, most frequent first."""
-        numbers = Counter((c.kind, c.mode) for c in self.commits)
-        columns = {
-            "operation": TEXT("what"),
-            "mode": TEXT("how"),
-            "commits": COUNT,
-            "rows_changed": NUMBER("rows changed (median)"),
-            "files_touched": SHARE,
-        }
-        rows = []
-        for (kind, mode), number in numbers.most_common():
-            same = [c for c in self.commits if (c.kind, c.mode) == (kind, mode)]
-            medians = _median(c.rows_changed for c in same), _median(c.file_share for c in same)
-            rows.append((kind, mode, number, *medians))
-        return Grid("Past commits", columns, rows)
+def commits_between_compactions(history: Sequence[PastCommit]) -> float | None:
+    """Row-level commits from one compaction to the next; None before there were two. Partial
+    progress makes one compaction of several commits.
+    """
+    counts: list[int] = []
+    since: int | None = None
+    for commit in history:
+        if commit.kind == "replace":
+            counts += [since] if since else []
+            since = 0
+        elif since is not None and commit.kind in ROW_LEVEL:
+            since += 1
+    return statistics.fmean(counts) if counts else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -177,14 +149,8 @@ class Shape:
     file_share: float
 
     def __post_init__(self) -> None:
-        if self.operation not in OPERATIONS:
-            raise ParameterError(
-                f"The operation is {self.operation!r}, but must be one of {', '.join(OPERATIONS)}."
-            )
-        if self.spread not in (SCATTERED, CLUSTERED):
-            raise ParameterError(
-                f"The spread is {self.spread!r}, but must be {SCATTERED} or {CLUSTERED}."
-            )
+        require_known(self.operation, OPERATIONS, "operation")
+        require_known(self.spread, (SCATTERED, CLUSTERED), "spread")
         for name, value in (("share of rows", self.share), ("share of files", self.file_share)):
             if not 0 < value <= 1:
                 raise ParameterError(
@@ -204,20 +170,15 @@ class Shape:
 
 
 def shaped_like(
-    facts: TableFacts,
-    history: WriteHistory,
-    *,
-    operation: str = "",
-    share: float = 0,
-    spread: str = "",
-    file_share: float = 0,
+    facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
 ) -> Shape:
-    """The shape of a table's row-level commits so far; what is given is taken, what is unknown is
-    the default.
+    """The shape of a table's row-level commits so far; what the options state is taken, what is
+    unknown is the default.
     """
-    row_level = [c for c in history.commits if c.kind in ROW_LEVEL]
+    share, file_share = options.share, options.file_share
+    row_level = [c for c in history if c.kind in ROW_LEVEL]
     kinds = Counter(c.kind for c in row_level if c.kind in OPERATIONS)
-    kind = operation or (
+    kind = options.operation or (
         kinds.most_common(1)[0][0] if kinds else "update" if row_level else "merge"
     )
     same = [c for c in row_level if c.kind == kind] or row_level
@@ -234,7 +195,7 @@ def shaped_like(
             touched is not None and touched < share and any(c.mode == MERGE_ON_READ for c in same)
         )
         file_share = touched if touched and not is_hidden else 1.0
-    spread = spread or (SCATTERED if file_share > _SCATTERED_SHARE else CLUSTERED)
+    spread = options.spread or (SCATTERED if file_share > _SCATTERED_SHARE else CLUSTERED)
     if spread == CLUSTERED and file_share == 1.0:
         file_share = min(1.0, max(share * 2, 1 / max(facts.data.file_count, 1)))
     return Shape(kind, share, spread, file_share if spread == CLUSTERED else 1.0)
@@ -332,16 +293,15 @@ def _partitions(facts: TableFacts, files: int, commits: int) -> list[tuple[str, 
     left = sorted(
         facts.of_kind(Kind.DATA),
         key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
-    )[::-1]
-    while (
-        len(parts) < commits
-        and left
-        and not facts.spec(left[-1].partition.spec_id).is_unpartitioned
-    ):
-        taken = first_fitting(left, files, lambda g: g.file_count)
-        left = left[len(taken) :]
+    )
+    if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in left):
+        return []
+    while left and len(parts) < commits:
+        taken = [left.pop()]
+        while left and sum(g.file_count for g in (*taken, left[-1])) <= files:
+            taken.append(left.pop())
         partitions = [g.partition for g in taken]
-        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True)
+        predicate = facts.where(partitions, of_rows=True)
         if predicate is None:
             break
         parts.append((predicate, sum(g.record_count for g in taken)))

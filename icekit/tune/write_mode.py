@@ -13,8 +13,9 @@ deletion vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from icekit.answer.grid import BYTES, NUMBER, SECONDS
 from icekit.engine.effort import CLOCK
@@ -27,16 +28,13 @@ from icekit.facts.model import TableFacts
 from icekit.options.commands import WriteModeOptions
 from icekit.resolve.convert import convert
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.secrets import scrub
 from icekit.sql import call, display_name, identifier, set_properties
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, median, to_set
-from icekit.tune.experiment import Experiment, Figures, SetUp
+from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to_set
+from icekit.tune.experiment import Experiment, Figures
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_cost import (
     TOTAL,
-    UNITS,
-    BreakEven,
     Costs,
     Mode,
     best_cycle,
@@ -49,12 +47,15 @@ from icekit.tune.write_history import (
     MERGE_ON_READ,
     OPERATIONS,
     ForTable,
+    PastCommit,
     Shape,
-    WriteHistory,
+    commits_between_compactions,
+    past_commits,
     shaped_like,
     synthetic,
+    writes_per_day,
 )
-from icekit.units import count, elapsed, percent, plain, raised
+from icekit.units import elapsed, percent, plain, raised
 
 COMMIT, SCAN, COMPACTION = "cost of a commit", "cost of a scan", "cost of a compaction"
 OPENS, WRITTEN, FILES = (
@@ -71,13 +72,11 @@ _MEASURES = (
     Measure(WRITTEN, BYTES, of=median),
     Measure(FILES, NUMBER, of=median),
 )
-_GRANULARITY = "write.delete.granularity"
 #: Compact only files with deletes: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
-#: Choices: the share of the cost that a change must save; the rounds of scans at most, as a
-# multiple of those asked for; what a scan of the deletes must stand out by from what repeats
-# differ by; the most commits between compactions to consider.
-_MARGIN, _MOST_ROUNDS, _STANDS_OUT = 0.1, 3, 4.0
+#: Choices: the share of the cost that a change must save; what a scan of the deletes must stand
+# out by from what repeats differ by.
+_MARGIN, _STANDS_OUT = 0.1, 4.0
 _V3 = (
     "the upgrade cannot be undone, and every reader and writer of the table must support version "
     "3 (Spark with Iceberg 1.8 or newer for deletion vectors; check Flink, Trino, Athena, "
@@ -144,7 +143,11 @@ def current_mode(facts: TableFacts, operation: str) -> Mode:
         return Mode(mode, version)
     # The property's default says partition, but Spark writes per file unless it is set
     # (SparkWriteConf).
-    return Mode(mode, version, facts.properties.get(_GRANULARITY) or "file")
+    return Mode(mode, version, facts.properties.get("write.delete.granularity") or "file")
+
+
+#: The changes, the verdict, and the variant that is advised.
+Advice = tuple[tuple[Change, ...], str, str | None]
 
 
 def advise(
@@ -153,94 +156,63 @@ def advise(
     operation: str,
     reads: float | None,
     commits: int | None,
-) -> tuple[tuple[Change, ...], str, str | None]:
-    """The changes, the verdict and the variant advised, at a number of ``reads`` per commit and of
-    ``commits`` between compactions (None: not known, the cheapest).
+) -> Advice:
+    """What to do at a number of ``reads`` per commit and of ``commits`` between compactions (None:
+    not known, the cheapest).
     """
-    setting, current = f"write.{operation}.mode", current_mode(facts, operation)
-    own = [c for c in costs if c.mode.format_version == current.format_version]
+    setting, now = f"write.{operation}.mode", current_mode(facts, operation)
+
+    def kept(verdict: str) -> Advice:
+        return (Change(setting, now.mode, now.mode, verdict),), verdict, None
+
+    own = [c for c in costs if c.mode.format_version == now.format_version]
     even = interval_of(own, commits)
-    existing = next((c for c in own if c.mode == current), None)
+    existing = next((c for c in own if c.mode == now), None)
     if even is None or existing is None:
-        why = "too little was measured to compare the modes."
-        return (_kept(setting, current, raised(why)),), f"No advice: {why}", None
+        return kept("No advice: too little was measured to compare the modes.")
     if reads is None:
-        why = f"{raised(str(even))}."
-        verdict = f"the number of reads of the table is not known. {why} Give reads_per_day."
-        return (_kept(setting, current, why),), f"No advice: {verdict}", None
-    case = _Case(facts, setting, even, reads, commits)
-    best = min(own, key=case.cost)
-    change, verdict, advised = case.advice(existing, best)
-    newer = [c for c in costs if c.mode.format_version > current.format_version]
-    upgrade = case.upgrade(best, min(newer, key=case.cost)) if newer else None
-    if upgrade is None:
-        return (change,), verdict, advised
-    version = f"Format version {upgrade.proposed} would cost less"
-    return (change, upgrade), f"{verdict} {version}, but the upgrade cannot be undone.", advised
-
-
-def _kept(setting: str, mode: Mode, why: str) -> Change:
-    return Change(setting, mode.mode, mode.mode, why)
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """The costs of modes at a number of reads per commit and of commits between compactions."""
-
-    facts: TableFacts
-    setting: str
-    even: BreakEven
-    reads: float
-    commits: int | None
-
-    def cost(self, costs: Costs) -> float:
-        return total(costs, self.reads, self.commits)
-
-    def advice(self, existing: Costs, best: Costs) -> tuple[Change, str, str | None]:
-        """The change, the verdict and the variant advised, within the table's format version."""
-        now, mode = existing.mode, best.mode
-        before, after = self.cost(existing), self.cost(best)
-        gain = 1 - after / before if before else 0.0
-        at = f"at {plain(self.reads)} reads per commit"
+        return kept(
+            f"No advice: the number of reads of the table is not known. {raised(str(even))}. Give "
+            "reads_per_day."
+        )
+    cost = {c: total(c, reads, commits) for c in costs}
+    best = min(own, key=cost.__getitem__)
+    gain = 1 - cost[best] / cost[existing] if cost[existing] else 0.0
+    at = f"at {plain(reads)} reads per commit"
+    if best.mode.mode != now.mode and even.is_close(reads):
+        changes, verdict, advised = kept(f"Too close to call {at}: {even}.")
+    elif best is existing or gain < _MARGIN:
+        changes, verdict, advised = kept(
+            f"No change: {now.name} costs least, or nearly, {at}; {even}."
+        )
+    else:
         figures = (
-            f"a commit costs {elapsed(before)} now and {elapsed(after)} with {mode.name}, {at}"
+            f"a commit costs {elapsed(cost[existing])} now and {elapsed(cost[best])} with "
+            f"{best.mode.name}, {at}"
         )
-        if mode.mode != now.mode and self.even.is_close(self.reads):
-            verdict = f"Too close to call {at}: {self.even}."
-            return _kept(self.setting, now, verdict), verdict, None
-        if mode == now or gain < _MARGIN:
-            change = _kept(self.setting, now, f"{raised(figures)}; {self.even}.")
-            verdict = f"No change: {now.name} costs least, or nearly, {at}; {self.even}."
-            return change, verdict, None
-        is_upgrade = self.facts.format_version < 2 and not mode.is_copy_on_write
-        properties = {
-            **_granularity(mode),
-            **({"format-version": "2"} if is_upgrade else {}),
-            self.setting: mode.mode,
-        }
-        why = f"It saves {percent(gain)}: {figures}; {self.even}."
-        effect = _V2 if is_upgrade else None
-        change = to_set(self.facts, properties, why, now=now.mode, side_effect=effect)
-        granularity = f", {mode.granularity} granularity" if mode.granularity else ""
-        return change, f"Set {self.setting} to {mode.mode}{granularity}: {figures}.", mode.name
+        why = f"It saves {percent(gain)}: {figures}; {even}."
+        changes = (_to_mode(facts, operation, best.mode, why, now.mode),)
+        verdict, advised = f"Set {setting} to {best.mode}: {figures}.", best.mode.name
+    newer = [c for c in costs if c.mode.format_version > now.format_version]
+    upgrade = min(newer, key=cost.__getitem__, default=best)
+    least = max(best.write_error + upgrade.write_error, _MARGIN * cost[best])
+    if cost[best] - cost[upgrade] <= least:
+        return changes, verdict, advised
+    # Only where it saves more than the error, because it cannot be undone.
+    version, mode = str(upgrade.mode.format_version), upgrade.mode
+    why = f"A commit costs {elapsed(cost[upgrade])} with {mode.name}; {_V3}."
+    properties = {setting: mode.mode, "format-version": version}
+    change = to_set(facts, properties, why, now=str(facts.format_version))
+    verdict += f" Format version {version} would cost less, but the upgrade cannot be undone."
+    return (*changes, replace(change, undo=(), is_alternative=True)), verdict, advised
 
-    def upgrade(self, best: Costs, newer: Costs) -> Change | None:
-        """Another format version; None unless it saves more than the error, because the upgrade
-        cannot be undone.
-        """
-        before, after = self.cost(best), self.cost(newer)
-        if before - after <= max(best.write_error + newer.write_error, _MARGIN * before):
-            return None
-        version = str(newer.mode.format_version)
-        properties = {"format-version": version, self.setting: newer.mode.mode}
-        return Change(
-            "format-version",
-            str(self.facts.format_version),
-            version,
-            f"A commit costs {elapsed(after)} with {newer.mode.name}; {_V3}.",
-            set_properties(self.facts.sql_name, properties),
-            is_alternative=True,
-        )
+
+def _to_mode(facts: TableFacts, operation: str, mode: Mode, why: str, now: str) -> Change:
+    is_upgrade = facts.format_version < 2 and not mode.is_copy_on_write
+    version = {"format-version": "2"} if is_upgrade else {}
+    effect = _V2 if is_upgrade else None
+    properties = {**version, **mode.properties(operation)}
+    return to_set(facts, properties, why, now=now, side_effect=effect)
 
 
 def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
@@ -263,33 +235,26 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         # Before anything is written for it.
         rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
         read_predicate(lake.spark, rows, options.read_filter)
-    history = WriteHistory.of(head(lake, facts.table).lineage())
-    shape = shaped_like(
-        facts, history, **options.only("operation", "share", "spread", "file_share")
-    )
-    workload = WriteTrial(own, shape, options)
+    history = past_commits(head(lake, facts.table).lineage())
+    workload = WriteTrial(own, shaped_like(facts, history, options), options)
     reads, reads_from = _reads(facts, history, options)
     modes = _modes(max(facts.format_version, 2))
     experiment = Experiment(
         trial=trial,
-        variants={mode.name: set_up_as(facts, mode, trial.progress) for mode in modes},
+        variants={mode.name: partial(set_up, facts, mode) for mode in modes},
         measures=_MEASURES,
         always_sample=bool(options.sample_bytes),
         spare=1,
     )
     with experiment.open():
         workload.run(experiment)
-    cycle = options.compact_every or round(history.commits_between_compactions or 0) or None
+    cycle = options.compact_every or round(commits_between_compactions(history) or 0) or None
     files = facts.data.file_count
     costs = tuple(costs_of(experiment.measured, modes, workload.commits, files))
     if reads is not None:
         for each in costs:
             experiment.measured.add(each.mode.name, {TOTAL: total(each, reads, cycle)})
     changes, verdict, advised = advise(facts, costs, workload.operation, reads, cycle)
-    unknown = {
-        "confidence": Confidence.NONE,
-        "because": f"too little was measured ({trial.stopped}).",
-    }
     notes = _notes(experiment, costs, reads, cycle, reads_from)
     return experiment.answer(
         "write-mode",
@@ -298,8 +263,8 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         (f"Tried {workload}.", *notes),
         now=current_mode(facts, workload.operation).name,
         advised=advised,
-        tables={"break_even": break_even_grid(costs, cycle), "history": history.grid()},
-        **({} if costs else unknown),
+        tables={"break_even": break_even_grid(costs, cycle)},
+        is_enough=bool(costs),
     )
 
 
@@ -335,26 +300,16 @@ def _modes(version: int) -> tuple[Mode, ...]:
     return (Mode(COPY_ON_WRITE, version), *merging, Mode(MERGE_ON_READ, 3))
 
 
-def _granularity(mode: Mode) -> dict[str, str]:
-    return {_GRANULARITY: mode.granularity} if mode.granularity else {}
-
-
-def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) -> SetUp:
+def set_up(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
     """Compact existing deletes away, so that only those of the trial are measured, and write like
     the mode.
     """
-
-    def set_up(box: Sandbox) -> None:
-        if facts.has_deletes and not box.is_sample:
-            progress("compacting existing deletes away on a clone")
-            with box.budget.watching(box.lake.spark):
-                convert(box.lake.spark, box.name)
-            compact(box)
-        properties = {"format-version": str(mode.format_version), **_granularity(mode)}
-        properties |= {f"write.{operation}.mode": mode.mode for operation in OPERATIONS}
-        box.set(set_properties(box.name, properties))
-
-    return set_up
+    if facts.has_deletes and not box.is_sample:
+        with box.budget.watching(box.lake.spark):
+            convert(box.lake.spark, box.name)
+        compact(box)
+    properties = {"format-version": str(mode.format_version), **mode.properties(*OPERATIONS)}
+    box.set(set_properties(box.name, properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,10 +347,8 @@ class WriteTrial:
         """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a
         warm-up on a spare clone.
         """
-        trial, boxes = experiment.trial, experiment.boxes
-        statements = self.statements(trial, boxes.get(COPY_ON_WRITE))
-        modes = count(len(experiment.variants), "mode")
-        trial.progress(f"{display_name(trial.facts.table)}: {self}, in {modes}")
+        boxes = experiment.boxes
+        statements = self.statements(experiment.trial, boxes.get(COPY_ON_WRITE))
         is_own, read_filter = self.own is not None, self.options.read_filter
         for box in experiment.spares:
             run_commit(box, statements[0], is_own=is_own)
@@ -416,7 +369,6 @@ class WriteTrial:
             "the scans",
             lambda _, box: {SCAN: box.scan(read_filter).cost},
             rounds=self.options.repeats,
-            most_rounds=self.options.repeats * _MOST_ROUNDS,
             is_settled=is_settled,
         )
         experiment.measure(
@@ -436,8 +388,8 @@ def run_commit(box: Sandbox, statement: ForTable, *, is_own: bool) -> Figures:
             raise
         raise StatementRefused(
             f"Spark could not run the statement on a clone ({reason(error)}); the table was not "
-            "changed. Fix the statement and try again.",
-            detail=scrub(str(error)),
+            "changed. Fix the statement and try again; columns that are qualified by the "
+            "table's full name need an alias of the table instead."
         ) from error
     files = done.summed("added-data-files") + done.summed("added-delete-files")
     return {COMMIT: done.cost, WRITTEN: done.summed("added-files-size"), FILES: files}
@@ -450,7 +402,7 @@ def compact(box: Sandbox) -> float:
 
 
 def _reads(
-    facts: TableFacts, history: WriteHistory, options: WriteModeOptions
+    facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
 ) -> tuple[float | None, str]:
     """Reads per row-level commit and their source; None if they are not known."""
     if options.reads_per_commit:
@@ -460,15 +412,15 @@ def _reads(
         per_day, source = read_from_log(options.event_log, facts.table), "from the event log"
     if not per_day:
         return None, "not known"
-    if not history.writes_per_day:
+    writes = writes_per_day(history)
+    if not writes:
         raise ParameterError(
             "The table's history has no row-level commits, so reads per day cannot be converted "
             "to reads per commit; give reads_per_commit instead."
         )
     return (
-        per_day / history.writes_per_day,
-        f"{plain(per_day)} a day ({source}), for {plain(history.writes_per_day)} row-level "
-        "commits a day",
+        per_day / writes,
+        f"{plain(per_day)} a day ({source}), for {plain(writes)} row-level commits a day",
     )
 
 
@@ -479,26 +431,16 @@ def _notes(
     cycle: int | None,
     reads_from: str,
 ) -> Iterator[str]:
-    yield UNITS[next((box.unit for box in experiment.boxes.values()), CLOCK)]
+    unit = next((box.unit for box in experiment.boxes.values()), CLOCK)
+    yield f"Costs are in {unit}, without the driver's planning and commits."
     if reads is not None:
         yield f"Reads per commit: {plain(reads)}, {reads_from}."
-        cheapest = ", ".join(
-            f"every {count(best_cycle(each, reads), 'commit')} with {each.mode.name}"
+        cheapest = (
+            f"{best_cycle(each, reads):,} with {each.mode.name}"
             for each in costs
             if not each.mode.is_copy_on_write
         )
         yield (
-            f"Compacted every {count(cycle, 'commit')}; cheapest is {cheapest}."
-            if cycle
-            else f"Compacted {cheapest}, which is cheapest."
-        )
-    if costs and not is_settled(experiment.measured):
-        yield (
-            "Deletes slow a scan by little more than repeated scans differ: more commits or "
-            "repeats would narrow the break-even point."
-        )
-    if experiment.is_sample:
-        yield (
-            f"Costs are those of a sample; the table is {experiment.scale:,.1f} times as large, "
-            "and modes are compared, not times."
+            f"Commits between compactions: {cycle or 'the cheapest number'}; cheapest are "
+            f"{', '.join(cheapest)}."
         )

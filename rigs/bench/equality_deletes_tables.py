@@ -260,7 +260,7 @@ def draw(curves: Mapping[str, Sequence[Run]]) -> tuple[Path, Chart] | None:
     )
     rows = [(k, r.cell.commits, r.seconds, r.outcome) for k, c in drawn.items() for r in c]
     table = Grid("", {"run": TEXT, "commits": COUNT, "seconds": SECONDS, "outcome": TEXT}, rows)
-    chart = Chart(figure, title, f"{told}.", table)
+    chart = Chart(figure, f"{told}.", table)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     path = OUTPUT / "equality_deletes.png"
     path.write_bytes(chart.png())

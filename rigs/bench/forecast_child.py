@@ -16,7 +16,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.diagnose.heap import forecast_heap
-from icekit.engine.cluster import Executor
+from icekit.engine.cluster import cluster_of
 from icekit.sql import call, identifier
 from rigs.bench.upserts import copied
 
@@ -45,9 +45,9 @@ def _forecast(lake: Lake, table: str) -> dict[str, Any]:
     session.
     """
     facts = lake.observe(table, collector="local")
-    executor = Executor.of(lake.spark)
+    executor = cluster_of(lake.spark).executor
     found = forecast_heap(facts, executor)
-    return {**found.to_dict(), "task_bytes": found.task_bytes}
+    return {"records": found.records, "task_bytes": found.task_bytes}
 
 
 def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
                     options={"delete-file-threshold": "1"},
                 )
             ).collect()
-    executor = Executor.of(spark)
+    executor = cluster_of(spark).executor
     return {
         "before": before,
         "peak": max(found, default=before),

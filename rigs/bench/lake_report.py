@@ -1,5 +1,4 @@
-"""Report on 100 small tables as a whole cold process: kernels that are kept beside a kernel for
-each table.
+"""Report on 100 small tables as a whole cold process.
 
 The tables are the lab's, each registered under several names in a catalog of its own: their
 metadata is real and nothing is copied. A run writes where nothing was, and ends when the index is
@@ -12,7 +11,6 @@ import json
 import os
 import shutil
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,40 +24,20 @@ TABLES = 100
 LIMIT_SECONDS = 150.0
 LAKE = Path("build/bench-many")
 _LABS = (Path("lake"), Path("build/lake"))
-_STAGES = ("observe", "notebook", "page")
 
 
 def run(sizes: Sequence[int], *, long: bool = False) -> None:
-    """Report on 100 tables; on a kernel for each of them too if ``long``, else of 20 by both."""
+    """Report on 100 tables."""
     if (lab := built_lab()) is None:
         return
-    compared = TABLES if long else 20
-    rows = []
     with Others() as others:
-        for name, tables, fresh in (
-            ("kept kernels", TABLES, False),
-            ("kept kernels", compared, False),
-            ("a kernel each", compared, True),
-        ):
-            if (name, tables) == ("kept kernels", compared) and compared == TABLES:
-                continue
-            seconds, stages, statuses = _measured(lab, tables, fresh=fresh)
-            judged = verdict(seconds, LIMIT_SECONDS) if tables == TABLES and not fresh else ""
-            rows.append(
-                [
-                    name,
-                    tables,
-                    f"{seconds:.1f} s",
-                    *(f"{stages[s]:.2f} s" for s in _STAGES),
-                    statuses,
-                    judged,
-                ]
-            )
+        seconds, statuses = _measured(lab, TABLES)
     title = (
-        f"A lake report, whole cold process, medians of a table's stages (target: {TABLES} tables "
-        f"in {LIMIT_SECONDS:.0f} s on 2 cores; others use {others})"
+        f"A lake report, whole cold process (target: {TABLES} tables in {LIMIT_SECONDS:.0f} s on 2 "
+        f"cores; others use {others})"
     )
-    show(title, ["", "tables", "time", *_STAGES, "statuses", ""], rows)
+    row = [TABLES, f"{seconds:.1f} s", statuses, verdict(seconds, LIMIT_SECONDS)]
+    show(title, ["tables", "time", "statuses", ""], [row])
 
 
 def built_lab() -> Path | None:
@@ -94,27 +72,23 @@ def register(lab: Path, lake: Path, count: int) -> None:
     catalog.close()
 
 
-def _measured(lab: Path, tables: int, *, fresh: bool) -> tuple[float, dict[str, float], str]:
+def _measured(lab: Path, tables: int) -> tuple[float, str]:
     register(lab, LAKE, tables)
+    code = (
+        "import json, sys; from icekit.report import report; "
+        "from icekit.options.commands import ReportOptions; "
+        "run = report(ReportOptions(tables=('many.*',), output=sys.argv[1]), progress=lambda line: None); "
+        "print(json.dumps([row.status for row in run.rows]))"
+    )
     with tempfile.TemporaryDirectory() as folder:
-        code = (
-            "import sys; from pathlib import Path; from icekit.report import Options, report; "
-            f"report(['many.*'], Options(output=Path(sys.argv[1]), fresh_kernels={fresh}), "
-            "progress=lambda line: None)"
-        )
         started = time.perf_counter()
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", code, folder],
             check=True,
+            stdout=subprocess.PIPE,
+            text=True,
             env={**os.environ, "ICEKIT_LAKE": str(LAKE.resolve())},
         )
         seconds = time.perf_counter() - started
-        done = [
-            json.loads(line) for line in (Path(folder) / "run.jsonl").read_text().splitlines()[1:-1]
-        ]
-    stages = {
-        stage: statistics.median(row["stages"][stage] for row in done if row["stages"])
-        for stage in _STAGES
-    }
-    found = [row["status"] for row in done]
-    return seconds, stages, ", ".join(f"{found.count(s)} {s}" for s in sorted(set(found)))
+    found = json.loads(done.stdout.splitlines()[-1])
+    return seconds, ", ".join(f"{found.count(s)} {s}" for s in sorted(set(found)))

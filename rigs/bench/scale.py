@@ -93,8 +93,8 @@ _STEPS = ("facts", "findings", "plan", "proposals", "hand-over")
 def _of_steps(table: str) -> dict[str, Any]:
     import icekit
     from icekit.diagnose import diagnose
+    from icekit.diagnose.document import save_facts
     from icekit.facts.model import TableFacts
-    from icekit.report.observing import kept
 
     lake, seconds = icekit.connect(), {}
 
@@ -109,7 +109,8 @@ def _of_steps(table: str) -> dict[str, Any]:
         findings = timed("findings", lambda: diagnose(facts, session_conf=lake.session_conf()))
         timed("plan", lambda: lake.plan(facts, findings))
         timed("proposals", lambda: lake.propose(table))
-        size = timed("hand-over", lambda: kept(facts, Path(folder))).stat().st_size
+        path = Path(folder, "facts.json")
+        size = timed("hand-over", lambda: save_facts(facts, path)).stat().st_size
     beans = lake.spark._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
     pools = [pool for pool in beans.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory"]
     peak = sum(pool.getPeakUsage().getUsed() for pool in pools)

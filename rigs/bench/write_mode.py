@@ -19,7 +19,7 @@ from icekit.lab import build
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import Mode
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
-from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up_as
+from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up
 from icekit.units import size
 from rigs.bench.measure import Others, show
 
@@ -182,7 +182,7 @@ def _cycles(
     )
     with trial.sandboxes(len(modes)) as boxes:
         for box, mode in zip(boxes, modes, strict=True):
-            set_up_as(facts, mode, trial.progress)(box)
+            set_up(facts, mode, box)
         for statement in statements:
             for box, cycle in zip(boxes, cycles, strict=True):
                 cycle.writes += run_commit(box, statement, is_own=False)[COMMIT]

@@ -21,7 +21,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from icekit.diagnose.heap import forecast_heap, verdict
-from icekit.engine.cluster import Executor
+from icekit.engine.cluster import Executor, cluster_of
 from rigs.bench.upserts import KEYS, make_upserts
 from rigs.cluster.conftest import SPARK_HOME, Cluster
 from tests.resolve.tables import Table
@@ -98,7 +98,7 @@ def test_the_executors_cannot_reach_the_loopback_of_the_driver(
 
 
 def test_the_resources_are_those_of_the_executors(on_cluster: Lake) -> None:
-    assert Executor.of(on_cluster.spark) == Executor(1, 2**30)
+    assert cluster_of(on_cluster.spark).executor == Executor(1, 2**30)
 
 
 def test_a_compaction_whose_executor_is_killed_ends_well(

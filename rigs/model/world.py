@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -103,11 +103,18 @@ class World:
         )
 
     def call(
-        self, procedure: str, model: Model, *, here: bool = False, **arguments: Argument
+        self,
+        procedure: str,
+        model: Model,
+        *,
+        here: bool = False,
+        options: Mapping[str, str] | None = None,
+        **arguments: Argument,
     ) -> None:
         """Run one of Iceberg's procedures."""
+        table = display_name(model.name)
         self.sql(
-            call(self.lake.name, procedure, table=display_name(model.name), **arguments),
+            call(self.lake.name, procedure, options=options, table=table, **arguments),
             model,
             here=here,
         )
@@ -331,7 +338,8 @@ class World:
             for claim in Ledger(self.ledger).claims():
                 gone = replace(claim, owner=replace(claim.owner, pid_started=0))
                 database.execute(
-                    "UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key)
+                    "UPDATE claims SET document = ? WHERE key = ?",
+                    (json.dumps(asdict(gone)), claim.key),
                 )
 
     # What holds after every step

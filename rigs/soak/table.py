@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +9,7 @@ import pyarrow as pa
 from icekit.catalog import Lake
 from icekit.facts.head import head
 from icekit.lab.upserts import UpsertStream
-from icekit.lab.workbench import Lab
+from icekit.lab.workbench import Lab, folder_of
 from icekit.sql import identifier, literal, set_properties
 
 NAMESPACE = "soak"
@@ -20,46 +18,17 @@ COLUMNS = "id bigint, part int, value string, amount double"
 ROWS_PER_COMMIT = 40
 
 
-@dataclass(frozen=True)
-class Desk(Lab):
-    """A lab's bench for a table outside the lab's namespace."""
-
-    namespace: str = NAMESPACE
-
-    @property
-    def sql_name(self) -> str:
-        """The table, quoted for Spark SQL."""
-        return identifier(self.lake.name, self.namespace, self.name)
-
-    @property
-    def location(self) -> Path:
-        """The table's folder."""
-        return folder(self.lake, self.name, self.namespace)
-
-    def start(self) -> None:
-        """Forget the table, and remove its folder; files that lie elsewhere stay."""
-        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(
-            self.spark._jsparkSession, self.lake.name
-        )
-        catalog.dropTable(
-            self.java.catalog.TableIdentifier.parse(f"{self.namespace}.{self.name}"), False
-        )
-        shutil.rmtree(self.location, ignore_errors=True)
-
-
-def desk(lake: Lake, name: str, namespace: str = NAMESPACE) -> Desk:
-    """A bench for a table of a namespace."""
-    return Desk(lake, lake.spark, None, Path(), 1, name, namespace)
+def desk(lake: Lake, name: str, namespace: str = NAMESPACE) -> Lab:
+    """A bench for a table outside the lab's namespace."""
+    return Lab(lake, lake.spark, None, Path(), 1, name, namespace)
 
 
 def folder(lake: Lake, name: str, namespace: str = NAMESPACE) -> Path:
     """Where a table's files are."""
-    from icekit.lab.workbench import embedded
-
-    return embedded(lake) / "warehouse" / namespace / name
+    return folder_of(lake, name, namespace)
 
 
-def create(at: Desk) -> None:
+def create(at: Lab) -> None:
     """Create an empty table that deletes merge-on-read; deletes name a partition, not a file."""
     at.lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(at.lake.name, at.namespace)}")
     modes = {f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")}
@@ -98,7 +67,7 @@ def upserts(ids: list[int], partitions: int, version: str) -> list[tuple[str, pa
     return found
 
 
-def fill(at: Desk, partitions: int, commits: int) -> None:
+def fill(at: Lab, partitions: int, commits: int) -> None:
     """Small files in every partition, equality deletes in half of them, and position deletes last
     of all.
     """

@@ -95,7 +95,8 @@ def go_on(
     anything.
     """
     full = display_name(lake.sql_name(lake.identifier(table)))
-    if ledger.last_run(full, UNFINISHED) is not None:
+    last = ledger.last_run(full)
+    if last is not None and last.status in UNFINISHED:
         return resume(lake, table, ledger=ledger, progress=progress)
     plan = plan_table(lake, lake.observe(table), policy=policy(scope), ledger=ledger)
     return run(lake, plan, execute=True, ledger=ledger, progress=progress)

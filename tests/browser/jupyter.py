@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+
+from tests.child import python
+from tests.lessons.books import book
+from tests.serving import free_port
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "notebooks"
@@ -34,11 +37,11 @@ _SPARK = (
 _START_SECONDS = 90
 
 
-def environment(lake: Path = LAKE) -> dict[str, str]:
+def environment() -> dict[str, str]:
     """What a process of these tests runs with."""
     return {
         **os.environ,
-        "ICEKIT_LAKE": str(lake),
+        "ICEKIT_LAKE": str(LAKE),
         "ICEKIT_SPARK_CONF": _SPARK,
         "PYTHONPATH": str(ROOT),
     }
@@ -53,14 +56,8 @@ def fresh_lake() -> Path:
     pristine = LAKE / "pristine.db"
     if pristine.exists():
         shutil.copy(pristine, LAKE / "catalog.db")
-    built = subprocess.run(
-        [sys.executable, "-m", "icekit", "lab", *TABLES],
-        env=environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    if not pristine.exists() or built.count("is there") < len(TABLES):
+    built = python("-m", "icekit", "lab", *TABLES, env=environment(), check=True).stdout
+    if not pristine.exists() or built.count(" exists") < len(TABLES):
         shutil.copy(LAKE / "catalog.db", pristine)
     return LAKE
 
@@ -69,7 +66,7 @@ def copied(name: str, folder: Path, parameters: Mapping[str, Any], *, then: str 
     """A notebook with other parameters, without outputs: what is seen was made here; ``then`` is a
     cell after the parameters.
     """
-    notebook = nbformat.read(NOTEBOOKS / name, 4)  # type: ignore[no-untyped-call]
+    notebook = book(NOTEBOOKS / name)
     for place, cell in enumerate([*notebook.cells]):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -129,7 +126,8 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
             "jupyterlab",
             "--no-browser",
             "--ip=127.0.0.1",
-            f"--port={_free_port()}",
+            # Where it is taken by then, JupyterLab looks for another near it.
+            f"--port={free_port()}",
         ),
         *(
             f"--IdentityProvider.token={token}",
@@ -151,13 +149,6 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             process.kill()
         log.close()
-
-
-def _free_port() -> int:
-    """A port that is free now; where it is taken by then, JupyterLab looks for another near it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _started(process: subprocess.Popen[bytes], scratch: Path, token: str) -> str:

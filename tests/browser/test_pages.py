@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import pytest
 
 from icekit.report.page import write_page
 from tests.browser.jupyter import NOTEBOOKS, ROOT, TABLES, environment
+from tests.child import python
+from tests.lessons.books import book
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -26,8 +26,7 @@ pytestmark = pytest.mark.browser
 def test_a_page_of_every_notebook_opens_offline(
     chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None
 ) -> None:
-    notebook = nbformat.read(path, 4)  # type: ignore[no-untyped-call]
-    page_file = write_page(notebook, path.stem, tmp_path / "page.html")
+    page_file = write_page(book(path), path.stem, tmp_path / "page.html")
     page = chromium.new_page(viewport={"width": 1080, "height": 900})
     errors: list[str] = []
     asked: list[str] = []
@@ -57,11 +56,8 @@ def reports(
         subprocess.run([ROOT / "scripts" / "sample-report.sh", folder], check=True)
     else:
         names = [f"lab.{name}" for name in TABLES]
-        subprocess.run(
-            [sys.executable, "-m", "icekit", "report", *names, "--output", folder],
-            env=environment(),
-            check=True,
-        )
+        arguments = ("-m", "icekit", "report", *names, "--output", folder)
+        python(*arguments, env=environment(), check=True)
     return folder
 
 

@@ -11,21 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import icekit
-from icekit.cli.main import main
 from icekit.errors import IcekitError
+from tests.commands import command
 
 MERGE = "MERGE INTO lake.db.deletes t USING lake.db.small s ON t.id = s.id WHEN MATCHED THEN DELETE"
-
-
-def command(arguments: list[str]) -> dict[str, Any]:
-    """A command's exit status, and all that it wrote."""
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        try:
-            status = main(arguments)
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return {"status": status, "said": said.getvalue()}
 
 
 def verb(call: Callable[[], object]) -> dict[str, Any]:
@@ -63,6 +52,9 @@ def verbs() -> dict[str, Callable[[], object]]:
 
 
 if __name__ == "__main__":
-    ended = {" ".join(arguments): command(arguments) for arguments in json.load(sys.stdin)}
+    ended = {}
+    for arguments in json.load(sys.stdin):
+        status, said = command(*arguments)
+        ended[" ".join(arguments)] = {"status": status, "said": said}
     ended |= {f"Lake.{name}": verb(call) for name, call in verbs().items()}
     print(json.dumps(ended))

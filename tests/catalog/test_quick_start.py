@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from icekit.catalog.quick_start import QuickStart, cache_folder
+from tests.child import python
 
 SETTINGS = {
     "spark.master": "local[*]",
@@ -183,13 +182,7 @@ def test_the_third_command_takes_its_classes_from_the_archive(tmp_path: Path) ->
     }
     for _ in range(3):
         # Until the JVM has ended as well: it keeps the pipe open.
-        done = subprocess.run(
-            [sys.executable, "-c", _START],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python("-c", _START, env=environment)
         assert done.returncode == 0, done.stderr
         assert "[cds" not in done.stdout + done.stderr
 

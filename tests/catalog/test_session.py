@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import version
@@ -31,8 +29,10 @@ from icekit.errors import (
     ProfileError,
     SparkUnavailable,
     TableNotFound,
+    trace,
 )
 from icekit.waiting import DeadlineExceeded
+from tests.child import python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,13 +170,7 @@ with ended_like_interrupted() as ending, contextlib.closing(icekit.connect()) as
         signal.raise_signal(signal.SIGINT)
     print(ending.is_asked)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "ICEKIT_LAKE": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-c", code, env={**os.environ, "ICEKIT_LAKE": str(tmp_path)})
     assert done.stdout == "True\n", done.stderr
 
 
@@ -237,7 +231,7 @@ def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows
 
     with pytest.raises(CatalogUnreachable, match="cannot open catalog 'secretive'") as raised:
         _ = connected.spark
-    assert "canary" not in f"{raised.value} {raised.value.detail}"
+    assert "canary" not in f"{trace(raised.value)}"
     assert "secretive" not in str(settings(secretive))
 
 

@@ -17,6 +17,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from icekit.cli.main import _parser
+from tests.child import python
 from tests.serving import free_port, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -199,10 +200,8 @@ def test_nothing_is_written_over_connect(ended: dict[str, dict[str, Any]]) -> No
 
 def test_a_server_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
     address = f"sc://127.0.0.1:{free_port()}/;token=do-not-show-this-token"
-    done = subprocess.run(
-        [sys.executable, "-m", "icekit", "look", "db.small"],
-        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"SPARK_REMOTE": address}, check=False,
-    )  # fmt: skip
+    environment = os.environ | {"SPARK_REMOTE": address}
+    done = python("-m", "icekit", "look", "db.small", cwd=tmp_path, env=environment)
 
     assert done.returncode == 2
     assert re.fullmatch(

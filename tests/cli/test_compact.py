@@ -20,11 +20,11 @@ from icekit.errors import ParameterError
 from icekit.options.commands import CompactOptions
 from icekit.run import verbs
 from icekit.run.limits import sampled
-from tests.commands import Command
+from tests.commands import command
 from tests.compact.tables import Table
 
 
-def test_help_explains_the_policy_and_the_exit_statuses(command: Command) -> None:
+def test_help_explains_the_policy_and_the_exit_statuses() -> None:
     status, text = command("compact", "--help")
 
     assert status == 0
@@ -38,9 +38,7 @@ def test_help_explains_the_policy_and_the_exit_statuses(command: Command) -> Non
         assert name in text
 
 
-def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest(
-    command: Command,
-) -> None:
+def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest() -> None:
     def shown(option: str) -> set[str]:
         return set(re.findall(r"^  --([a-z-]+)", command("compact", option)[1], re.M)) - {
             "debug",
@@ -60,7 +58,7 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     }
     assert every == {
         "threshold" if name == "thresholds" else name.replace("_", "-")
-        for name in CompactOptions.settings()
+        for name in CompactOptions.declared
     } - {"table"}
 
 
@@ -82,7 +80,7 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     ],
 )
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(
-    command: Command, arguments: list[str], told: str
+    arguments: list[str], told: str
 ) -> None:
     status, text = command("compact", *arguments)
 
@@ -164,7 +162,6 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
 def test_a_table_is_planned_compacted_and_found_well(
     sick: Table,
     tmp_path: Path,
-    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.

@@ -19,10 +19,7 @@ RUN = RunRecord(
     Status.RUNNING,
     1000,
     None,
-    7,
     {"actions": [1, 2.5, None]},
-    "host",
-    12,
     None,
 )
 ACTION = ActionRecord(

@@ -3,17 +3,19 @@
 import pytest
 
 from icekit.compact.actions import parallelism
-from icekit.engine.cluster import CACHE_KEYS, Cluster, caches_deletes, memory_bytes
+from icekit.engine.cluster import CACHE_KEYS, Cluster, Executor, caches_deletes, memory_bytes
 from tests.factories import GIB, MIB
 
 TARGET = 512 * MIB
-EIGHT = Cluster(8, 4, 8 * GIB, "2 executors of 4 cores")
+EIGHT = Cluster(Executor(4, 8 * GIB), 2, "2 executors of 4 cores")
 
 
 def options(
     bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bool = False
 ) -> dict[str, str]:
-    return dict(parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting)[0])
+    explained = parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting)
+    assert all(e.why for e in explained)
+    return {e.name: e.value for e in explained}
 
 
 @pytest.mark.parametrize(
@@ -40,23 +42,25 @@ def options(
 def test_small_groups_run_many_at_once_and_large_ones_few(
     mib: int, groups: int, at_once: str, reason: str
 ) -> None:
-    given, explained = parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False)
+    first = parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False)[0]
 
-    assert given["max-concurrent-file-group-rewrites"] == at_once
-    assert explained[0].why.startswith(f"2 executors of 4 cores; {reason}")
+    assert (first.name, first.value) == ("max-concurrent-file-group-rewrites", at_once)
+    assert first.why.startswith(f"2 executors of 4 cores; {reason}")
 
 
 def test_groups_are_what_one_failure_costs() -> None:
     assert options(GIB, 1)["max-file-group-size-bytes"] == str(4 * 8 * TARGET)
-    assert options(GIB, 1, Cluster(1, 1, GIB, "x"))["max-file-group-size-bytes"] == str(2 * GIB)
-    assert options(GIB, 1, Cluster(10_000, 4, GIB, "x"))["max-file-group-size-bytes"] == str(
-        100 * GIB
+    assert options(GIB, 1, Cluster(Executor(1, GIB), 1, "x"))["max-file-group-size-bytes"] == str(
+        2 * GIB
     )
+    assert options(GIB, 1, Cluster(Executor(4, GIB), 2_500, "x"))[
+        "max-file-group-size-bytes"
+    ] == str(100 * GIB)
 
 
 def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
-    tight = options(GIB, 1, Cluster(2, 2, GIB, "x"), sorting=True)
-    roomy = options(GIB, 1, Cluster(2, 2, 64 * GIB, "x"), sorting=True)
+    tight = options(GIB, 1, Cluster(Executor(2, GIB), 1, "x"), sorting=True)
+    roomy = options(GIB, 1, Cluster(Executor(2, 64 * GIB), 1, "x"), sorting=True)
 
     assert "max-file-group-size-bytes" not in tight
     assert tight["shuffle-partitions-per-file"] == "8"
@@ -75,13 +79,6 @@ def test_commits_are_about_one_per_gibibyte_and_never_more_than_groups_or_ten() 
     ]
 
 
-def test_each_option_has_its_reason() -> None:
-    given, said = parallelism(EIGHT, TARGET, GIB, 3, sorting=False)
-
-    assert [(e.name, e.value) for e in said] == list(given.items())
-    assert all(e.why for e in said)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -98,7 +95,7 @@ def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:
 
 
 def test_a_tiny_heap_still_has_some_memory() -> None:
-    assert Cluster(1, 1, 100 * MIB, "x").task_memory_bytes == MIB
+    assert Executor(1, 100 * MIB).task_memory_bytes == MIB
 
 
 @pytest.mark.parametrize("off", CACHE_KEYS)

@@ -88,7 +88,7 @@ def test_nothing_is_looked_for_that_no_finding_names() -> None:
     assert found(of(FIVE), findings("skewed_partitions")) == ()
 
 
-def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFacts:
+def equality(data: int = 3, deletes: int = 2) -> TableFacts:
     """Well-sized data of sequence number 1 and equality deletes of later ones."""
     rows = [sequence(1, data_file_count=data, data_record_count=data * 100)]
     rows += [
@@ -96,7 +96,7 @@ def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFac
         for i in range(deletes)
     ]
     return of(
-        file_group(*[size] * data, records_per_file=100),
+        file_group(*[500 * MIB] * data, records_per_file=100),
         file_group(*[MIB] * deletes, kind=Kind.EQUALITY_DELETES, records_per_file=30),
         sequences=tuple(rows),
     )

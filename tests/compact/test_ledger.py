@@ -16,7 +16,7 @@ import pytest
 
 from icekit import secrets
 from icekit.compact.actual import Actual
-from icekit.compact.claims import LEASE, Claim
+from icekit.compact.claims import LEASE
 from icekit.compact.ledger import Ledger, default_path, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
@@ -90,12 +90,8 @@ def test_saving_again_replaces(ledger: Ledger) -> None:
 
 
 def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: Ledger) -> None:
-    ledger.save_actions(
-        [
-            replace(ACTION, action_id="b", ordinal=10),
-            replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None),
-        ]
-    )
+    ledger.save_action(replace(ACTION, action_id="b", ordinal=10))
+    ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None))
     ledger.save_action(
         replace(
             ACTION,
@@ -117,31 +113,26 @@ def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: Ledge
     assert [a.status for a in ledger.actions("r1")] == [Status.RUNNING]
 
 
-def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: Ledger) -> None:
+def test_the_last_run_of_a_table_is_the_one_that_began_last(ledger: Ledger) -> None:
     ledger.save_run(replace(RUN, run_id="old", status=Status.FAILED, started_ms=1))
     ledger.save_run(replace(RUN, run_id="new", status=Status.DONE, started_ms=3))
     ledger.save_run(replace(RUN, run_id="elsewhere", table="lake.db.u", started_ms=9))
 
-    def last(statuses: tuple[str, ...] | None = None) -> str | None:
-        run = ledger.last_run(TABLE, statuses)
-        return run.run_id if run else None
-
-    assert last() == "new"
-    assert last(("failed", "stopped")) == "old"
-    assert last(("running",)) is None
-    assert last(()) is None
+    run = ledger.last_run(TABLE)
+    assert run is not None
+    assert run.run_id == "new"
+    assert ledger.last_run("lake.db.v") is None
 
 
 def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
     done = replace(ACTION, status=Status.DONE, actual=Actual(1))
-    ledger.save_actions(
-        [
-            *(replace(done, action_id=f"a{n}", ended_ms=n) for n in (1, 3, 2)),
-            replace(done, action_id="unmeasured", actual=None, ended_ms=4),
-            replace(done, action_id=Status.FAILED, status=Status.FAILED, ended_ms=5),
-            replace(done, action_id="u", table="lake.db.u", ended_ms=6),
-        ]
-    )
+    for action in (
+        *(replace(done, action_id=f"a{n}", ended_ms=n) for n in (1, 3, 2)),
+        replace(done, action_id="unmeasured", actual=None, ended_ms=4),
+        replace(done, action_id=Status.FAILED, status=Status.FAILED, ended_ms=5),
+        replace(done, action_id="u", table="lake.db.u", ended_ms=6),
+    ):
+        ledger.save_action(action)
 
     assert [a.action_id for a in ledger.outcomes(TABLE)] == ["a3", "a2", "a1"]
     assert [a.action_id for a in ledger.outcomes(limit=2)] == ["u", "a3"]
@@ -487,12 +478,6 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_judged_by_its_pid(
 
     assert gone.has_ended()
     assert not replace(gone, **elsewhere).has_ended()
-
-
-def test_a_claim_reads_as_it_was_written() -> None:
-    claim = Claim(TABLE, "r1", Owner("h", None, None, 1, None), 5, 6)
-
-    assert Claim.from_json(claim.to_json()) == claim
 
 
 # A claim kept alive.

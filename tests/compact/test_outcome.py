@@ -11,7 +11,7 @@ from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome, as_before, compared, document
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CommitProof, Proof
+from icekit.prove.proof import Check, CommitProof, Proof
 from icekit.saving import as_data
 from icekit.schedule.result import ran
 from icekit.status import Status
@@ -43,9 +43,7 @@ def outcome(*statuses: Status, proof: Proof | None = None, run_id: str | None = 
 
 
 def proof(ok: bool | None) -> Proof:
-    return Proof(
-        table="db.events", commits=(), ok=ok, mode="full", seconds=0.1, rows_read=10, caution=None
-    )
+    return Proof("db.events", (CommitProof(5, statement="x"),), 0.1, kept=(Check(ok, "y"),))
 
 
 @pytest.mark.parametrize(
@@ -173,15 +171,12 @@ def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
 
 def test_the_document_has_the_figures_of_a_sample() -> None:
     rows = Fingerprint(10, 7)
-    commit = CommitProof(
-        1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows
-    )
-    sampled = replace(proof(True), commits=(commit,), mode="sampled")
+    commit = CommitProof(1, partitions_compared=1, partitions_changed=10, before=rows, after=rows)
+    sampled = Proof("db.events", (commit,), 0.1)
     written = document(outcome(Status.DONE, proof=sampled)).proof
 
     assert written is not None
     assert (written.mode, written.is_sampled, written.ok) == ("sampled", True, True)
-    assert (written.partitions_compared, written.partitions_changed) == (1, 10)
     assert "no difference found in 1 of 10 changed partitions" in written.lines[0]
     assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(
         ", no difference found in a sample"

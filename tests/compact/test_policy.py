@@ -31,7 +31,7 @@ def test_sizes_are_read_in_decimal_and_binary_units(text: str, expected: int) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "12 GiBs", "1e3", "five", ". GB", "5 %", "1 000"]
+    "text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "1e3", "five", ". GB", "5 %", "1 000"]
 )
 def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ParameterError, match=r"is not a size. Write it as 200 GB"):
@@ -187,8 +187,8 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
         ("max_action_bytes", "0", "more than 0"),
         ("budget_files", -3, "more than 0"),
         ("columns", 5, "columns"),
-        ("budget_bytes", "9" * 400, "more than any storage holds"),
-        ("skip_last", f"{'9' * 400} days", "more than 100 years"),
+        ("budget_bytes", "9" * 400, "too large a size"),
+        ("skip_last", f"{'9' * 400} days", "too large a duration"),
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any, said: str) -> None:

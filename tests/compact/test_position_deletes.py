@@ -48,8 +48,8 @@ def remove(table: Table, path: str) -> None:
     table.files.refresh()
 
 
-def filled(table: Table, version: int = 2, by: str = "") -> str:
-    table.create(by=by, version=version).data("SELECT id, 'a' FROM range(10)")
+def filled(table: Table, version: int = 2) -> str:
+    table.create(version=version).data("SELECT id, 'a' FROM range(10)")
     return data_file(table)
 
 

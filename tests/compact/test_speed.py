@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from icekit.compact.model import Action, Prediction
-from icekit.compact.service import predict
+from icekit.compact.service import EnginePlanner
 from icekit.compact.speed import Speed, speed_of
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -74,9 +74,7 @@ def test_the_time_of_an_action_is_that_of_its_rows_if_these_take_longer() -> Non
             "",
             Prediction(bytes_in=bytes_in, rows_in=rows),
         )
-        return predict(
-            None, facts, action, sequence_number=1, speed=of_bytes, row_speed=row_speed
-        ).prediction.seconds
+        return EnginePlanner(None, facts, 1, of_bytes, row_speed)(action).prediction.seconds
 
     assert seconds(500, 20) == 6
     assert seconds(500, 200) == 21

@@ -37,35 +37,29 @@ def many(count: int, whole: int = 200) -> tuple[Column, ...]:
 
 def unbounded(column: str) -> MetricsSample:
     """Twenty files without bounds of a column."""
-    return MetricsSample(20, 1, (column_sample(column, bounds_file_count=0, counts_file_count=0),))
+    return MetricsSample(20, (column_sample(column, bounds_file_count=0, counts_file_count=0),))
 
 
 def scattered(column: Column) -> TableFacts:
     """A table with one more column, by which queries filter, and whose values lie in nearly all
     files.
     """
-    sample = MetricsSample(20, 1, (column_sample(column.name, 20, stab_share=0.9),))
+    sample = MetricsSample(20, (column_sample(column.name, 20, stab_share=0.9),))
     return table_facts(
         columns=(*COLUMNS, column), metrics_sample=sample, filter_columns=(column.name,)
     )
 
 
-def sampled(
-    column: str = "amount",
-    files: int = 20,
-    columns: tuple[Column, ...] = COLUMNS,
-    **overrides: object,
-) -> MetricsSample:
+def sampled(column: str = "amount", files: int = 20, **overrides: object) -> MetricsSample:
     return MetricsSample(
         files,
-        1,
         tuple(
-            column_sample(c.name, files, **(overrides if c.name == column else {})) for c in columns
+            column_sample(c.name, files, **(overrides if c.name == column else {})) for c in COLUMNS
         ),
     )
 
 
-def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> None:
+def test_missing_metrics_are_told_by_column_and_files(golden: Golden) -> None:
     facts = table_facts(
         columns=(*COLUMNS[:3], AMOUNT),
         metrics_sample=sampled(bounds_file_count=3, counts_file_count=3),
@@ -74,10 +68,10 @@ def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> No
 
     shows(golden, "metrics_missing", facts)
     absent("metrics_missing", dataclasses.replace(facts, filter_columns=()))
-    unsampled = dataclasses.replace(facts, metrics_sample=MetricsSample(20, 1, ()))
+    unsampled = dataclasses.replace(facts, metrics_sample=MetricsSample(20, ()))
     assert (
         told(unsampled, "metrics_missing")[2]
-        == "amount (filter, mode none) has no bounds in 20 of 20 sampled data files"
+        == "amount (mode none) has no bounds in 20 of 20 sampled data files"
     )
     absent(
         "metrics_missing",
@@ -89,15 +83,11 @@ def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> No
 def test_five_columns_without_bounds_are_spelled_out() -> None:
     columns = many(6, whole=0)
     names = tuple(c.name for c in columns)
-    facts = table_facts(
-        columns=columns, metrics_sample=MetricsSample(20, 1, ()), filter_columns=names
-    )
+    facts = table_facts(columns=columns, metrics_sample=MetricsSample(20, ()), filter_columns=names)
     found = told(facts, "metrics_missing")
 
     assert found[1] == names
-    assert found[2].endswith(
-        "; c4 (filter, mode none) has no bounds in 20 of 20 sampled data files"
-    )
+    assert found[2].endswith("; c4 (mode none) has no bounds in 20 of 20 sampled data files")
 
 
 def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> None:
@@ -117,7 +107,7 @@ def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> Non
 
     assert told(table_facts(specs=(PartitionSpec(0, (by_amount,)),), **bare), "metrics_missing")[
         2
-    ].startswith("amount (partition source, mode")
+    ].startswith("amount (mode")
     absent(
         "metrics_missing",
         table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare),
@@ -152,7 +142,7 @@ def test_leaves_are_counted_where_iceberg_limits_metrics_not_top_level_columns()
     )
 
     assert told(table_facts(columns=columns), "columns_past_metrics_limit")[2] == (
-        "301 columns in 3 top-level ones; 201 columns beyond the first 100 get no metrics"
+        "301 columns; 201 columns beyond the first 100 get no metrics"
     )
 
 
@@ -213,22 +203,6 @@ def test_a_column_is_sorted_by_its_path(name: str, path: tuple[str, ...], order:
     assert f"sort_order => '{order} ASC NULLS LAST'" in found[3][0]
 
 
-def test_only_texts_that_are_cut_are_told_that_no_sorting_may_help() -> None:
-    def remedy(column: str, columns: tuple[Column, ...] = COLUMNS) -> str:
-        facts = table_facts(
-            metrics_sample=sampled(column, stab_share=0.9),
-            filter_columns=(column,),
-            columns=columns,
-        )
-        found = required(facts, "unclustered_filter_columns")
-        return found.remedy
-
-    whole = tuple(dataclasses.replace(c, metrics_mode="full") for c in COLUMNS)
-    assert "tune the metrics first" in remedy("carrier")
-    assert remedy("carrier", whole).endswith("tries other orders.")
-    assert remedy("amount").endswith("tries other orders.")
-
-
 def test_of_a_sort_order_only_the_first_column_as_it_is_should_be_clustered() -> None:
     first, second = (
         SortField(column, "identity", "asc", "nulls-first") for column in ("amount", "carrier")
@@ -267,7 +241,7 @@ def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named
     samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
     finding = required(
         table_facts(
-            metrics_sample=MetricsSample(20, 1, samples),
+            metrics_sample=MetricsSample(20, samples),
             filter_columns=("carrier", "amount", "event_id"),
         ),
         "unclustered_filter_columns",

@@ -20,7 +20,6 @@ def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFa
     files = 20
     sample = MetricsSample(
         files,
-        1,
         (),
         sized_files=files,
         file_bytes=file_bytes * files,

@@ -62,6 +62,7 @@ def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() ->
         well_sized_bytes=0,
         max_deletes_per_file=20,
         loads=30,
+        opens=3,
     )
 
 

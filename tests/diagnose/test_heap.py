@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import pytest
@@ -157,14 +156,6 @@ def test_no_number_of_cores_is_0_and_the_remedies_are_named() -> None:
 
 def test_what_fits_needs_no_remedy() -> None:
     assert "convert" not in repr(forecast(upserted(*TEN)))
-
-
-def test_it_is_written_as_json() -> None:
-    written = json.loads(json.dumps(forecast(upserted(*TEN)).to_dict()))
-
-    executor = {"cores": 2, "heap_bytes": 8 * GIB, "task_cpus": 1}
-    expected = {"table": "db.events", "verdict": "fits", "records": 10, "executor": executor}
-    assert written.items() >= {**expected, "path": "event_day=2026-01-01"}.items()
 
 
 @pytest.mark.parametrize(

@@ -124,17 +124,6 @@ def test_snapshots_are_told_with_their_span_and_what_is_protected(golden: Golden
     absent("snapshots_piling_up", hourly(100, oldest_snapshot_ms=None))
 
 
-def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
-    # The limit is five days; 120 hourly snapshots span 119 hours.
-    younger, older = (required(hourly(count), "snapshots_piling_up").remedy for count in (120, 121))
-
-    assert younger.startswith(
-        "Expire snapshots older than the table's limit of 5 days and keep the last 10."
-    )
-    assert "No snapshot has reached that age" in younger
-    assert "None is" not in older
-
-
 def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure_unless_commits_delete_what_they_drop(
     golden: Golden,
 ) -> None:

@@ -17,13 +17,13 @@ from tests.golden import Golden
 def sampled(*writes: tuple[int, int, int], **overrides: Any) -> TableFacts:
     """Writes as (files, tasks, bytes of a file)."""
     made = tuple(SampledWrite(files, tasks, files * each) for files, tasks, each in writes)
-    return table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made), **overrides)
+    return table_facts(metrics_sample=MetricsSample(20, (), writes=made), **overrides)
 
 
 def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
     made = tuple(SampledWrite(20, 1, 20 * 500 * MIB, partition_count=5) for _ in range(4))
 
-    absent("one_writing_task", table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)))
+    absent("one_writing_task", table_facts(metrics_sample=MetricsSample(20, (), writes=made)))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_table_that_a_service_maintains_names_it(
 def repeating(**overrides: Any) -> TableFacts:
     repeated = RepeatedIdentifiers(7, 5, 4), RepeatedIdentifiers(8, 100, 90)
     return table_facts(
-        metrics_sample=MetricsSample(20, 1, (), identifiers=("event_id",), repeated=repeated),
+        metrics_sample=MetricsSample(20, (), identifiers=("event_id",), repeated=repeated),
         **overrides,
     )
 

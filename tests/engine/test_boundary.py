@@ -238,7 +238,9 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
         status = main(["report", "db.t", "--output", str(tmp_path / "out")])
 
     assert status == 2
-    assert re.search(r"out/\S+ cannot be written: .*choose another path", capsys.readouterr().err)
+    assert re.search(
+        r"out/\S+ cannot be written or read: .*choose another path", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def test_a_name_that_is_too_long_for_a_file_is_shortened(
 
     said = refused("report", "db.t", "--output", tmp_path / ("x" * 5000))
 
-    assert "is too long for a file name" in said
+    assert "File name too long" in said
     assert len(said) < 500
 
 
@@ -281,8 +283,8 @@ def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place) -> 
 
     assert done.returncode == 2
     assert done.stderr == (
-        "icekit: Standard output cannot be written: no space is left on its disk; free some, or "
-        "choose another path.\n"
+        "icekit: Standard output cannot be written or read: No space left on device. Check the "
+        "path, its disk and its permissions, or choose another path.\n"
     )
 
 

@@ -129,9 +129,7 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
 def test_what_this_version_of_iceberg_lacks_is_said_before_anything_is_written(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, lacks: dict[str, int | None]
 ) -> None:
-    client = vars(lake.spark._jvm._gateway_client)  # type: ignore[union-attr]
     assert missing_api(lake.spark) is None
-    monkeypatch.setitem(client, "icekit_missing_api", {})
     monkeypatch.setattr(bridge, "_NEEDED_API", {**bridge._NEEDED_API, **lacks})
     actions = {
         name: Action("a1", name, lake.name, ("db", "t"), "", Prediction())

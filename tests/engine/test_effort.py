@@ -3,7 +3,6 @@ files for them.
 """
 
 import threading
-from typing import Any, cast
 
 import pytest
 
@@ -83,7 +82,7 @@ def test_cpu_time_is_for_local_sessions_with_local_files(lake: Lake) -> None:
     assert unit_for(lake.spark, "s3://bucket/table") == TASKS
 
 
-def test_by_the_clock_the_cost_is_the_seconds() -> None:
-    with metered(cast("Any", None), CLOCK) as effort:
+def test_by_the_clock_the_cost_is_the_seconds(lake: Lake) -> None:
+    with metered(lake.spark, CLOCK) as effort:
         pass
     assert effort.cost == effort.seconds

@@ -4,12 +4,10 @@ test's own.
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Sequence
 from typing import Any
 
-import fastavro
 import pytest
 
 from icekit.facts import local
@@ -20,41 +18,24 @@ from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FieldRange, narrow_fields
 from icekit.facts.rollup import Cut, edges
-from tests.avro import PAIR, array_type, optional, record_type
-from tests.factories import DELETE_TARGET, TARGET
+from tests.avro import PAIR, array_type, manifest, optional
+from tests.factories import TARGET
 
 BY_DAY = PartitionSpec(0, (PartitionField(1000, "day", "identity", 1, "day", "int"),))
 GLOBAL = PartitionSpec(1, ())
 VOID = PartitionSpec(2, (PartitionField(1000, "day", "void", 1, "day", "int"),))
 SPECS = {spec.spec_id: spec for spec in (BY_DAY, GLOBAL, VOID)}
-CUT = Cut(edges(TARGET), edges(DELETE_TARGET), TARGET)
+CUT = Cut(edges(TARGET), TARGET)
 
 
-def _schema(spec: PartitionSpec) -> Any:
-    file = record_type(
-        "r2",
-        content="int",
-        file_path="string",
-        file_format="string",
-        record_count="long",
-        file_size_in_bytes="long",
-        referenced_data_file=optional("string"),
-        content_offset=optional("long"),
-        content_size_in_bytes=optional("long"),
-        lower_bounds=optional(array_type(PAIR)),
-        upper_bounds=optional(array_type("pair")),
-        equality_ids=optional(array_type("int")),
-        partition=record_type("r102", **{field.name: optional("int") for field in spec.fields}),
-    )
-    return fastavro.parse_schema(
-        record_type(
-            "manifest_entry",
-            status="int",
-            snapshot_id=optional("long"),
-            sequence_number=optional("long"),
-            data_file=file,
-        )
-    )
+OF_FILE: dict[str, Any] = {
+    "referenced_data_file": optional("string"),
+    "content_offset": optional("long"),
+    "content_size_in_bytes": optional("long"),
+    "lower_bounds": optional(array_type(PAIR)),
+    "upper_bounds": optional(array_type("pair")),
+    "equality_ids": optional(array_type("int")),
+}
 
 
 class Lists:
@@ -88,9 +69,8 @@ class Lists:
             }
             for path in paths
         ]
-        raw, name = io.BytesIO(), f"m{len(self.records)}"
-        fastavro.writer(raw, _schema(spec), entries)
-        self.contents[name] = raw.getvalue()
+        name, partition = f"m{len(self.records)}", {f.name: optional("int") for f in spec.fields}
+        self.contents[name] = manifest(partition, entries, **OF_FILE)
         self.records.append(
             {
                 "manifest_path": name,
@@ -317,7 +297,7 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("manifest", "held", "expected"),
+    ("listed", "held", "expected"),
     [
         (_summary(1, 9), FieldRange(1, 9), []),
         (_summary(1, 9), FieldRange(2, 3), []),
@@ -337,6 +317,6 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
     ],
 )
 def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(
-    manifest: Any, held: FieldRange, expected: Sequence[str | None]
+    listed: Any, held: FieldRange, expected: Sequence[str | None]
 ) -> None:
-    assert [each.missing for each in narrow_fields(manifest, BY_DAY.fields, [held])] == expected
+    assert [each.missing for each in narrow_fields(listed, BY_DAY.fields, [held])] == expected

@@ -1,13 +1,13 @@
 """Manifests are decoded as fastavro decodes them, whatever their schema and codec."""
 
-import io
+import random
 from typing import Any
 
-import fastavro
 import pytest
 
 from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FILE_FIELDS, entries, manifest_list
+from tests import avro
 from tests.avro import array_type, optional, record_type
 
 DECIMAL = {
@@ -31,23 +31,8 @@ def statistics(name: str, value: str) -> Any:
 def manifest(
     partition: dict[str, Any], records: list[dict[str, Any]], codec: str = "deflate"
 ) -> bytes:
-    file = record_type(
-        "r2",
-        content="int",
-        file_path="string",
-        file_format="string",
-        partition=record_type("r102", **partition),
-        record_count="long",
-        file_size_in_bytes="long",
-        value_counts=statistics("value_counts", "long"),
-        lower_bounds=statistics("lower_bounds", "bytes"),
-    )
-    schema = record_type(
-        "manifest_entry", status="int", sequence_number=optional("long"), data_file=file
-    )
-    out = io.BytesIO()
-    fastavro.writer(out, schema, records, codec=codec)
-    return out.getvalue()
+    values, bounds = statistics("value_counts", "long"), statistics("lower_bounds", "bytes")
+    return avro.manifest(partition, records, codec, value_counts=values, lower_bounds=bounds)
 
 
 def record(number: int, **partition: Any) -> dict[str, Any]:
@@ -82,6 +67,31 @@ def test_a_type_that_is_named_a_second_time_is_known() -> None:
     (entry,) = entries(manifest(fields, [record(1, a=None, b=None)]), "here")
 
     assert entry["data_file"]["partition"] == {"a": None, "b": None}
+
+
+def test_only_live_entries_and_the_fields_asked_for_are_given() -> None:
+    whole = manifest(BY_DAY, [record(n, day=n) for n in range(6)])
+    found = list(entries(whole, "here", frozenset({"record_count", "no_such_field"}), ("status",)))
+
+    assert found == [
+        {"status": n % 3, "data_file": {"record_count": n}} for n in range(6) if n % 3 != 2
+    ]
+
+
+def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:
+    whole = manifest(BY_DAY, [record(n, day=n) for n in range(10)], "null")
+    chance = random.Random(0)
+    refused = []
+    for _ in range(500):
+        broken = bytearray(whole)
+        for _ in range(3):
+            broken[chance.randrange(len(broken))] = chance.choice((0, 1, 127, 128, 255))
+        try:
+            list(entries(bytes(broken), "here"))
+        except MetadataUnreadable as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert all(text.startswith("here is corrupt (") for text in refused)
 
 
 def test_bytes_that_are_cut_short_are_corrupt() -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from icekit.api import Lake
@@ -14,7 +15,9 @@ from icekit.facts import Kind
 from icekit.facts.collect import Collector
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import orphans_on_disk
+from icekit.lab.workbench import embedded
 from tests.facts.both import facts_of
+from tests.offline import catalog_of
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -123,11 +126,8 @@ def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
 
 def test_a_snapshot_that_is_new_to_the_session_is_read(table: Table) -> None:
     """A writer outside this session commits; the session's cached table must not be trusted."""
-    import pyarrow as pa
-    from pyiceberg.catalog.sql import SqlCatalog
-
     table.create("id int").insert("VALUES (1)").sql("SELECT * FROM {t}")
-    with SqlCatalog("lake", uri=f"sqlite:///{table.lake.tables.path}/catalog.db") as other:  # type: ignore[attr-defined]
+    with catalog_of(embedded(table.lake)) as other:
         other.load_table(table.name).append(pa.table({"id": pa.array([2, 3], pa.int32())}))
 
     assert facts_of(table).data.record_count == 3

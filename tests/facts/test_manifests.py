@@ -35,12 +35,6 @@ def test_stab_share_is_what_trying_every_lower_bound_says() -> None:
         assert abs(_stab_share(ranges) - hits / len(ranges) ** 2) < 1e-12
 
 
-def test_sorted_files_are_near_zero_and_scattered_ones_at_one() -> None:
-    assert _stab_share([(i, i) for i in range(100)]) == 0.01
-    assert _stab_share([(0, 9)] * 100) == 1.0
-    assert _mean_share([(i, i) for i in range(100)]) == 0.0
-
-
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
     target = 1_000_003
     cut = edges(target, (0.33, 3.3))

@@ -12,12 +12,13 @@ import icekit
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, TableSource
 from icekit.errors import CatalogUnreachable, TableNotFound
+from icekit.facts import orphans
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import TableQuery, sharing
-from icekit.facts.paths import overlaps
+from icekit.facts.paths import overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing
 from icekit.sql import Identifier
-from tests.offline import IDS
+from tests.offline import IDS, catalog_of
 
 Create = Callable[..., str]
 A = ("db", "a")
@@ -51,7 +52,7 @@ def create(tmp_path: Path) -> Create:
 
 
 def found(lake: Lake, seconds: float = 600.0) -> Sharing:
-    return sharing(lake, A, load_metadata, TableQuery(seconds=seconds))
+    return sharing(lake, A, TableQuery(seconds=seconds))
 
 
 PLACES = {
@@ -91,15 +92,16 @@ PLACES = {
 def test_one_place_is_one_place_however_it_is_written_and_places_side_by_side_are_two(
     one: str, other: str, is_one: bool
 ) -> None:
-    assert overlaps(one, other) is is_one
-    assert overlaps(other, one) is is_one
+    assert overlapping(place(one), place(other)) is is_one
+    assert overlapping(place(other), place(one)) is is_one
 
 
 def test_a_symbolic_link_leads_to_the_same_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    assert overlaps(f"file:{tmp_path}/link/a", str(tmp_path / "real" / "a"))
+    link = place(f"file:{tmp_path}/link/a")
+    assert overlapping(link, place(str(tmp_path / "real" / "a")))
 
 
 def test_a_table_beside_others_shares_nothing(lake: Lake, create: Create) -> None:
@@ -193,7 +195,7 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(
     lake.tables = Hiding(lake.tables.path)  # type: ignore[attr-defined]
 
     for _ in range(2):
-        answer = sharing(lake, ("db", "c"), load_metadata, max_age=600.0)
+        answer = sharing(lake, ("db", "c"), max_age=600.0)
         assert answer.unchecked == (
             "db.b cannot be read: the catalog lists it, but says that it does not exist"
             if is_listed
@@ -222,7 +224,9 @@ def test_a_catalog_that_lists_not_all_its_tables_leaves_it_unknown(
     assert said in (found(lake).unchecked or "")
 
 
-def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, create: Create) -> None:
+def test_comparing_ends_with_its_time_and_says_how_far_it_came(
+    lake: Lake, create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
     create("a")
     create("b")
     is_over = threading.Event()
@@ -232,14 +236,15 @@ def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, creat
             is_over.wait(600)
         return load_metadata(source)
 
-    answer = sharing(lake, A, load, TableQuery(seconds=0.1))
+    monkeypatch.setattr(orphans, "load_metadata", load)
+    answer = found(lake, seconds=0.1)
     is_over.set()
 
     assert "0 of 1 table compared within" in (answer.unchecked or "")
 
 
 def test_what_was_read_lately_is_not_read_again_unless_it_matters(
-    lake: Lake, create: Create, tmp_path: Path
+    lake: Lake, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create("a")
     create("b")
@@ -250,9 +255,11 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(
         read.append(source.metadata_location)
         return load_metadata(source)
 
+    monkeypatch.setattr(orphans, "load_metadata", load)
+
     def of(name: str, max_age: float = 0.0) -> Sharing:
         read.clear()
-        return sharing(lake, ("db", name), load, max_age=max_age)
+        return sharing(lake, ("db", name), max_age=max_age)
 
     assert of("a") == Sharing()
     assert len(read) == 4
@@ -263,7 +270,7 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(
     # A removal looks at everything again.
     assert of("b") == Sharing()
     assert len(read) == 4
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse="") as catalog:
+    with catalog_of(tmp_path) as catalog:
         catalog.drop_table(("db", "late"))
     assert of("c", max_age=600.0) == Sharing()
 
@@ -275,8 +282,6 @@ def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(
     found(lake)
     location = create("b")
 
-    assert sharing(lake, ("db", "b"), load_metadata, max_age=600.0) == Sharing()
+    assert sharing(lake, ("db", "b"), max_age=600.0) == Sharing()
     create("c", f"{location}/inside")
-    assert sharing(lake, ("db", "b"), load_metadata).shared == (
-        SharedPlace("db.c", f"{location}/inside"),
-    )
+    assert sharing(lake, ("db", "b")).shared == (SharedPlace("db.c", f"{location}/inside"),)

@@ -44,7 +44,7 @@ def test_two_reports_are_compared_as_their_tables_would_be(tmp_path: Path) -> No
     assert compare(*files).document() == compare(SICK, HEALTHY).document()
     counts = as_data(compare(*files).document())["figures"][0]
     assert [type(counts[when]) for when in ("before", "after")] == [int, int]
-    with pytest.raises(ParameterError, match="is no JSON report"):
+    with pytest.raises(ParameterError, match="holds no facts"):
         compare(tmp_path / "lost.json", files[0])
 
 

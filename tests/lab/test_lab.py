@@ -15,7 +15,7 @@ from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, TableSource
 from icekit.diagnose import SYMPTOMS
 from icekit.errors import MetadataUnreadable, ParameterError
-from icekit.lab import TABLES, build, flights
+from icekit.lab import TABLES, build, flights, reset
 from icekit.lab.workbench import COMPLETE, VERSION, is_complete
 from icekit.sql import Identifier
 from tests.child import python
@@ -89,9 +89,10 @@ def test_a_scale_below_one_is_refused() -> None:
         build(lake_of(None), scale=0)
 
 
-def test_the_lab_is_not_built_in_somebodys_catalog() -> None:
+@pytest.mark.parametrize("verb", [build, reset])
+def test_the_lab_is_neither_built_nor_reset_in_somebodys_catalog(verb: Any) -> None:
     with pytest.raises(ParameterError, match="embedded lake, not in catalog 'prod'"):
-        build(Lake("prod", None, ProfileTables("prod", {})))
+        verb(Lake("prod", None, ProfileTables("prod", {})))
 
 
 def test_a_table_that_carries_the_mark_is_complete() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables, ProfileTables
+from icekit.catalog.tables import EmbeddedTables
 from icekit.cli.main import main
 from icekit.errors import ParameterError
 from icekit.lab import KEPT, build, is_kept, keep, reset
@@ -125,11 +125,6 @@ def test_a_table_without_a_copy_is_refused_with_what_to_do(bench: Bench) -> None
     ):
         bench.reset("small_files", "empty")
     assert not is_kept(bench.lake, "empty")
-
-
-def test_somebodys_catalog_is_refused() -> None:
-    with pytest.raises(ParameterError, match="embedded lake, not in catalog 'prod'"):
-        reset(Lake("prod", None, ProfileTables("prod", {})))
 
 
 def test_a_lake_without_copies_says_so(tmp_path: Path) -> None:

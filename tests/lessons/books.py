@@ -18,6 +18,11 @@ def book(path: Path) -> Any:
     return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
+def code(path: Path) -> list[Any]:
+    """The code cells of a notebook."""
+    return [cell for cell in book(path).cells if cell.cell_type == "code"]
+
+
 def is_exercise(cell: Any) -> bool:
     """Tell whether a cell is for the learner to fill in."""
     return cell.cell_type == "code" and "exercise" in cell.metadata.get("tags", ())

@@ -8,7 +8,6 @@ import pytest
 
 from icekit import lessons, notebook
 from icekit.compact.ledger import default_path
-from icekit.errors import ParameterError
 from tests.lab.bench import ROWS, Bench
 
 
@@ -17,7 +16,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """The lake of the lessons, of a person who has chosen no ledger."""
     made = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    monkeypatch.setenv("ICEKIT_LEDGER", "")
     monkeypatch.delenv("ICEKIT_LEDGER")
     yield made
     made.catalog.close()
@@ -53,15 +51,6 @@ def test_a_ledger_that_somebody_has_chosen_is_kept(
     lessons.begin("small_files")
 
     assert chosen.read_text() == "mine"
-
-
-def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-
-    with pytest.raises(ParameterError, match="did you mean small_files"):
-        lessons.begin("smal_files")
 
 
 @pytest.mark.parametrize("folder", [".", "notebooks", "notebooks/lessons"])

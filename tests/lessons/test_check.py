@@ -1,6 +1,7 @@
 """What a check says: of an exercise that is not solved, of a wrong answer, of a right one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,12 +58,13 @@ def dry(*partitions: Partition, run_id: str | None = None) -> Outcome:
     return Outcome(made, run_id, tuple(ActionOutcome(a, Status.PLANNED) for a in made.actions))
 
 
-def sampled(**shares: float) -> TableFacts:
-    made = metrics_sample()
-    columns = tuple(
-        column_sample(c.column, stab_share=shares.get(c.column, 0.5)) for c in made.columns
+def sampled(event_time: float | None) -> TableFacts:
+    """Facts by which a lookup of an event time reads this share of the files."""
+    columns = (
+        column_sample("event_time", stab_share=event_time),
+        column_sample("carrier", stab_share=0.5),
     )
-    return table_facts(metrics_sample=type(made)(made.file_count, 1, columns))
+    return table_facts(metrics_sample=replace(metrics_sample(), columns=columns))
 
 
 def hot(reason: SkipReason) -> Plan:
@@ -122,7 +124,7 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
     ),
     "live": (lambda a: check.live_share(a, 30, 100), 0.3, [0.7]),
     "who pays": (
-        lambda a: check.who_pays(a, sampled(event_time=0.1), sampled(event_time=1.0)),
+        lambda a: check.who_pays(a, sampled(0.1), sampled(1.0)),
         "event_time",
         ["carrier", "nothing"],
     ),
@@ -163,7 +165,7 @@ def test_an_answer_of_exactly_the_limit_is_right() -> None:
         plan(ONE, size=4 * MIB, saved=90), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
     ).is_done
     assert check.one_partition(plan(ONE, of=DELETED), DELETED, 0.12).is_done
-    assert check.who_pays("event_time", sampled(event_time=0.25), sampled(event_time=0.5)).is_done
+    assert check.who_pays("event_time", sampled(0.25), sampled(0.5)).is_done
     assert check.guess(0, "data files").is_done
 
 
@@ -171,10 +173,7 @@ def test_an_answer_of_exactly_the_limit_is_right() -> None:
 def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(
     was: float, now: float
 ) -> None:
-    assert (
-        check.who_pays("event_time", sampled(event_time=was), sampled(event_time=now)).is_done
-        is False
-    )
+    assert not check.who_pays("event_time", sampled(was), sampled(now)).is_done
 
 
 def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:

@@ -75,13 +75,13 @@ def insert(table: Table) -> None:
     other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')")
 
 
-def maintained(table: Table, procedure: str, keep_last: int = 3) -> Outcome:
+def maintained(table: Table, procedure: str) -> Outcome:
     facts = table.lake.observe(table.name, storage=procedure == "remove_orphan_files")
     plan = plan_maintenance_table(
         table.lake,
         facts,
         diagnose(facts, LIMITS),
-        Retention(keep_last=keep_last),
+        Retention(keep_last=3),
         thresholds=LIMITS,
         procedures=[procedure],
     )
@@ -196,7 +196,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 
     assert outcome.actions[0].status == "failed"
     assert outcome.actions[0].attempts == 0
-    assert "1 snapshot would now expire too, by the age limit of their own branch" in str(
+    assert "1 snapshot or ref would now expire too, by the age limit of their own branch" in str(
         outcome.actions[0].error
     )
     assert there == {*old.snapshots()}

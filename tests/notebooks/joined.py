@@ -11,6 +11,7 @@ from typing import Any
 
 import nbformat.v4
 
+from tests.lessons.books import code
 from tests.workshop import building
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
@@ -27,7 +28,7 @@ def joined(names: Iterable[str]) -> Any:
     cells = [new_code_cell(f"%cd -q {FOLDER}")]
     for name in names:
         cells += [new_code_cell(building(NOTEBOOKS[name].read_text())), new_code_cell("%reset -f")]
-        for cell in code(name):
+        for cell in code(NOTEBOOKS[name]):
             cell.source += f"\n# {name}, cell {cell.execution_count}"
             cells.append(cell)
     new_notebook: Any = nbformat.v4.new_notebook
@@ -37,12 +38,6 @@ def joined(names: Iterable[str]) -> Any:
             "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
         },
     )
-
-
-def code(name: str) -> list[Any]:
-    """The code cells of a notebook."""
-    book: Any = nbformat.read(NOTEBOOKS[name], as_version=4)  # type: ignore[no-untyped-call]
-    return [cell for cell in book.cells if cell.cell_type == "code"]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 import nbformat
 import pytest
 
+from tests.lessons.books import book
+
 ROOT = Path(__file__).parents[2]
 START = "00_start_here.ipynb"
 COMPACT = "02_compact.ipynb"
@@ -34,18 +36,18 @@ class Copies:
 
 
 def change(path: Path, act: Callable[[Any], None]) -> None:
-    book = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    act(book)
-    nbformat.write(book, path)  # type: ignore[no-untyped-call]
+    changed = book(path)
+    act(changed)
+    nbformat.write(changed, path)  # type: ignore[no-untyped-call]
 
 
-def run(book: Any) -> None:
+def run(notebook: Any) -> None:
     """What a run leaves."""
-    book.cells[2].outputs = [nbformat.v4.new_output("stream", text="run by a person")]  # type: ignore[no-untyped-call]
+    notebook.cells[2].outputs = [nbformat.v4.new_output("stream", text="run by a person")]  # type: ignore[no-untyped-call]
 
 
-def edit(book: Any) -> None:
-    book.cells[1].source = book.cells[1].source.replace("lab.", "db.")
+def edit(notebook: Any) -> None:
+    notebook.cells[1].source = notebook.cells[1].source.replace("lab.", "db.")
 
 
 @pytest.fixture
@@ -79,7 +81,7 @@ def test_a_copy_with_a_persons_own_cells_stays_and_is_named_once_its_notebook_ch
     mine = (copies.folder / COMPACT).read_bytes()
     assert copies.update() == []
 
-    change(copies.notebooks / COMPACT, lambda book: book.cells.pop())
+    change(copies.notebooks / COMPACT, lambda notebook: notebook.cells.pop())
 
     assert copies.update() == [COMPACT]
     assert (copies.folder / COMPACT).read_bytes() == mine

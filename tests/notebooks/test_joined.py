@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from icekit.options.commands import NOTEBOOKS as KINDS
-from tests.notebooks.joined import NOTEBOOKS, code
+from tests.lessons.books import code
+from tests.notebooks.joined import NOTEBOOKS
 
 
 def tagged(name: str) -> str:
-    (cell,) = (cell for cell in code(name) if "parameters" in cell.metadata.get("tags", ()))
+    (cell,) = (
+        cell for cell in code(NOTEBOOKS[name]) if "parameters" in cell.metadata.get("tags", ())
+    )
     return str(cell.source)
 
 
@@ -69,7 +72,7 @@ def test_a_notebook_shows_five_parameters_at_most_with_the_defaults_of_its_comma
 def test_a_notebook_begins_with_its_own_settings_and_gives_their_names_to_nothing_else(
     name: str,
 ) -> None:
-    sources = [cell.source for cell in code(name)]
+    sources = [cell.source for cell in code(NOTEBOOKS[name])]
 
     assert "\n".join(sources).count(f'notebook.begin(globals(), "{name}"') == 1
     assert not set(annotated(tagged(name))) & {
@@ -80,7 +83,9 @@ def test_a_notebook_begins_with_its_own_settings_and_gives_their_names_to_nothin
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_every_notebook_has_output_that_is_compared(name: str) -> None:
-    compared = [c for c in code(name) if "nbval-check-output" in c.metadata.get("tags", ())]
+    compared = [
+        c for c in code(NOTEBOOKS[name]) if "nbval-check-output" in c.metadata.get("tags", ())
+    ]
 
     assert compared
     assert all(cell.outputs for cell in compared)

@@ -5,17 +5,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import nbformat
 import pytest
+
+from tests.lessons.books import code
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("**/*.ipynb")), ids=lambda path: path.stem)
 def test_every_name_that_a_notebook_takes_from_a_module_exists(path: Path) -> None:
-    cells = nbformat.read(path, as_version=4).cells  # type: ignore[no-untyped-call]
-    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-    tree = ast.parse("\n".join(line for line in code.splitlines() if not line.startswith("%")))
+    tree = ast.parse("\n".join(cell.source for cell in code(path)))
     names: dict[str, Any] = {}
     for node in tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):

@@ -3,7 +3,6 @@ section of a policy.
 """
 
 import inspect
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.options import commands
 from icekit.options.commands import NOTEBOOKS, QUESTIONS, SECTIONS
-from icekit.report import Options as ReportOptions
 from icekit.tune.merge import review_merge
 
 #: The command of each notebook and of each section of a policy; a report is a notebook for many
@@ -42,14 +40,14 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
 ) -> None:
     command = _parser().parse_args(COMMANDS[name]).options
     other = {**NOTEBOOKS, **SECTIONS}[name]
-    theirs, ours = command().only(*command.settings()), other().only(*other.settings())
+    theirs, ours = command().only(*command.declared), other().only(*other.declared)
     shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())
 
     assert {key: theirs[key] for key in shared} == {key: ours[key] for key in shared}
     assert {
         key
         for key in ours.keys() - theirs.keys()
-        if other.settings()[key].metadata.get("only") != "notebook"
+        if other.declared[key].metadata.get("only") != "notebook"
     } <= {"table", "output"}
     if name in NOTEBOOKS and name not in ("00_start_here", "01_diagnose"):
         assert command is other
@@ -64,22 +62,14 @@ def test_a_review_has_the_defaults_of_its_function() -> None:
     assert {name: taken[name].default for name in options} == options
 
 
-def test_a_compaction_and_a_report_have_the_defaults_of_their_functions() -> None:
+def test_a_compaction_has_the_defaults_of_its_function() -> None:
     assert (
-        Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.settings()))
-        == Policy()
+        Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.declared)) == Policy()
     )
-    names = [
-        name
-        for name in commands.ReportOptions.settings()
-        if name not in ("tables", "junit", "output", "timeout")
-    ]
-    assert ReportOptions(**commands.ReportOptions.of({}).only(*names)) == ReportOptions()
-    assert Path(commands.ReportOptions.of({}).output) == ReportOptions().output
 
 
 def test_help_says_the_defaults_that_others_decide() -> None:
-    settings = commands.PolicyOptions.settings()
+    settings = commands.PolicyOptions.declared
 
     assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
     assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]
@@ -88,10 +78,8 @@ def test_help_says_the_defaults_that_others_decide() -> None:
 def test_an_option_with_another_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(ParameterError, match="no parameter 'bugdet'; did you mean budget"):
         commands.CompactOptions.of({"bugdet": "1 GB"})
-    with pytest.raises(ParameterError, match="filters must be a list of strings"):
-        commands.LayoutOptions.of({"filters": "a = 1"})
 
 
 def test_no_option_that_is_not_given_changes_what_is_asked() -> None:
     for options in (*QUESTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
-        assert options.of(dict.fromkeys(options.settings())).changed() == {}
+        assert options.of(dict.fromkeys(options.declared)).changed() == {}

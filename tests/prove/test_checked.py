@@ -4,17 +4,17 @@ from typing import Any
 
 from icekit.prove.checked import CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import Check, CommitProof, Mismatch, Proof
 
-PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
+PLAIN = CheckedRows(rows=10, read=10)
 SAMPLED = CheckedRows(
-    Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64
+    rows=1000, sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64
 )
-EVERY = CheckedRows(Fingerprint(5, 1), sampled=4, read=9, resolved=2, one_in=1)
+EVERY = CheckedRows(rows=5, sampled=4, read=9, resolved=2, one_in=1)
 POSITIONS = CheckedPositions(
     positions=1_000, resolved=300, sampled=15, one_in=64, files=2, of_files=40
 )
-READ = CheckedRows(Fingerprint(5, 1), by_reader=5, read=5, resolved=2)
+READ = CheckedRows(rows=5, by_reader=5, read=5, resolved=2)
 
 
 def test_a_summary_keeps_all_of_it() -> None:
@@ -26,7 +26,7 @@ def test_a_summary_keeps_all_of_it() -> None:
 def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> None:
     both = SAMPLED + EVERY
 
-    assert both.rows.row_count == 1005
+    assert both.rows == 1005
     assert both.sampled == 19
     assert both.resolved == 302
     assert both.one_in == 64
@@ -54,18 +54,18 @@ def test_words_on_positions_say_how_much_was_compared() -> None:
         "reader: all equal"
     )
     assert (
-        str(CheckedPositions(0, 1, 0, 1, 0, 0))
+        str(CheckedPositions(resolved=1, one_in=1))
         == "0 deleted positions read back from the new delete files before the commit"
     )
 
 
-def proof(*commits: CommitProof, mode: str = "sampled") -> Proof:
-    return Proof("db.t", commits, verdict(commits), mode, 1.0, 20)
+def proof(*commits: CommitProof) -> Proof:
+    return Proof("db.t", commits, 1.0)
 
 
 def commit(compared: int, changed: int, **more: Any) -> CommitProof:
     rows = Fingerprint(10, 7)
-    return CommitProof(1, 0, True, "", compared, changed, before=rows, after=rows, **more)
+    return CommitProof(1, "", compared, changed, before=rows, after=rows, **more)
 
 
 def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
@@ -74,14 +74,14 @@ def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
     assert repr(proof(one_of_ten)).startswith(
         "db.t: no difference found in 1 of 10 changed partitions (1 commit), sampled;"
     )
-    both = Proof.of([proof(one_of_ten), proof(all_of_three, mode="full")])
+    both = Proof.of([proof(one_of_ten), proof(all_of_three)])
     assert repr(both).startswith(
         "db.t: no difference found in 4 of 13 changed partitions (2 commits), sampled;"
     )
-    assert repr(proof(all_of_three, mode="full")).startswith(
+    assert repr(proof(all_of_three)).startswith(
         "db.t: no row changed in 1 commit, compared in full;"
     )
-    assert repr(proof(commit(0, 0), mode="full")).startswith("db.t: no row changed in 1 commit")
+    assert repr(proof(commit(0, 0))).startswith("db.t: no row changed in 1 commit")
     assert [one.is_sampled for one in (proof(one_of_ten), proof(all_of_three), both)] == [
         True,
         False,
@@ -91,3 +91,16 @@ def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
     assert repr(proof(wrong)).startswith(
         "db.t: ROWS CHANGED in 1 of 10 changed partitions (1 commit), sampled;"
     )
+
+
+def test_what_could_not_be_compared_is_not_proved() -> None:
+    assert CommitProof(1, "it has expired").ok is None
+    not_made = Proof("db.t", (), 0.0, kept=(Check(None, "Action a1 could not be proved"),))
+    both = Proof.of([proof(commit(3, 3)), not_made])
+
+    assert both.ok is None
+    assert repr(both).startswith("db.t: not everything could be proved in 1 commit")
+    assert "? Action a1 could not be proved" in repr(both)
+    lost = Proof("db.t", (), 0.0, kept=(Check(False, "gone"), Check(None, "unknown")))
+    assert lost.ok is False
+    assert repr(lost).startswith("db.t: SOMETHING WAS LOST")

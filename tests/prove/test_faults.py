@@ -41,7 +41,7 @@ def test_no_fault_of_a_rewrite_is_committed(
     first = _fill(table, version, path)
     for name, value in _PATHS[path].items():
         monkeypatch.setattr(group if name == "SAMPLED_FILES" else group_rows, name, value)
-    order = RewriteOrder("sort", ((("id",), "ASC"),)) if path == "sorted" else RewriteOrder()
+    order = RewriteOrder("sort", (("id",),)) if path == "sorted" else RewriteOrder()
     before, snapshots = table.rows(), table.snapshots()
     for name, fault in _faults(path, version, first).items():
         with monkeypatch.context() as patch:

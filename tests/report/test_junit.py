@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Severity
-from icekit.report import ReportRun, Row
 from icekit.report.junit import write_junit
+from icekit.report.result import ReportRun, Row
 
 FOUND = ({"name": "small_files", "severity": "critical"},)
 ILL = Row(

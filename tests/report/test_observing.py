@@ -8,7 +8,7 @@ import pytest
 from icekit.catalog.lake import in_time
 from icekit.engine.interrupting import Stopped
 from icekit.errors import IcekitError
-from icekit.report import Options
+from icekit.options.commands import ReportOptions
 from icekit.report.observing import observed
 from tests.factories import table_facts
 
@@ -69,9 +69,10 @@ def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
         collect(taken)
         raise IcekitError("there is no such table")
 
-    observed(lake, ("db", "t"), Options(), seconds, collect=collect)
+    options = ReportOptions.of({"timeout": seconds})
+    observed(lake, ("db", "t"), options, collect=collect)
     with pytest.raises(IcekitError):
-        observed(lake, ("db", "t"), Options(), seconds, collect=refused)
+        observed(lake, ("db", "t"), options, collect=refused)
 
     assert [len(each) for each in seen] == [1, 1]
     assert tags == set()
@@ -102,8 +103,8 @@ def test_starting_spark_is_no_tables_own_time() -> None:
         return table_facts()
 
     lake: Any = Starting()
-    assert observed(lake, ("db", "t"), Options(), collect=collect).waited >= 0.3
-    assert observed(lake, ("db", "t"), Options(), collect=collect).waited == 0.0
+    assert observed(lake, ("db", "t"), ReportOptions.of({}), collect=collect).waited >= 0.3
+    assert observed(lake, ("db", "t"), ReportOptions.of({}), collect=collect).waited == 0.0
 
 
 def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() -> None:

@@ -18,7 +18,8 @@ from icekit.diagnose.gate import gated
 from icekit.errors import ParameterError
 from icekit.notebook import begin, finish
 from icekit.options.commands import DiagnoseOptions
-from icekit.report import Row, exit_status, notebook_path
+from icekit.report.rendering import notebook_path
+from icekit.report.result import Row, exit_status
 from icekit.saving import as_data, slug
 from icekit.show.explorer import SWITCH
 from tests.child import python
@@ -255,7 +256,7 @@ def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
     facts = table_facts(groups=groups)
 
     assert document.load_facts(document.save_facts(facts, tmp_path / "facts.json")) == facts
-    with pytest.raises(ParameterError, match="no saved facts"):
+    with pytest.raises(ParameterError, match="holds no facts"):
         document.load_facts(tmp_path / "none.json")
 
 
@@ -399,7 +400,7 @@ def begun(
             {"thresholds": "{snapshots: 5}"},
             "thresholds must be NAME=VALUE with a number, or a mapping",
         ),
-        ({"table": 5}, "table must be a string"),
+        ({"table": ["db.t"]}, "table must be a string"),
         ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
         ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
         ({"more": "storage"}, "more must be a mapping"),
@@ -488,7 +489,7 @@ def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was
 def test_settings_are_shown_with_what_each_does() -> None:
     shown = repr(begin({"more": {"history": "table"}}, "01_diagnose"))
 
-    for name in DiagnoseOptions.settings():
+    for name in DiagnoseOptions.declared:
         assert name in shown
     assert "orphan files" in shown
 

@@ -8,7 +8,8 @@ import pytest
 
 from icekit.api import Lake
 from icekit.lab import TABLES
-from icekit.report import Options, report
+from icekit.options.commands import ReportOptions
+from icekit.report import report
 
 #: What only a notebook with controls has, and what a page of a run with a history must not say.
 NOT_ON_A_PAGE = (
@@ -37,8 +38,9 @@ def words(page: Path) -> str:
 @pytest.mark.lab(*TABLES)
 def test_no_page_of_the_lab_speaks_of_what_is_not_on_it(lake: Lake, tmp_path: Path) -> None:
     made = report(
-        ["lab.*"],
-        Options(output=tmp_path, history=str(tmp_path / "history.db")),
+        ReportOptions.of(
+            {"tables": ("lab.*",), "output": str(tmp_path), "history": str(tmp_path / "history.db")}
+        ),
         progress=lambda _: None,
     )
     pages = sorted(tmp_path.glob("*.html"))

@@ -64,15 +64,15 @@ class Table(tables.Table):
         "write_update_mode": "merge-on-read",
     }
 
-    def fill_slices(self, slices: int, rows: int = 5) -> int:
-        """Append files of ids in order until each of so many slices has one, as a file's slice is
+    def fill_slices(self, slices: int) -> int:
+        """Append files of five ids in order until each of so many slices has one, as a file's slice is
         drawn from its path; returns the ids.
         """
         for n in range(100):
-            self.commit().data(f"SELECT id + {rows * n}, 'a' FROM range({rows})").done()
+            self.commit().data(f"SELECT id + {5 * n}, 'a' FROM range(5)").done()
             files = self.sql("SELECT file_path FROM {t}.data_files")
             if len({crc32(path.encode()) % slices for (path,) in files}) == slices:
-                return rows * (n + 1)
+                return 5 * (n + 1)
         raise AssertionError("no file fell into one of the slices")
 
     def rows(self, at: str = "", columns: str = "*") -> Rows:
@@ -149,13 +149,11 @@ class Table(tables.Table):
         assert left is None or self.equality_deletes(branch) == left
         return before
 
-    def rewritten(self, *, branch: str | None = None, **options: Any) -> Rows:
+    def rewritten(self, **options: Any) -> Rows:
         """Rewrite every data file in icekit's own way, see that no row changed, and give the
         rows.
         """
-        return self.converted(
-            lambda: rewrite(self, branch=branch, **options), branch=branch, left=None
-        )
+        return self.converted(lambda: rewrite(self, **options), left=None)
 
     def hold(self, rows: Rows, history: dict[int, Rows], at: str = "") -> None:
         """See that these rows are there, now and in each of these snapshots that is left."""

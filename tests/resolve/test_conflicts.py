@@ -14,8 +14,8 @@ from icekit.compact.outcome import Outcome
 from icekit.engine.bridge import elements
 from icekit.engine.errors import CommitConflict
 from icekit.resolve import convert as converting
+from icekit.resolve.convert import commit as really_commit
 from icekit.resolve.convert import convert
-from icekit.resolve.delete_files import commit as really_commit
 from icekit.resolve.find import find
 from icekit.run.limits import Limits, Retry
 from icekit.sandbox.scratch import NAMESPACE
@@ -180,7 +180,7 @@ def test_what_happens_between_two_slices_counts(
     touched: list[list[str]] = []
 
     def commit(*args: Any, **options: Any) -> None:
-        touched.append(args[2].touched)
+        touched.append(args[0].touched)
         if len(touched) == 2:
             table.sql("DELETE FROM {t} WHERE id % 5 = 4")
             seen[:] = table.rows(), table.history()

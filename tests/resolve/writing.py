@@ -26,57 +26,27 @@ Part = Mapping[str, Any]
 class Commit:
     """Files that are committed together, and so have one sequence number."""
 
-    def __init__(self, files: Files, *, prefix: str = "") -> None:
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self._prefix = prefix
         self._added: list[tuple[str, Any]] = []
 
-    def data(
-        self,
-        rows: str,
-        part: Part | None = None,
-        *,
-        spec: int | None = None,
-        format: str = "parquet",
-    ) -> Commit:
-        """A data file of the rows of a query, whose columns are the table's, in order."""
-        made = self._files.data(rows, part, spec=spec, format=format)
-        self._added.append(("addRows", made))
+    def data(self, rows: str, part: Part | None = None, **options: Any) -> Commit:
+        """A data file, as :meth:`Files.data` writes it."""
+        self._added.append(("addRows", self._files.data(rows, part, **options)))
         return self
 
     def deletes(
-        self,
-        by: str | Sequence[str | int],
-        rows: str,
-        part: Part | None = None,
-        *,
-        spec: int | None = None,
-        format: str = "parquet",
-        extra: Sequence[str | int] = (),
-        schema: int | None = None,
+        self, by: str | Sequence[str | int], rows: str, part: Part | None = None, **options: Any
     ) -> Commit:
-        """An equality delete file by some columns, which are those of the query, in the order of
-        the table's schema.
-
-        ``extra`` are columns that the file holds and the key does not; columns are named, or given
-        by their field ids. ``schema`` is the number of an older schema to find them in.
-        """
-        keys = [by] if isinstance(by, str) else by
-        self._added.append(
-            (
-                "addDeletes",
-                self._files.deletes(
-                    keys, rows, part, spec=spec, format=format, extra=extra, schema=schema
-                ),
-            )
-        )
+        """An equality delete file, as :meth:`Files.deletes` writes it."""
+        self._added.append(("addDeletes", self._files.deletes(by, rows, part, **options)))
         return self
 
     def positions(
-        self, of: Sequence[tuple[str, int]], part: Part | None = None, *, spec: int | None = None
+        self, of: Sequence[tuple[str, int]], part: Part | None = None, **options: Any
     ) -> Commit:
-        """A position delete file (of format version 2) for (path, position), in order."""
-        self._added.append(("addDeletes", self._files.positions(of, part, spec=spec)))
+        """A position delete file, as :meth:`Files.positions` writes it."""
+        self._added.append(("addDeletes", self._files.positions(of, part, **options)))
         return self
 
     def last_data_path(self) -> str:
@@ -128,7 +98,7 @@ class Files:
         spec: int | None = None,
         format: str = "parquet",
     ) -> Any:
-        """Write a data file."""
+        """Write a data file of the rows of a query, whose columns are the table's, in order."""
         table = self.table()
         return self._write(
             "dataWriteBuilder", rows, table.schema(), table, part, spec, format
@@ -136,29 +106,35 @@ class Files:
 
     def deletes(
         self,
-        by: Sequence[str | int],
+        by: str | Sequence[str | int],
         rows: str,
-        part: Part | None,
+        part: Part | None = None,
         *,
-        spec: int | None,
-        format: str,
-        extra: Sequence[str | int],
-        schema: int | None,
+        spec: int | None = None,
+        format: str = "parquet",
+        extra: Sequence[str | int] = (),
+        schema: int | None = None,
     ) -> Any:
-        """Write an equality delete file."""
+        """Write an equality delete file by some columns, which are those of the query, in the order
+        of the table's schema.
+
+        ``extra`` are columns that the file holds and the key does not; columns are named, or given
+        by their field ids. ``schema`` is the number of an older schema to find them in.
+        """
         table = self.table()
         whole = table.schema() if schema is None else table.schemas()[schema]
-        ids = [each if isinstance(each, int) else whole.findField(each).fieldId() for each in by]
-        more = [
-            each if isinstance(each, int) else whole.findField(each).fieldId() for each in extra
+        keys = [by] if isinstance(by, str) else by
+        ids = [
+            each if isinstance(each, int) else whole.findField(each).fieldId()
+            for each in (*keys, *extra)
         ]
         chosen = self._jvm.java.util.HashSet()
-        for field_id in (*ids, *more):
+        for field_id in ids:
             chosen.add(field_id)
         projected = self._iceberg.types.TypeUtil.select(whole, chosen)
         gateway: Any = self._spark.sparkContext._gateway
-        array = gateway.new_array(gateway.jvm.int, len(ids))
-        for place, field_id in enumerate(ids):
+        array = gateway.new_array(gateway.jvm.int, len(keys))
+        for place, field_id in enumerate(ids[: len(keys)]):
             array[place] = field_id
 
         def keyed(builder: Any) -> Any:
@@ -169,9 +145,9 @@ class Files:
         ).toDeleteFile()
 
     def positions(
-        self, of: Sequence[tuple[str, int]], part: Part | None, *, spec: int | None
+        self, of: Sequence[tuple[str, int]], part: Part | None = None, *, spec: int | None = None
     ) -> Any:
-        """Write a position delete file."""
+        """Write a position delete file (of format version 2) for (path, position), in order."""
         table = self.table()
         registry = self._iceberg.formats.FormatModelRegistry
         builder = registry.positionDeleteWriteBuilder(

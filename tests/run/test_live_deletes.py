@@ -48,9 +48,9 @@ class Stream:
         self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).done()
         return self
 
-    def upserts(self, row_id: int, p: int = 0) -> Stream:
-        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).data(
-            f"SELECT {row_id}L, {p}", {"p": p}
+    def upserts(self, row_id: int) -> Stream:
+        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": 0}).data(
+            f"SELECT {row_id}L, 0", {"p": 0}
         ).done()
         return self
 
@@ -65,7 +65,6 @@ def compact_while(
     table: Table,
     monkeypatch: pytest.MonkeyPatch,
     event: Callable[[], Any],
-    times: int = 1,
     **policy: Any,
 ) -> Outcome:
     """Compact, and let something happen elsewhere after a rewrite has begun and before it is
@@ -75,7 +74,7 @@ def compact_while(
     begun: list[bool] = []
 
     def rewrite(*given: Any, **options: Any) -> Any:
-        if len(begun) < times:
+        if not begun:
             begun.append(True)
             event()
         return original(*given, **options)
@@ -84,7 +83,7 @@ def compact_while(
     monkeypatch.setattr(execution, "_rewrite_data", rewrite)
     outcome = table.run(plan, limits=QUICK)
     monkeypatch.setattr(execution, "_rewrite_data", original)
-    assert len(begun) == times
+    assert begun
     return outcome
 
 

@@ -65,7 +65,6 @@ def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Tab
     (kept,) = book.actions(str(outcome.run_id))
     assert record is not None
     assert record.status == "done"
-    assert record.starting_snapshot_id == plan.snapshot_id
     assert kept.status == "done"
     assert kept.predicted.files_in == 10
     assert kept.predicted.files_out == 2

@@ -9,7 +9,7 @@ import pytest
 from icekit.api import Lake, connect
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.engine.interrupting import Ending
-from icekit.report import FactsCache
+from icekit.report.observing import FactsCache
 from icekit.schedule.one_pass import _Pass
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from icekit.schedule.recipes import example
-from tests.commands import Command
+from tests.commands import command
 from tests.offline import catalog_of
 
 
-def test_the_example_that_is_printed_is_taken(command: Command, tmp_path: Path) -> None:
+def test_the_example_that_is_printed_is_taken(tmp_path: Path) -> None:
     status, text = command("schedule", "example")
     assert text == example()
     (tmp_path / "p.yaml").write_text(text)
@@ -31,15 +31,13 @@ def test_the_example_that_is_printed_is_taken(command: Command, tmp_path: Path) 
     ],
 )
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(
-    command: Command, arguments: list[str], told: str
+    arguments: list[str], told: str
 ) -> None:
     status, text = command(*arguments)
     assert (status, told in text) == (2, True), text
 
 
-def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(
-    command: Command, tmp_path: Path
-) -> None:
+def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("rules: [{match: db.x}]\nnotify: http://${NOT_SET_ANYWHERE}\n")
     status, text = command("schedule", "run", str(tmp_path / "p.yaml"))
     assert status == 2
@@ -52,7 +50,7 @@ def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(
 
 
 def test_a_report_leaves_its_junit_before_it_fails(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     catalog_of(tmp_path / "lake").close()

@@ -25,7 +25,7 @@ from icekit.engine.interrupting import (
     heeded,
 )
 from icekit.errors import EXIT_STOPPED, CatalogUnreachable
-from icekit.prove.proof import Proof
+from icekit.prove.proof import Check, Proof
 from icekit.schedule.one_pass import run_policy
 from icekit.status import Status
 from tests.schedule.lakes import PLAN, REWRITE, lake, passing, policy
@@ -218,7 +218,8 @@ def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_r
         (Status.FAILED, Status.STOPPED),
         (Status.DISPROVED, Status.DISPROVED),
     ):
-        proof = Proof("db.a", (), False, "full", 0.0, 0) if status == Status.DISPROVED else None
+        lost = Proof("db.a", (), 0.0, kept=(Check(False, "lost"),))
+        proof = lost if status == Status.DISPROVED else None
         outcome = Outcome(PLAN, "r", (ActionOutcome(REWRITE, status),), proof=proof)
         monkeypatch.setattr(
             "icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome

@@ -37,10 +37,10 @@ def test_the_example_is_a_policy_and_has_every_key() -> None:
         "events",
         "others",
     ]
-    optional = {*PolicyOptions.settings(), "where", "batch_bytes", "storage"} - {"budget"}
+    optional = {*PolicyOptions.declared, "where", "batch_bytes", "storage"} - {"budget"}
     for key in (
-        {*SchedulePolicy.settings(), *Rule.settings()}
-        | {name for section in SECTIONS.values() for name in section.settings()}
+        {*SchedulePolicy.declared, *Rule.declared}
+        | {name for section in SECTIONS.values() for name in section.declared}
     ) - optional:
         assert f"{key}:" in example(), key
 
@@ -49,7 +49,7 @@ def test_the_page_on_policies_has_every_option_of_a_section() -> None:
     page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text()
     for command, section in SECTIONS.items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{command}`")]
-        assert set(re.findall(r"`(\w+)`", row)) == {command, *section.settings()}
+        assert set(re.findall(r"`(\w+)`", row)) == {command, *section.declared}
 
 
 def test_every_section_takes_the_options_of_its_command() -> None:

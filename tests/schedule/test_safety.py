@@ -16,7 +16,7 @@ from icekit.compact.ledger import open_ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.errors import RunDisproved, TableClaimed
-from icekit.report import ReportRun
+from icekit.report.result import ReportRun
 from icekit.run.blocked import clear, holding, kept, refuse
 from icekit.run.verbs import interrupted
 from icekit.schedule.one_pass import _Pass, mark, run_policy
@@ -27,9 +27,7 @@ from tests.schedule.lakes import COMPACT, NOW, PLAN, REWRITE, lake, passing, pol
 
 __all__ = ["lake"]
 
-STOPPED = RunRecord(
-    "r", "lake.db.a", None, Status.STOPPED, 5, None, None, kept(PLAN), "host", 1, None
-)
+STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, kept(PLAN), None)
 
 
 def action(run_id: str, status: Status) -> ActionRecord:

@@ -17,7 +17,8 @@ from icekit.compact.model import Action, Explained, Plan, Prediction, predicted
 from icekit.compact.outcome import ActionOutcome, Outcome, compared, document
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.snapshots import SnapshotStatistics
-from icekit.prove.proof import Proof
+from icekit.prove.fingerprint import Fingerprint
+from icekit.prove.proof import CommitProof, Proof
 from icekit.saving import as_data
 from icekit.status import Status
 from tests.factories import MIB, partition
@@ -52,9 +53,12 @@ def ran(**more: object) -> Outcome:
         action(), Status.DONE, 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6)
     )
     second = ActionOutcome(action("a2"), Status.FAILED, 5, error="File <gone> is not there")
-    proof = Proof(
-        table="db.events", commits=(), ok=True, mode="full", seconds=0.1, rows_read=10, caution=None
-    )
+    rows = Fingerprint(5, 7)
+    commits = [
+        CommitProof(number, partitions_compared=1, partitions_changed=1, before=rows, after=rows)
+        for number in (5, 6)
+    ]
+    proof = Proof("db.events", tuple(commits), 0.1)
     return Outcome(plan(action(), action("a2")), "run77", (first, second), proof, 14.0, **more)  # type: ignore[arg-type]
 
 
@@ -122,10 +126,8 @@ def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None
     assert found.text().endswith("Renew them after the run:\n  " + "\n  ".join(renewals))
     assert all(html.text(statement) in as_html(found.blocks()) for statement in renewals)
     assert is_balanced(as_html(found.blocks()))
-    written = document(Outcome(found, None, ())).lost_statistics
-    assert [(lost.statistics, lost.renew) for lost in written] == [
-        *zip(found.lost_statistics, renewals, strict=True)
-    ]
+    written = document(Outcome(found, None, ()))
+    assert (written.lost_statistics, written.renew_statistics) == (statistics, renewals)
     assert plan(statistics=statistics).lost_statistics == ()
     assert plan(action(procedure="expire_snapshots"), statistics=statistics).lost_statistics == ()
 

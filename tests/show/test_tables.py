@@ -26,7 +26,6 @@ from tests.factories import (
 )
 
 TABLES = [
-    tables.files,
     tables.file_sizes,
     tables.delete_ratios,
     tables.worst_partitions,
@@ -47,18 +46,6 @@ def test_a_table_without_rows_keeps_its_columns(table: Callable[[TableFacts], Gr
 
     assert len(empty) == 0
     assert list(empty.columns) == list(full.columns)
-
-
-def test_files_are_counted_by_kind() -> None:
-    facts = table_facts(groups=(file_group(10, 30), file_group(5, kind=Kind.POSITION_DELETES)))
-
-    rows = tables.files(facts)
-    assert rows["content"] == ["data", "position_deletes"]
-    assert cells(rows, "data", "file_count", "size_in_bytes", "mean_file_size_in_bytes") == [
-        2,
-        40,
-        20,
-    ]
 
 
 def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:

@@ -3,7 +3,6 @@ import datetime as dt
 import pytest
 
 from icekit import units
-from icekit.parsing import size_in_bytes
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -51,27 +50,6 @@ def test_a_number_of_two_digits_has_no_exponent_just_below_a_hundred() -> None:
         "4.1",
         "1,000,000",
     ]
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        "0 B",
-        "500 B",
-        "1 KiB",
-        "1 GiB",
-        "1.5 GB",
-        "200 GiB",
-        "2 TB",
-        "1.25 TiB",
-    ],
-)
-def test_a_size_that_was_stated_is_said_in_its_own_family_of_units(told: str) -> None:
-    assert units.stated(size_in_bytes(told)) == told
-
-
-def test_a_size_that_no_family_says_shortly_is_rounded() -> None:
-    assert units.stated(1_234_567_891) == units.size(1_234_567_891) == "1.1 GiB"
 
 
 @pytest.mark.parametrize(

@@ -14,96 +14,73 @@ from icekit.tune.answer import (
     Confidence,
     Measure,
     Measurements,
+    in_force,
     median,
     overriding,
-    script,
     to_set,
 )
-from icekit.tune.in_force import in_force
 from tests.factories import table_facts
 
-TABLE = ("lake", "db", "odd`name")
 NAME = "`lake`.`db`.`odd``name`"
 
 
 def facts(existing: dict[str, str] | None = None) -> TableFacts:
-    return table_facts(catalog="lake", table=TABLE[1:], properties=existing or {})
+    return table_facts(catalog="lake", table=("db", "odd`name"), properties=existing or {})
 
 
-def test_properties_are_set_in_one_statement_and_undone_to_what_they_were() -> None:
+def test_properties_of_one_change_are_set_in_one_statement_and_undone_to_what_they_were() -> None:
     existing = {"write.distribution-mode": "none"}
-    changes = [
-        to_set(facts(existing), {"write.distribution-mode": "hash"}, "why", now="none"),
-        to_set(
-            facts(existing), {"write.spark.advisory-partition-size-bytes": "9"}, "why", now=None
-        ),
-        Change("compaction", None, None, "leave it"),
-    ]
+    properties = {
+        "write.distribution-mode": "hash",
+        "write.spark.advisory-partition-size-bytes": "9",
+    }
 
-    made = script(TABLE, existing, changes)
+    change = to_set(facts(existing), properties, "why")
 
-    properties = (
-        "'write.distribution-mode' = 'hash', 'write.spark.advisory-partition-size-bytes' = '9'"
-    )
-    assert made.sql == (f"ALTER TABLE {NAME} SET TBLPROPERTIES ({properties})",)
-    assert made.undo == (
+    pairs = "'write.distribution-mode' = 'hash', 'write.spark.advisory-partition-size-bytes' = '9'"
+    assert change.sql == (f"ALTER TABLE {NAME} SET TBLPROPERTIES ({pairs})",)
+    assert change.undo == (
         f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'none')",
         f"ALTER TABLE {NAME} UNSET TBLPROPERTIES IF EXISTS "
         "('write.spark.advisory-partition-size-bytes')",
     )
 
 
-def test_other_statements_follow_and_are_undone_first_and_in_reverse() -> None:
-    changes = [
-        Change("order", "none", "a", "why", "ORDER a; THEN b", "UNORDER a"),
-        Change("spec", "none", "b", "why", "ADD b", "DROP b"),
-        Change("other", "none", "c", "why", "INSTEAD", is_alternative=True),
-        to_set(facts(), {"p": "1"}, "why", now=None),
-    ]
+def test_the_undo_reverses_the_changes_and_alternatives_are_in_neither() -> None:
+    changes = (
+        Change("order", "none", "a", "why", ("ORDER a;", "THEN b"), ("UNORDER a", "THEN undo b")),
+        Change("kept", None, None, "leave it"),
+        Change("spec", "none", "b", "why", ("ADD b",), ("DROP b",)),
+        Change("other", "none", "c", "why", ("INSTEAD",), is_alternative=True),
+    )
 
-    made = script(TABLE, {}, changes)
+    script = answer(changes=changes).script
 
-    assert made.sql[1:] == ("ORDER a", "THEN b", "ADD b")
-    assert made.undo[:2] == ("DROP b", "UNORDER a")
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "kept"),
-    [
-        ("p", ("1", "2"), "1"),
-        ("write.parquet.bloom-filter-max-bytes", ("900", "1000", "20"), "1000"),
-    ],
-)
-def test_of_changes_to_one_property_the_first_wins_or_the_larger_limit(
-    name: str, values: tuple[str, ...], kept: str
-) -> None:
-    changes = [to_set(facts(), {name: value}, "why", now=None) for value in values]
-
-    assert f"'{name}' = '{kept}'" in script(TABLE, {}, changes).sql[0]
+    assert script.sql == ("ORDER a;", "THEN b", "ADD b")
+    assert script.undo == ("DROP b", "UNORDER a", "THEN undo b")
 
 
 def test_a_format_version_has_no_undo() -> None:
-    change = to_set(facts(), {"format-version": "3"}, "why", now="2")
-
-    assert change.undo is None
-    assert script(TABLE, {}, [change]).undo == ()
+    assert to_set(facts(), {"format-version": "3"}, "why", now="2").undo == ()
 
 
 def test_a_setting_of_the_session_is_reset() -> None:
-    setting = in_force(session=("spark.sql.iceberg.distribution-mode", "none"))
+    setting = in_force(
+        ("spark.sql.iceberg.distribution-mode", "none"), ("write.m", None), ("default", None)
+    )
     (change,) = overriding(setting, "It costs 3 files.")
 
-    assert change.sql == "RESET `spark.sql.iceberg.distribution-mode`"
-    assert change.undo == "SET `spark.sql.iceberg.distribution-mode` = `none`"
+    assert change.sql == ("RESET `spark.sql.iceberg.distribution-mode`",)
+    assert change.undo == ("SET `spark.sql.iceberg.distribution-mode` = `none`",)
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
-    mode = in_force(session=("spark.sql.iceberg.m", "none"), table=("write.m", "hash"))
+    default = ("default of the codec", "1")
+    mode = in_force(("spark.sql.iceberg.m", "none"), ("write.m", "hash"), default)
 
     assert mode.value == "none"
     assert mode.origin == "session spark.sql.iceberg.m"
-    assert in_force(default=("default of the codec", "1")).origin == "default of the codec"
-    assert in_force().value is None
+    assert in_force(("s", None), ("write.m", None), default).origin == "default of the codec"
 
 
 def measurements() -> Measurements:
@@ -144,7 +121,7 @@ def test_effects_are_what_differs_from_now_with_the_costs_last() -> None:
 
 
 def answer(**given: Any) -> Answer:
-    change = to_set(facts(), {"write.distribution-mode": "hash"}, "It saves 6 files.", now=None)
+    change = to_set(facts(), {"write.distribution-mode": "hash"}, "It saves 6 files.")
     defaults = {
         "question": "file-sizes",
         "facts": facts(),
@@ -164,7 +141,7 @@ def answer(**given: Any) -> Answer:
         ({}, "▲ change"),
         ({"changes": ()}, "✔ no change"),
         (
-            {"changes": (Change("v", "2", "3", "why", "UPGRADE", is_alternative=True),)},
+            {"changes": (Change("v", "2", "3", "why", ("UPGRADE",), is_alternative=True),)},
             "● alternative",
         ),
         ({"confidence": Confidence.NONE}, "not measured"),
@@ -206,7 +183,7 @@ def test_the_document_has_all_rounds_and_the_statements() -> None:
     document = as_data(answer().document())
 
     assert document["measured"]["now"]["scan"] == [3.0, 2.0]
-    assert document["changes"][0]["properties"] == [["write.distribution-mode", "hash"]]
+    assert document["changes"][0]["setting"] == "write.distribution-mode"
     assert document["script"]["sql"] == [
         f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
     ]

@@ -9,6 +9,7 @@ import pytest
 from icekit.api import Lake
 from icekit.errors import StatementRefused
 from icekit.sql import identifier
+from icekit.tune.answer import Confidence
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ def test_the_trial_ends_and_the_answer_says_why(
     answer = lake.tune(question, broken, progress=lambda _: None, **options)
 
     assert "Spark failed during the trial" in str(answer.stopped)
-    assert not answer.is_answered
+    assert answer.confidence is Confidence.NONE
     assert not any(change.is_change for change in answer.changes)
     assert lake.observe(broken).snapshot_id == before
 

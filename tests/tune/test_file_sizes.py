@@ -13,22 +13,25 @@ from icekit.errors import ParameterError
 from icekit.facts.definition import PartitionSpec
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
-from icekit.tune.answer import Answer, Confidence, Measurements
+from icekit.tune.answer import Answer, Confidence, Measurements, in_force
 from icekit.tune.commits import Written, trial_target, typical_commit
-from icekit.tune.distribution import DISTRIBUTION, HASH, NONE, RANGE, effective, possible_modes
 from icekit.tune.file_sizes import (
     _MEASURES,
     ADVISORY,
     COMMIT_FREQUENCY,
+    DISTRIBUTION,
     FILES,
+    HASH,
     LARGE_FILES,
+    NONE,
     NOW,
+    RANGE,
     SIZED,
     better_mode,
-    is_better_size,
+    effective,
     next_advisory,
+    possible_modes,
 )
-from icekit.tune.in_force import in_force
 from tests.factories import TARGET, file_group, partition, table_facts
 
 MIB = 2**20
@@ -44,7 +47,7 @@ def measured(**files: int) -> Measurements:
 def written(
     files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB, fewest: int = 1
 ) -> Written:
-    return Written(files, size, 0, 1, fewest, largest, shuffle_bytes=shuffled, tasks=files)
+    return Written(files, size, 0, fewest, largest, shuffle_bytes=shuffled, tasks=files)
 
 
 def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
@@ -56,7 +59,7 @@ def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
 
 def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
     plain = table_facts(specs=(PartitionSpec(0, ()),), sort_order=())
-    mode = in_force(table=(DISTRIBUTION, "hash"))
+    mode = in_force(("", None), (DISTRIBUTION, "hash"), ("", None))
 
     assert possible_modes(plain) == (NONE,)
     assert effective(plain, mode) == NONE
@@ -92,11 +95,6 @@ def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_on
 )
 def test_no_advisory_size_is_tried_where_none_helps(last: Written) -> None:
     assert next_advisory({NOW: last}, NOW, 10 * MIB, None) is None
-
-
-def test_another_size_has_to_save_files() -> None:
-    assert is_better_size({NOW: written(10, MIB), SIZED: written(5, MIB)}, NOW)
-    assert not is_better_size({NOW: written(10, MIB), SIZED: written(9, MIB)}, NOW)
 
 
 def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> None:

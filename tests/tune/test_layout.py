@@ -41,18 +41,18 @@ FACTS = table_facts(columns=COLUMNS)
 DAY = 86_400_000_000
 
 
-def of(column: str, op: str = "=", weight: float = 1.0) -> Filter:
-    return Filter(Leaf(column, op, (1,)), weight)
+def of(column: str, op: str = "=") -> Filter:
+    return Filter(Leaf(column, op, (1,)))
 
 
 def drawn(**columns: list[Any]) -> Sample:
     return columns
 
 
-def unpartitioned(files: int, size: int = TARGET) -> TableFacts:
+def unpartitioned(files: int) -> TableFacts:
     return replace(
         table_facts(columns=COLUMNS, specs=(PartitionSpec(0, ()),)),
-        groups=(file_group(*[size] * files, of=partition(spec_id=0)),),
+        groups=(file_group(*[TARGET] * files, of=partition(spec_id=0)),),
     )
 
 

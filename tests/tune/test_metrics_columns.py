@@ -2,9 +2,7 @@
 smaller manifests.
 """
 
-from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,7 @@ from icekit.tune.metrics_columns import (
     USED,
     EntryBytes,
     chosen,
-    needed_length,
+    needed_mode,
     needed_modes,
     proposals,
     rank,
@@ -40,13 +38,12 @@ FACTS = table_facts(columns=WIDE)
 LONG = [f"https://example.org/shop/items/{n:04}" for n in range(50)]
 
 
-def of(column: str, op: str = "=", value: Any = "x") -> Filter:
-    return Filter(Leaf(column, op, (value,) if op == "=" else ()))
+def of(column: str, op: str = "=") -> Filter:
+    return Filter(Leaf(column, op, ("x",) if op == "=" else ()))
 
 
 def entry(columns: int = 82) -> EntryBytes:
-    ids = [c.field_id for c in WIDE[:columns]]
-    return EntryBytes(10, Counter(dict.fromkeys(ids, 10)), Counter(dict.fromkeys(ids, 10)))
+    return dict.fromkeys((c.field_id for c in WIDE[:columns]), 1.0)
 
 
 def test_modes_are_ranked_by_what_they_keep() -> None:
@@ -63,9 +60,9 @@ def test_a_column_is_used_by_filters_order_partitions_and_delete_keys() -> None:
 
 
 def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
-    assert needed_length(["a", "b"]) == 16
-    assert needed_length(LONG) == 48
-    assert needed_length(["x" * 200 + str(n) for n in range(9)]) is None
+    assert needed_mode(["a", "b"]) == "truncate(16)"
+    assert needed_mode(LONG) == "truncate(48)"
+    assert needed_mode(["x" * 200 + str(n) for n in range(9)]) == "full"
 
 
 def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> (
@@ -84,7 +81,7 @@ def test_unused_statistics_go_where_they_are_many_and_used_ones_stay() -> None:
     assert found[USED][DEFAULT] == "none"
     assert found[USED]["write.metadata.metrics.column.url"] == "truncate(48)"
     assert USED not in proposals(FACTS, {"url": "truncate(16)"}, entry(10)), "few columns"
-    assert proposals(FACTS, {"url": "truncate(16)"}, EntryBytes()) == {}
+    assert proposals(FACTS, {"url": "truncate(16)"}, {}) == {}
 
 
 def figures(**read: tuple[float, float]) -> Measurements:

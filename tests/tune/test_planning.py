@@ -8,8 +8,7 @@ from icekit.api import Lake
 from icekit.errors import ParameterError
 from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
-from icekit.tune.answer import Change, Confidence, Measurements
-from icekit.tune.in_force import InForce, in_force
+from icekit.tune.answer import Change, Confidence, InForce, Measurements
 from icekit.tune.planning import (
     DISTRIBUTED,
     LOCAL,
@@ -23,10 +22,9 @@ from icekit.tune.planning import (
 from tests.factories import table_facts
 
 FACTS = table_facts(catalog="lake", table=("db", "events"))
-FILES = Storage("file", "HadoopFileIO", 1_000, 10, 0.5, 0.0, 0, 100.0, 10)
+FILES = Storage("file", "HadoopFileIO", 1_000, 0.5, 0.0, 100.0, 10)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-AUTO = in_force(default=("the default", "auto"))
-ENOUGH = 1 << 30
+AUTO = InForce("default", "the default", "auto")
 
 
 def measured(**seconds: float) -> Measurements:
@@ -37,8 +35,8 @@ def measured(**seconds: float) -> Measurements:
     return figures
 
 
-def moded(mode: InForce = AUTO, enough: int = ENOUGH, **seconds: float) -> tuple[Change, ...]:
-    return planning.planning_mode(FACTS, measured(**seconds), mode, max_result_bytes=enough)
+def moded(mode: InForce = AUTO, **seconds: float) -> tuple[Change, ...]:
+    return planning.planning_mode(FACTS, measured(**seconds), mode)
 
 
 def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) -> Measurements:
@@ -69,21 +67,12 @@ def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
-    mode = in_force(session=("spark.sql.iceberg.data-planning-mode", "local"))
+    mode = InForce("session", "spark.sql.iceberg.data-planning-mode", "local")
     changes = moded(mode, now=10.0, local=10.0, distributed=4.0)
 
     assert [change.sql for change in changes][1:] == [
-        "RESET `spark.sql.iceberg.data-planning-mode`"
+        ("RESET `spark.sql.iceberg.data-planning-mode`",)
     ]
-
-
-def test_a_session_whose_results_may_not_come_back_is_told_what_to_raise() -> None:
-    (change,) = moded(enough=1 << 20, now=10.0, local=10.0, distributed=4.0)
-
-    assert change.setting == "spark.driver.maxResultSize"
-    assert change.now == "1 MiB"
-    assert change.proposed == "256 MiB"
-    assert change.sql is None
 
 
 def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_gains_a_second() -> (
@@ -91,7 +80,7 @@ def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_ga
 ):
     change = planning.manifests(FACTS, rewritten(80, 2))
 
-    assert str(change.sql).startswith("CALL `lake`.system.rewrite_manifests(")
+    assert change.sql[0].startswith("CALL `lake`.system.rewrite_manifests(")
     for kept in (
         rewritten(3, 1),
         rewritten(40, 25),

@@ -12,7 +12,7 @@ from icekit.tune import QUESTIONS
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_every_question_is_answered_within_a_budget(question: str) -> None:
-    assert {"budget_seconds", "budget_bytes"} <= commands.QUESTIONS[question].settings().keys()
+    assert {"budget_seconds", "budget_bytes"} <= commands.QUESTIONS[question].declared.keys()
 
 
 def test_a_wrong_question_and_a_wrong_option_are_named() -> None:

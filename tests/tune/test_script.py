@@ -9,7 +9,7 @@ from icekit.api import Lake
 from icekit.facts.sort_order import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
-from icekit.tune.answer import Change, script, to_set
+from icekit.tune.answer import Answer, Change, to_set
 from icekit.tune.ddl import Field
 
 pytestmark = pytest.mark.spark
@@ -56,15 +56,15 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
             "",
             "",
             "why",
-            "; ".join(ddl.change_spec(name, columns, old, new)),
-            "; ".join(ddl.change_spec(name, columns, new, old)),
+            ddl.change_spec(name, columns, old, new),
+            ddl.change_spec(name, columns, new, old),
         ),
         Change(
             "order",
             "",
             "",
             "why",
-            ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),
+            (ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),),
             undo_order(name, facts),
         ),
         to_set(
@@ -75,7 +75,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
         ),
         to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why", now=""),
     ]
-    found = script(name, facts.properties, changes)
+    found = Answer(question="", facts=facts, verdict="", changes=tuple(changes)).script
 
     for statement in found.sql:
         lake.spark.sql(statement)

@@ -6,14 +6,17 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.facts.definition import Column
+from icekit.options.commands import WriteModeOptions
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
     PastCommit,
     Shape,
-    WriteHistory,
+    commits_between_compactions,
+    past_commits,
     shaped_like,
     synthetic,
+    writes_per_day,
 )
 from tests.factories import file_group, table_facts
 
@@ -114,9 +117,9 @@ def test_rates_are_of_what_followed_the_first_commit() -> None:
     made = [snapshot("append", n * 6 * HOUR, added_records=1, added_data_files=1) for n in range(5)]
     made[2] = snapshot("delete", 12 * HOUR, added_delete_files=1, added_position_deletes=3)
 
-    assert WriteHistory.of(made).writes_per_day == 1.0
-    assert WriteHistory.of(made[:1]).writes_per_day is None
-    assert WriteHistory.of([]).grid().rows == []
+    assert writes_per_day(past_commits(made)) == 1.0
+    assert writes_per_day(past_commits(made[:1])) is None
+    assert writes_per_day([]) is None
 
 
 def test_commits_between_compactions_count_row_level_ones_and_a_compaction_in_parts_once() -> None:
@@ -137,13 +140,13 @@ def test_commits_between_compactions_count_row_level_ones_and_a_compaction_in_pa
     ]
     made = [snapshot(k, n, **(delete if k == "delete" else {})) for n, k in enumerate(kinds)]
 
-    assert WriteHistory.of(made).commits_between_compactions == 3.0
+    assert commits_between_compactions(past_commits(made)) == 3.0
 
 
 def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() -> None:
     facts = table_facts(groups=(file_group(*[1000] * 40),))
     rows = facts.data.record_count
-    history = WriteHistory.of(
+    history = past_commits(
         [
             snapshot(
                 "delete",
@@ -156,24 +159,28 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
         ]
     )
 
-    shape = shaped_like(facts, history)
+    shape = shaped_like(facts, history, WriteModeOptions.of({}))
     assert shape.operation == "delete"
     assert shape.spread == "clustered"
     assert shape.file_share == 0.1
     assert shape.share == pytest.approx(0.1, abs=0.01)
     assert (
-        shaped_like(facts, history, operation="update", share=0.5, spread="scattered").file_share
+        shaped_like(
+            facts,
+            history,
+            WriteModeOptions.of({"operation": "update", "share": 0.5, "spread": "scattered"}),
+        ).file_share
         == 1.0
     )
-    assert shaped_like(facts, WriteHistory.of([])) == Shape("merge", 0.01, "scattered", 1.0)
+    assert shaped_like(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, "scattered", 1.0)
 
 
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (("upsert", 0.1, "scattered", 1.0), "operation is"),
+        (("upsert", 0.1, "scattered", 1.0), "no operation 'upsert'"),
         (("delete", 2.0, "scattered", 1.0), "share of rows"),
-        (("delete", 0.1, "x", 1.0), "spread is"),
+        (("delete", 0.1, "x", 1.0), "no spread 'x'"),
     ],
 )
 def test_a_shape_that_makes_no_sense_is_refused(

@@ -193,7 +193,7 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
             "leave out operation",
             {"statement": "DELETE FROM x", "operation": "delete"},
         ),
-        (ParameterError, "The operation is", {"operation": "upsert"}),
+        (ParameterError, "no operation 'upsert'", {"operation": "upsert"}),
         (ParameterError, "commits is 0", {"commits": 0}),
         (ParameterError, "must be 0 or more", {"reads_per_day": -1.0}),
         (ParameterError, "cannot be used: there is no column nope", {"read_filter": "nope = 1"}),

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.execute import read_of
+from icekit.compact.execute import data_under, read_of
 from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.service import outcomes_of, past_speed
 from icekit.compact.speed import Speed
 from icekit.diagnose.heap import HeapForecast, forecast_heap
 from icekit.engine.bridge import is_case_sensitive, require_classic
-from icekit.engine.cluster import Executor
+from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
@@ -30,7 +30,6 @@ from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import At, remaining
 from icekit.resolve.listing import Scope
-from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.terminal import quiet_errors
 from icekit.units import count, counted, shorten, size
@@ -77,7 +76,7 @@ def forecast_table(
 def forecast_facts(lake: Lake, facts: TableFacts, executor: Executor | str = "") -> HeapForecast:
     """:func:`forecast_table` from facts."""
     if isinstance(executor, str):
-        executor = Executor.parse(executor) if executor else Executor.of(lake.spark)
+        executor = Executor.parse(executor) if executor else cluster_of(lake.spark).executor
     return forecast_heap(facts, executor)
 
 
@@ -98,7 +97,7 @@ def plan_conversion(
     :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect, and the errors of
     :mod:`icekit.errors`.
     """
-    name = lake.identifier(table) if isinstance(table, str) else table
+    name = lake.identifier(table)
     full = lake.sql_name(name)
     spark = lake.spark
     require_classic(spark)
@@ -157,16 +156,15 @@ def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
     """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` if
     Iceberg cannot use it.
     """
-    stated = read_predicate(spark, spark.table(identifier(*table)), where)
+    condition = read_predicate(spark, spark.table(identifier(*table)), where)
     try:
         with quiet_errors():
-            return filter_expression(spark, table, stated.text)
+            return filter_expression(spark, table, condition)
     except engine_errors() as error:
         raise ParameterError(
             f"Iceberg cannot select partitions with the filter {shorten(where, 200)!r} "
             f"({reason(error)}). Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), "
-            "without functions of columns other than partition transforms.",
-            detail=scrub(str(error)),
+            "without functions of columns other than partition transforms."
         ) from None
 
 
@@ -227,21 +225,12 @@ def _action(
     """
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
-    # Global deletes of two specs apply to the same data files.
-    several = [s for s in scopes if not s.is_global]
-    over = (
-        [max(s.data_files for s in scopes if s.is_global)]
-        if len(several) < len(scopes)
-        else [s.data_files for s in several]
-    )
-    rows = (
-        max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
-    )
+    files, _, rows = data_under(scopes)
     _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
         f"{counted(records, 'delete record', 'applies', 'apply')} to "
-        f"{count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
+        f"{count(files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
         f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space{each}"
     )
     arguments: dict[str, str | int | bool | tuple[str, ...]] = {
@@ -255,7 +244,7 @@ def _action(
     prediction = Prediction(
         files_in=deletes,
         bytes_in=read,
-        files_out=sum(over),
+        files_out=files,
         delete_files_removed=deletes,
         groups=batch.slices,
         shuffle_bytes=batch.shuffle_bytes,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from icekit.catalog import EMBEDDED
 from icekit.catalog.lake import embedded_path
-from icekit.report import notebook_path
+from icekit.report.rendering import notebook_path
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import read_policy
 from icekit.sql import is_pattern

@@ -2,7 +2,6 @@
 plain HTML without them.
 """
 
-from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import Chooser as choose  # noqa: N813 - called like a function
 from icekit.show.widgets.compaction import CompactionExplorer as compaction  # noqa: N813
 from icekit.show.widgets.controls import View
@@ -11,13 +10,10 @@ from icekit.show.widgets.explorers import ThresholdsExplorer as thresholds  # no
 from icekit.show.widgets.explorers import trend
 
 __all__ = [
-    "SWITCH",
-    "Explorer",
     "View",
     "choose",
     "compaction",
     "follow",
     "thresholds",
     "trend",
-    "widgets_on",
 ]

@@ -25,7 +25,6 @@ from icekit.show.widgets.controls import (
     row,
 )
 from icekit.sql import display_name
-from icekit.units import count
 
 _BELOW = (
     "The panels below show it now. Other cells still show the previous table; to re-run them, use "
@@ -42,7 +41,7 @@ class Chooser(Explorer):
 
     def static(self) -> str:
         """The card of the table in view."""
-        return card_html(self.view.facts, self.view.findings, self.view.thresholds, counted=True)
+        return card_html(self.view.facts, self.view.findings, self.view.thresholds)
 
     def __repr__(self) -> str:
         return f"Data files: {dict(lines(self.view.facts))['data files']}"
@@ -99,15 +98,9 @@ class Chooser(Explorer):
         table, ref, view = self.table.value.strip(), self.ref.value.strip(), self.view
         lake = view.lake
 
-        def job(say: Say, stop: Stop) -> TableFacts:
-            quarter = 0
-
-            def progress(read: int, of: int) -> None:
-                nonlocal quarter
+        def job(_: Say, stop: Stop) -> TableFacts:
+            def progress(_read: int, _of: int) -> None:
                 stop.check()
-                before, quarter = quarter, read * 4 // max(of, 1)
-                if quarter != before:
-                    say(f"{read:,} of {count(of, 'manifest')} read")
 
             cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
             ratios = view.thresholds.size_ratios
@@ -115,7 +108,7 @@ class Chooser(Explorer):
                 return observe(lake, table, ref=ref or None, size_ratios=ratios, progress=progress)
 
         def done(facts: TableFacts) -> tuple[str, str]:
-            view.look_at(lake, facts)
+            view.look_at(facts)
             message = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
             return message, "fine"
 

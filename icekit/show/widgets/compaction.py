@@ -4,21 +4,20 @@ that says what it will do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from icekit.answer.view import Folded, as_html
-from icekit.compact.candidates import Candidate, candidates
-from icekit.compact.ledger import open_ledger
+from icekit.compact.candidates import candidates
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
-from icekit.compact.plan import covered, sums
 from icekit.compact.plan import plan as plan_purely
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
 from icekit.engine.interrupting import Stop
-from icekit.errors import IcekitError, ParameterError
+from icekit.errors import EXIT_HEALTHY, EXIT_STOPPED, IcekitError
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.run.limits import Limits
@@ -37,77 +36,38 @@ from icekit.show.widgets.controls import (
     picture,
     row,
 )
-from icekit.sql import Identifier, display_name
+from icekit.sql import Identifier
 from icekit.status import Status
-from icekit.units import count, percent, size
-
-#: Statuses of an action of which something is left to do.
-LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
-
-
-def coverage_sentence(found: Sequence[Candidate], plan: Plan) -> str:
-    """What a plan covers of the candidates, in a sentence."""
-    p = plan.prediction
-    if not plan.actions:
-        return (
-            f"This policy covers none of {count(len(found), 'candidate')}: nothing would "
-            "be rewritten."
-        )
-    chosen = covered(found, plan)
-    saved, most = sums(chosen)[2], sums(found)[2]
-    share = f" ({percent(saved / most)} of what can be saved)" if most else ""
-    return (
-        f"This policy covers {len(chosen):,} of {count(len(found), 'candidate')} in "
-        f"{count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and "
-        f"{size(p.bytes_in)} become {count(p.files_out, 'file')}, which saves a full scan "
-        f"{saved:,} file opens{share}."
-    )
+from icekit.units import count
 
 
 def question(plan: Plan) -> str:
     """What running a plan will do, for a person to say yes to."""
-    p = plan.prediction
-    procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
     return (
-        f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} "
-        f"now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about "
-        f"{count(p.files_out, 'file')}, checks that no row changes, and commits each action. The "
-        "replaced files stay until their snapshots expire."
+        f"Run this on {plan.catalog}.{plan.name} now? {plan.summary} It checks that no row "
+        "changes, and commits each action. The replaced files stay until their snapshots expire."
     )
 
 
 def question_of_rest(outcome: Outcome) -> str:
     """What resuming a run will do, for a person to say yes to; the run is named."""
     plan = outcome.plan
-    left = [a.action for a in outcome.actions if a.status in LEFT]
-    files = sum(a.prediction.files_in for a in left)
     return (
-        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has "
-        f"{count(len(left), 'action')} left, of {count(files, 'file')} at most, and runs them as "
-        "planned; what was committed is not run again."
+        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It runs what is left, "
+        "as planned; what was committed is not run again."
     )
 
 
 def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
     """The result of a run, in a sentence and a kind of sentence."""
-    name = outcome.plan.name
-    if outcome.status is Status.STOPPED:
-        return (
-            f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume "
-            "runs the rest.",
-            "warning",
-        )
-    return (
-        f"{name}: {outcome.status}; every figure and the proof are below.",
-        "critical" if outcome.exit_status else "fine",
-    )
+    kind = {EXIT_HEALTHY: "fine", EXIT_STOPPED: "warning"}.get(outcome.exit_status, "critical")
+    return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below.", kind
 
 
 def ran_html(outcome: Outcome) -> str:
-    """A run by the controls: the plan that was run, folded, and its outcome."""
+    """A run by the controls: its outcome, and the plan that was run, folded."""
     plan = Folded("The plan of this run", outcome.plan.details())
-    heading = note(f"The last run on {outcome.plan.name}:")
-    return heading + as_html([*outcome.blocks(), plan])
+    return as_html([*outcome.blocks(), plan])
 
 
 #: What is said under the controls until a cell below takes their outcome.
@@ -141,32 +101,42 @@ class CompactionExplorer(Explorer):
         self.ledger = ledger or None
         self.given = plan
         self.plan: Plan | None = None
-        # The last run here on each table, by catalog and table.
-        self._outcomes: dict[tuple[str, Identifier], Outcome] = {}
+        # The last run here on each table.
+        self._outcomes: dict[Identifier, Outcome] = {}
 
     def static(self) -> str:
-        """What the plan covers of all candidates, as a chart."""
-        given = self.given
-        plan = given if given and given.table == self.view.facts.table else self.estimate()
-        return charts.candidates(self.view.facts, self.candidates(), plan)._repr_html_()
-
-    def candidates(self) -> tuple[Candidate, ...]:
-        """Partitions that are worth a rewrite, best first."""
-        return candidates(self.view.facts, self.view.findings, self.policy, self.view.thresholds)
-
-    def estimate(self) -> Plan:
-        """A plan by arithmetic on facts; asks nobody."""
-        return plan_purely(
-            self.view.facts, self.view.findings, self.policy, thresholds=self.view.thresholds
-        )
+        """What the plan that was given, or one by arithmetic on facts, covers of all partitions that
+        are worth a rewrite, as a chart.
+        """
+        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
+        plan = self.given
+        if plan is None or plan.table != facts.table:
+            plan = plan_purely(facts, findings, self.policy, thresholds=limits)
+        ranked = candidates(facts, findings, self.policy, limits)
+        return charts.candidates(facts, ranked, plan)._repr_html_()
 
     def build(self) -> Any:
         """What the policy covers, then the buttons, then what they did."""
         self.savings, self.message = picture(), picture()
         self.planned, self.behind, self.result = picture(), picture(), picture()
-        self.ask = button("Plan (dry run)", "", self._plan, style="primary")
-        self.go = button("Run", "", self._confirm, style="warning")
-        self.again = button("Resume", "", self._confirm_rest)
+        self.ask = button(
+            "Plan (dry run)",
+            "ask the engine's planner what it would rewrite; starts Spark, and runs nothing on the "
+            "table",
+            self._plan,
+            style="primary",
+        )
+        self.go = button(
+            "Run",
+            "rewrite data files and commit; asks once more before it does",
+            self._confirm,
+            style="warning",
+        )
+        self.again = button(
+            "Resume",
+            "continue the unfinished run: only what is left of it; asks once more before it does",
+            self._confirm_rest,
+        )
         self.progress = Progress(
             self.view,
             "what was committed stays, and the rest was not started; the table is intact.",
@@ -189,30 +159,17 @@ class CompactionExplorer(Explorer):
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
         name, outcome = self.view.facts.name, self.ran()
-        self.ask.tooltip = (
-            f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs "
-            "nothing on the table"
-        )
         self.go.description = f"Run this plan on {name}"
-        self.go.tooltip = f"rewrite data files of {name} and commit; asks once more before it does"
         self.again.description = f"Resume on {name}"
-        self.again.tooltip = (
-            f"continue the unfinished run on {name}: only what is left of it; asks once more "
-            "before it does"
-        )
         if outcome:
             when, self.result.value = "After the run below: ", ran_html(outcome)
         else:
             when = self.result.value = self.behind.value = ""
         self._forget()
-        covered = self._covered(self.estimate())
         self.message.value = note(
-            f"{when}{covered} Estimated from the metadata; Plan (dry run) asks the engine's planner."
+            f"{when}Estimated from the metadata; Plan (dry run) asks the engine's planner."
         )
         self.savings.value = self.static()
-
-    def _covered(self, plan: Plan) -> str:
-        return coverage_sentence(self.candidates(), plan)
 
     def _forget(self) -> None:
         """A plan for another table or other limits is not the one to run."""
@@ -230,9 +187,6 @@ class CompactionExplorer(Explorer):
         self.go.disabled = busy or self.plan is None or not self.plan.actions
         self.again.disabled = busy or self._left() is None
 
-    def _in_view(self) -> tuple[str, Identifier]:
-        return self.view.lake.name, self.view.facts.table
-
     def _left(self) -> Outcome | None:
         """The unfinished run on the table in view."""
         outcome = self.ran()
@@ -240,7 +194,7 @@ class CompactionExplorer(Explorer):
 
     def ran(self) -> Outcome | None:
         """What the controls have run on the table in view; None if they have run nothing on it."""
-        return self._outcomes.get(self._in_view())
+        return self._outcomes.get(self.view.facts.table)
 
     def take_outcome(self) -> Outcome | None:
         """The same, for the cells below the controls: the line that says that they are behind
@@ -286,7 +240,7 @@ class CompactionExplorer(Explorer):
         self.plan = made
         self.planned.value = as_html(made.blocks())
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {self._covered(made)}", "fine"
+        return f"A dry run: nothing has run on {made.name}.", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
@@ -299,58 +253,35 @@ class CompactionExplorer(Explorer):
             )
 
     def _run(self, plan: Plan) -> None:
-        lake = self.view.lake
-
-        def job(say: Say, stop: Stop) -> Outcome:
-            return run(
-                lake,
-                plan,
-                execute=True,
-                ledger=self.ledger,
-                limits=self.limits,
-                stop=stop,
-                progress=say,
-            )
-
         self._forget()
         self.planned.value = as_html(plan.blocks())
-        self._go(f"Running {count(len(plan.actions), 'action')} on {plan.name}", job)
+        work = f"Running {count(len(plan.actions), 'action')} on {plan.name}"
+        self._go(work, partial(run, self.view.lake, plan, execute=True))
 
     def _resume(self, left: Outcome) -> None:
-        lake, table = self.view.lake, self.view.facts.table
+        # Only the run that the question named.
+        resuming = partial(resume, self.view.lake, self.view.facts.table, run_id=left.run_id)
+        self._go(f"Resuming run {left.run_id} on {left.plan.name}", resuming)
 
-        def job(say: Say, stop: Stop) -> Outcome:
-            book = open_ledger(self.ledger)
-            newest = book.last_run(display_name(lake.sql_name(table)))
-            if newest is None or newest.run_id != left.run_id:
-                self._outcomes.pop((lake.name, table), None)
-                raise ParameterError(
-                    f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was "
-                    "resumed. Plan again."
-                )
-            return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
-
-        self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)
-
-    def _go(self, what: str, job: Callable[[Say, Stop], Outcome]) -> None:
+    def _go(self, what: str, verb: Callable[..., Outcome]) -> None:
         """Run, and look at the table again; all of it on the table that is in view now."""
-        view, key = self.view, self._in_view()
-        lake, before, ratios = view.lake, view.facts, view.thresholds.size_ratios
+        view = self.view
+        before, ratios = view.facts, view.thresholds.size_ratios
 
         def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts]:
-            outcome = job(say, stop)
+            outcome = verb(ledger=self.ledger, limits=self.limits, stop=stop, progress=say)
             try:
-                return outcome, observe(lake, before.table, ref=before.ref, size_ratios=ratios)
+                return outcome, observe(view.lake, before.table, ref=before.ref, size_ratios=ratios)
             except IcekitError as problem:
                 say(f"The table could not be observed again: {problem}")
                 return outcome, before
 
         def done(both: tuple[Outcome, TableFacts]) -> tuple[str, str]:
             outcome, after = both
-            self._outcomes[key] = outcome
+            self._outcomes[before.table] = outcome
             if view.facts is before:
                 self.behind.value = note(BEHIND, "warning")
-                view.look_at(lake, after)  # what is left to win; forgets the plan
+                view.look_at(after)  # what is left to win; forgets the plan
             return outcome_sentence(outcome)
 
         self.progress.run(what, run_and_look, done)

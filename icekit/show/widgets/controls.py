@@ -26,71 +26,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-#: What a job that was cancelled ends with.
-CANCELLED = "Cancelled."
-
-
-class Work:
-    """One piece of work at a time, which reports progress and can be stopped.
-
-    ``said`` is called with each line of progress, from the thread. Afterwards exactly one of a
-    job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no
-    result.
-    """
-
-    def __init__(self, said: Say) -> None:
-        self._said = said
-        self._thread: threading.Thread | None = None
-        self.stop = Stop()
-
-    @property
-    def is_running(self) -> bool:
-        """Tell whether a job is running."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
-        """Start a job, unless one is running; tell whether it was started.
-
-        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything after it was
-        asked to stop, was cancelled.
-        """
-        if self.is_running:
-            return False
-        stop = self.stop = Stop()
-
-        def work() -> None:
-            try:
-                result = job(self._said, stop)
-            except BaseException as error:
-                ended(why(error, stop))
-                return
-            try:
-                done(result)
-            except Exception as error:
-                ended(why(error, Stop()))
-
-        self._thread = threading.Thread(target=work, name="icekit-work", daemon=True)
-        self._thread.start()
-        return True
-
-    def cancel(self) -> None:
-        """Ask the job to stop; it says when it has."""
-        self.stop.set()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the job; tell whether it has ended."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return not self.is_running
-
-
-def why(error: BaseException, stop: Stop) -> str:
-    """Why a job has no result, in one sentence."""
-    if isinstance(error, Stopped) or stop.is_set:
-        return CANCELLED
-    if isinstance(error, IcekitError):
-        return str(error)
-    return f"{type(error).__name__}: {first_line(error)}"
 
 
 @contextlib.contextmanager
@@ -162,17 +97,23 @@ def note(sentence: str, kind: str = "") -> str:
 
 
 class Progress:
-    """The progress of long work on the table in view, which stays there meanwhile, with the button
-    that cancels the work.
+    """Long work in a thread, one piece at a time, on the table in view, which stays there meanwhile:
+    its progress, and the button that cancels it.
     """
 
     def __init__(self, view: View, cancels: str) -> None:
         self.cancel = button("Cancel", cancels, self._cancel)
         self.cancel.disabled = True
         self.log = picture()
-        self.work = Work(self._say)
         self._view, self._cancels = view, cancels
         self._lines: list[str] = []
+        self._thread: threading.Thread | None = None
+        self._stop = Stop()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a job is running."""
+        return self._thread is not None and self._thread.is_alive()
 
     def run(
         self,
@@ -180,10 +121,12 @@ class Progress:
         job: Callable[[Say, Stop], T],
         done: Callable[[T], tuple[str, str]],
     ) -> None:
-        """Start a job, unless the table in view is held; ``done`` takes its result and returns a
-        sentence about it and the sentence's kind.
+        """Start a job, unless one is running or the table in view is held; ``done`` takes its
+        result and returns a sentence about it and the sentence's kind.
+
+        A job that raises anything after it was asked to stop was cancelled.
         """
-        if self.work.is_running:
+        if self.is_running:
             return
         self._lines = []
         try:
@@ -193,26 +136,41 @@ class Progress:
             return
         self._say(f"{what} …")
         self.cancel.disabled = False
+        self._stop = Stop()
+        self._thread = threading.Thread(
+            target=self._work, args=(job, done), name="icekit-work", daemon=True
+        )
+        self._thread.start()
 
-        def held(say: Say, stop: Stop) -> T:
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the job; tell whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.is_running
+
+    def _work(self, job: Callable[[Say, Stop], T], done: Callable[[T], tuple[str, str]]) -> None:
+        try:
             try:
-                return job(say, stop)
+                result = job(self._say, self._stop)
             finally:
                 self.cancel.disabled = True
                 self._view.let_go()
-
-        def ended(sentence: str) -> None:
-            if sentence == CANCELLED:
+        except BaseException as error:
+            if isinstance(error, Stopped) or self._stop.is_set:
                 self._end(f"Cancelled: {self._cancels}", "warning")
             else:
-                self._end(sentence, "critical")
-
-        self.work.start(held, lambda result: self._end(*done(result)), ended)
+                self._end(why(error), "critical")
+            return
+        try:
+            self._end(*done(result))
+        except Exception as error:
+            self._end(why(error), "critical")
 
     def _cancel(self) -> None:
+        """Ask the job to stop; it says when it has."""
         self.cancel.disabled = True
         self._say("Cancelling …")
-        self.work.cancel()
+        self._stop.set()
 
     def _say(self, line: str) -> None:
         self._lines.append(line)
@@ -227,6 +185,13 @@ class Progress:
         self.log.value = html.framed(
             f'<div role="log" aria-live="polite">{paragraphs}{ending}</div>'
         )
+
+
+def why(error: BaseException) -> str:
+    """Why a job has no result, in one sentence."""
+    if isinstance(error, IcekitError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 class Question:
@@ -281,26 +246,26 @@ class View:
     """
 
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None) -> None:
-        self.held = ""
+        self.lake, self.held = lake, ""
         self._listeners: dict[object, Callable[[], None]] = {}
         self._holders: list[Callable[[], None]] = []
-        self._show(lake, facts, thresholds or Thresholds())
+        self._show(facts, thresholds or Thresholds())
 
     def __repr__(self) -> str:
         return f"View({self.facts.name})"
 
-    def look_at(self, lake: Lake, facts: TableFacts) -> None:
+    def look_at(self, facts: TableFacts) -> None:
         """Put another table, or another snapshot, in view; raises
         :class:`~icekit.errors.ParameterError` while it is held.
         """
         self._check_free()
-        self._show(lake, facts, self.thresholds)
+        self._show(facts, self.thresholds)
 
     def limit(self, thresholds: Thresholds) -> None:
         """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the
         facts cannot answer.
         """
-        self._show(self.lake, self.facts, thresholds)
+        self._show(self.facts, thresholds)
 
     def hold(self, work: str) -> None:
         """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends
@@ -334,12 +299,12 @@ class View:
                 "has ended, or cancel it."
             )
 
-    def _show(self, lake: Lake, facts: TableFacts, thresholds: Thresholds) -> None:
+    def _show(self, facts: TableFacts, thresholds: Thresholds) -> None:
         """Judge and notify the listeners; if the facts cannot be judged, everything stays as it
         was.
         """
-        self.findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
-        self.lake, self.facts, self.thresholds = lake, facts, thresholds
+        self.findings = diagnose(facts, thresholds, session_conf=self.lake.session_conf())
+        self.facts, self.thresholds = facts, thresholds
         _call(self._listeners.values())
 
 

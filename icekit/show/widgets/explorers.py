@@ -5,25 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.answer.grid import COUNT, FIGURE, SHARE, TEXT, Grid, Unit
 from icekit.diagnose.findings import Thresholds, findings_html
 from icekit.errors import IcekitError
-from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import min_file_size
 from icekit.history.iceberg import store
 from icekit.history.store import Health, health
 from icekit.history.trend import same_table
 from icekit.maintain.savings import savings_told, wins
 from icekit.show import history_charts
 from icekit.show.card import lines, sizes_html
-from icekit.show.explorer import Explorer, widgets_on
+from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     View,
     button,
@@ -33,7 +31,7 @@ from icekit.show.widgets.controls import (
     picture,
     row,
 )
-from icekit.units import count, percent, plain, size
+from icekit.units import count, percent, size
 
 _SIZE = "min_file_size_ratio"
 
@@ -41,29 +39,21 @@ _SIZE = "min_file_size_ratio"
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One threshold as a control: ``name`` is that in
-    :class:`~icekit.diagnose.findings.Thresholds`; a share is shown in percent.
+    :class:`~icekit.diagnose.findings.Thresholds`; ``of`` is what it is a share or a number of.
     """
 
     name: str
     label: str
-    unit: str
+    of: str
+    unit: Unit = SHARE
     source: str = "icekit default"
-
-    @property
-    def is_share(self) -> bool:
-        """Tell whether it is a share of something, and not a whole number."""
-        return self.unit.startswith("%")
 
     @property
     def reach(self) -> tuple[float, float, float]:
         """The lowest and the highest value, and the step between values, in the threshold's own
         unit.
         """
-        return (0, 1, 0.01) if self.is_share else (1, 1000, 1)
-
-    def text(self, value: float) -> str:
-        """A value of it, as text."""
-        return percent(value) if self.is_share else plain(value, 6)
+        return (0, 1, 0.01) if self.unit is SHARE else (1, 1000, 1)
 
 
 #: The limits that people move most, each of another finding; the others are a notebook's
@@ -72,18 +62,19 @@ LIMITS = (
     Limit(
         _SIZE,
         "Small files: under",
-        "% of the target size",
-        "rewrite_data_files: min-file-size-bytes",
+        "of the target size",
+        source="rewrite_data_files: min-file-size-bytes",
     ),
-    Limit("thin_partition_share", "Small partitions: under", "% of one target file"),
-    Limit("delete_ratio", "Deletes: from", "% of the data records"),
+    Limit("thin_partition_share", "Small partitions: under", "of one target file"),
+    Limit("delete_ratio", "Deletes: from", "of the data records"),
     Limit(
         "fragmented_manifests",
         "Manifests: from",
         "manifests under half their target size",
+        COUNT,
         "commit.manifest.min-count-to-merge",
     ),
-    Limit("snapshots", "Snapshots: from", "snapshots kept"),
+    Limit("snapshots", "Snapshots: from", "snapshots kept", COUNT),
 )
 
 
@@ -95,19 +86,12 @@ def moved(thresholds: Thresholds) -> dict[str, float]:
     return {name: value for name, value in asdict(thresholds).items() if value != default[name]}
 
 
-def size_ratios(facts: TableFacts, also: float) -> tuple[float, ...]:
-    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of
-    sizes spans one. ``also`` is in force.
+def size_ratios(facts: TableFacts, also: float) -> list[float]:
+    """Limits of file size at which the facts are cut, as shares of the target, from a sixteenth;
+    ``also`` is in force.
     """
-    buckets = [b for g in facts.of_kind(Kind.DATA) for b in g.buckets]
-
-    def is_exact(ratio: float) -> bool:
-        # The same question as icekit.diagnose.findings.under: a file of exactly the limit is left
-        # alone on either side.
-        limit = min_file_size(facts.target_bytes, ratio)
-        return not any(b.min_bytes < limit <= b.max_bytes for b in buckets)
-
-    return tuple(sorted({also, *filter(is_exact, (round(0.05 * i, 2) for i in range(1, 21)))}))
+    ratios = {round(edge / facts.target_bytes, 4) for edge in facts.data_edges}
+    return sorted({also, *(ratio for ratio in ratios if 1 / 16 <= ratio <= 1)})
 
 
 class ThresholdsExplorer(Explorer):
@@ -124,8 +108,8 @@ class ThresholdsExplorer(Explorer):
         rows = [
             (
                 limit.label,
-                limit.text(getattr(self.view.thresholds, limit.name)),
-                limit.unit.removeprefix("% "),
+                limit.unit.write(getattr(self.view.thresholds, limit.name)),
+                limit.of,
                 limit.source,
             )
             for limit in LIMITS
@@ -133,7 +117,7 @@ class ThresholdsExplorer(Explorer):
         columns = {
             "threshold": TEXT,
             "value": FIGURE,
-            "unit": TEXT("unit"),
+            "of": TEXT(""),
             "origin": TEXT("where it comes from"),
         }
         table = Grid("", columns, rows).html()
@@ -153,7 +137,7 @@ class ThresholdsExplorer(Explorer):
         self.view.on_change(self._follow)
         self._show()
         rows = [
-            row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
+            row(self.sliders[limit.name], ipw.Label(f"{limit.of}; {limit.source}"))
             for limit in LIMITS
         ]
         return column(*rows, self.reset, self.message, self.cards)
@@ -161,16 +145,19 @@ class ThresholdsExplorer(Explorer):
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
         low, high, step = limit.reach
-        kind: Any = ipw.FloatSlider if limit.is_share else ipw.IntSlider
-        options: dict[str, Any] = {"min": min(low, value), "max": max(high, value), "step": step}
-        if limit.is_share:
-            options["readout_format"] = ".0%"
+        kind: Any = ipw.FloatSlider
+        options: dict[str, Any] = {
+            "min": min(low, value),
+            "max": max(high, value),
+            "step": step,
+            "readout_format": ".0%" if limit.unit is SHARE else ".0f",
+        }
         if limit.name == _SIZE:
             kind, options = ipw.SelectionSlider, {"options": self._sizes(limit)}
         slider = labelled(
             kind,
             limit.label,
-            f"{limit.unit}; where it comes from: {limit.source}",
+            f"{limit.of}; where it comes from: {limit.source}",
             value=value,
             continuous_update=False,
             width="32em",
@@ -181,8 +168,9 @@ class ThresholdsExplorer(Explorer):
 
     def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
         """Limits of file size for which the facts have exact counts."""
-        ratios = size_ratios(self.view.facts, getattr(self.view.thresholds, limit.name))
-        return [(f"{limit.text(r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
+        facts = self.view.facts
+        ratios = size_ratios(facts, getattr(self.view.thresholds, limit.name))
+        return [(f"{percent(r)} ({size(facts.target_bytes * r)})", r) for r in ratios]
 
     def _move(self, limit: Limit, change: Any) -> None:
         if not self._moving:
@@ -286,11 +274,6 @@ class Following(Explorer):
     def __repr__(self) -> str:
         return repr(self.made)
 
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        if widgets_on():
-            return super()._repr_mimebundle_(include, exclude)
-        return {"text/plain": repr(self.made), "text/html": self.made._repr_html_()}
-
 
 def trend(view: View, history: str = "") -> Following:
     """The figure that reaches its threshold first, and what got worse or better, over the runs in
@@ -299,16 +282,15 @@ def trend(view: View, history: str = "") -> Following:
     Earlier runs are read when another table comes into view, and not for every threshold that
     moves.
     """
-    read: dict[tuple[str, str], Sequence[Health]] = {}
+
+    @lru_cache(maxsize=1)
+    def kept(table: str) -> Sequence[Health]:
+        runs = store(history, view.lake)
+        return runs.last([table]).get(table, ()) if runs else ()
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
-        table = (view.lake.name, facts.name)
-        if table not in read:
-            kept = store(history, view.lake)
-            read.clear()
-            read[table] = kept.last([facts.name]).get(facts.name, ()) if kept else ()
         now = health(facts, view.findings, wins(facts, view.findings, thresholds), "now")
-        earlier = (run for run in read[table] if run.observed_at_ms < now.observed_at_ms)
+        earlier = (run for run in kept(facts.name) if run.observed_at_ms < now.observed_at_ms)
         return history_charts.trend(facts.name, same_table([*earlier, now]), thresholds)
 
     return Following(view, draw, "trend")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from icekit.answer.grid import BYTES, COUNT, SECONDS
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import load_now
-from icekit.engine.errors import explain
+from icekit.engine.errors import explaining
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
 from icekit.errors import ParameterError, StatementRefused
 from icekit.prove.fingerprint import fingerprint
@@ -148,7 +148,7 @@ class MergeReview:
                 f"takes minutes with more than {MOST_LITERALS:,}; write the values to a table, and "
                 "use that table in USING."
             )
-        try:
+        with explaining(statement.target):
             table = load_now(spark, statement.target)
             plan = merge_plan(spark, statement.sql, statement.target)
             keys = keys_of(plan, table)
@@ -159,8 +159,6 @@ class MergeReview:
                 *rewrite(spark, statement, keys, plan),
                 partitioned_join(spark, statement, plan, keys, table),
             )
-        except Exception as error:
-            raise explain(error, statement.target) from error
 
     def changes(self) -> Iterator[Change]:
         """The proposals, and what was checked."""
@@ -174,12 +172,11 @@ class MergeReview:
                 count(narrower.plan.scan.files, "file"),
                 f"The source's current values of {columns} are written into ON. Every pair of rows "
                 "that matches ON also passes the predicate, so every clause sees the same rows.",
-                narrower.statement.sql,
+                (narrower.statement.sql,),
                 side_effect="the predicate fits only the source's current rows: create it again "
                 "for each batch. If the source has changed since, rows that the predicate leaves "
                 "out match nothing, and WHEN NOT MATCHED inserts them although they exist",
-                check=narrower.guard,
-                is_whole=True,
+                check=(narrower.guard,),
             )
         yield change
         yield replace(self.joined, is_alternative=narrower is not None)
@@ -249,9 +246,6 @@ def _answer(
         advised=NARROWER if review.narrower else None,
         confidence=confidence,
         because=because,
-        notes=(
-            "Of the target, only metadata was read; the source was read in a few aggregations.",
-        ),
         plans={"Spark's plan": review.plan.tree},
         stopped=trial.stopped,
         failure=failure if prove and confidence is Confidence.LOW else None,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.bridge import elements, scala_seq
 from icekit.engine.compat import classic
 from icekit.engine.planner import kind, nodes
-from icekit.facts.spark_entries import scalar, scalar_sql
+from icekit.facts.spark_entries import scalar_sql
+from icekit.facts.values import to_scalar
 from icekit.facts.where import among, between, in_units
 from icekit.sql import identifier
 from icekit.tune.merge.engine import MergePlan, partitioning
@@ -201,10 +202,10 @@ def _added(equality: Equality, listed: DataFrame, figures: Sequence[Any]) -> Add
         return None
     # The estimate is within a few per cent.
     rows = listed.limit(_MOST_VALUES + 1).collect() if distinct <= 2 * _MOST_VALUES else []
-    values: tuple[Any, ...] = tuple(sorted(scalar(value) for (value,) in rows))
+    values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in rows))
     added = Added(equality, RANGES if equality.unit else VALUES, values, has_nulls)
     if low is not None and not 0 < len(values) <= _MOST_VALUES:
-        added = Added(equality, BOUNDS, (scalar(low), scalar(high)), has_nulls)
+        added = Added(equality, BOUNDS, (to_scalar(low), to_scalar(high)), has_nulls)
     try:
         added.predicate("")
     except (OverflowError, ValueError):

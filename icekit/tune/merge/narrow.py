@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from icekit.engine.errors import engine_errors, reason
 from icekit.errors import StatementRefused
-from icekit.secrets import scrub
 from icekit.sql import identifier
 from icekit.tune.merge.engine import MergePlan, merge_plan
 from icekit.tune.merge.keys import Added, MergeKeys, values_of
@@ -64,8 +63,7 @@ def rewrite(
         left_out = int(spark.sql(guard).collect()[0][0]) if needed else 0
     except engine_errors() as error:
         raise StatementRefused(
-            f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again.",
-            detail=scrub(str(error)),
+            f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again."
         ) from None
     if left_out:
         return None, f"the source changed while it was read: {left_out:,} of its rows are new"

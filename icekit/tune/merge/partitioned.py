@@ -67,8 +67,8 @@ def partitioned_join(
         "used",
         f"With {count(len(settings), 'session setting')}, Spark joins the target's partitions as "
         "they are stored, without a shuffle.",
-        "; ".join(set_session(key, value) for key, value in settings.items()),
-        "; ".join(set_session(k, v) if v else reset_session(k) for k, v in before_values),
+        tuple(set_session(key, value) for key, value in settings.items()),
+        tuple(set_session(k, v) if v else reset_session(k) for k, v in before_values),
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
         "there are at most as many tasks as partitions",
     )

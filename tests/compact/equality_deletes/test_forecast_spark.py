@@ -4,7 +4,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.diagnose.heap import forecast_heap
-from icekit.engine.cluster import Executor
+from icekit.engine.cluster import Executor, cluster_of
 from icekit.facts.files import EqualityKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]
@@ -45,7 +45,7 @@ def test_the_key_is_in_the_facts(lake: Lake) -> None:
 
 
 def test_the_executor_is_that_of_the_session(lake: Lake) -> None:
-    executor = Executor.of(lake.spark)
+    executor = cluster_of(lake.spark).executor
 
     assert executor.cores == 2
     assert 0.8 * 2**30 < executor.heap_bytes <= 2**30

@@ -13,6 +13,7 @@ from icekit.errors import SnapshotNotFound
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove.commits import prove_commits
 from icekit.sql import display_name, literal
+from tests.commands import command
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -175,15 +176,11 @@ def test_the_command_forecasts_plans_and_changes_nothing(
     ],
 )
 def test_what_is_misconfigured_ends_with_2(
-    lake: Lake, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], told: str
+    lake: Lake, tmp_path: Path, arguments: list[str], told: str
 ) -> None:
-    try:
-        status = main(["convert", *arguments, "--ledger", str(tmp_path / "l.db")])
-    except SystemExit as end:
-        status = int(str(end.code))
+    status, said = command("convert", *arguments, "--ledger", str(tmp_path / "l.db"))
 
-    said = capsys.readouterr()
-    assert (status, told in said.out + said.err) == (2, True), said
+    assert (status, told in said) == (2, True), said
 
 
 def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(

@@ -60,11 +60,11 @@ def stopped(view: widgets.View) -> Outcome:
 def ran(explorer: CompactionExplorer, outcome: Outcome) -> None:
     """Let the explorer do work that comes to an outcome."""
 
-    def job(say: object, stop: object) -> Outcome:
+    def job(**_: object) -> Outcome:
         return outcome
 
     explorer._go("Running 2 actions on db.sick", job)
-    assert explorer.progress.work.wait(120)
+    assert explorer.progress.wait(120)
 
 
 def is_asked(explorer: CompactionExplorer) -> bool:
@@ -79,10 +79,7 @@ def record(lake: Lake, run_id: str, started_ms: int) -> RunRecord:
         Status.STOPPED,
         started_ms,
         started_ms + 1,
-        None,
         {},
-        "host",
-        1,
         None,
     )
 
@@ -94,13 +91,13 @@ def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
     ran(explorer, stopped(view))
     assert not explorer.again.disabled
 
-    view.look_at(view.lake, observe(view.lake, "db.fine"))
+    view.look_at(observe(view.lake, "db.fine"))
     assert explorer.again.description == "Resume on db.fine"
     assert explorer.again.disabled
     explorer.again.click()
     assert not is_asked(explorer)
 
-    view.look_at(view.lake, sick)
+    view.look_at(sick)
     assert not explorer.again.disabled
 
 
@@ -122,11 +119,11 @@ def test_resuming_asks_first_and_names_the_run(
     assert is_asked(explorer)
     assert explorer.question.yes.description == "Yes, resume it on db.sick"
     assert (
-        "Continue run r1 on lake.db.sick now? It has 1 action left, of 6 files at most"
+        "Continue run r1 on lake.db.sick now? It runs what is left, as planned"
         in explorer.question.yes.tooltip
     )
     assert explorer.again.disabled
-    assert not explorer.progress.work.is_running
+    assert not explorer.progress.is_running
     explorer.question.no.click()
     assert not is_asked(explorer)
     assert not explorer.again.disabled
@@ -143,12 +140,11 @@ def test_only_the_run_that_was_named_is_resumed(
     explorer.again.click()
     explorer.question.yes.click()
 
-    assert explorer.progress.work.wait(120)
+    assert explorer.progress.wait(120)
     assert (
-        "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again."
+        "The ledger has no unfinished run on db.sick. Plan and run without --resume."
         in explorer.progress.log.value
     )
-    assert explorer.again.disabled
 
 
 def test_the_table_stays_in_view_while_something_runs_on_it(
@@ -160,7 +156,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
     fine = observe(view.lake, "db.fine")
     outcome = stopped(view)
 
-    def job(say: object, stop: object) -> Outcome:
+    def job(**_: object) -> Outcome:
         begun.set()
         go.wait(120)
         return outcome
@@ -174,17 +170,17 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
             ParameterError,
             match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view",
         ):
-            view.look_at(view.lake, fine)
+            view.look_at(fine)
         view.limit(Thresholds(snapshots=5))
         assert explorer.ask.disabled
     finally:
         go.set()
-    assert explorer.progress.work.wait(120)
+    assert explorer.progress.wait(120)
 
     assert view.facts.name == "db.sick"
     assert not any(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
     assert not any(control.disabled for control in (explorer.ask, explorer.again))
-    view.look_at(view.lake, fine)
+    view.look_at(fine)
 
 
 def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(
@@ -197,7 +193,7 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
 
     chooser._observe()
 
-    assert chooser.progress.work.wait(120)
+    assert chooser.progress.wait(120)
     assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.log.value
     assert view.facts.name == "db.sick"
 
@@ -220,11 +216,11 @@ def test_nothing_is_planned_or_run_while_another_table_is_read(
     try:
         assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again))
         explorer.question.yes.click()
-        assert not explorer.progress.work.is_running
+        assert not explorer.progress.is_running
         assert "Reading db.fine is in progress, so db.sick stays" in explorer.progress.log.value
     finally:
         go.set()
-    assert chooser.progress.work.wait(120)
+    assert chooser.progress.wait(120)
     assert not explorer.ask.disabled
 
 
@@ -239,25 +235,25 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
     assert explorer.planned.value == ""
     assert explorer.plan is None
     assert "The plan of this run" in explorer.result.value
-    assert "After the run below: This policy covers" in explorer.message.value
+    assert "After the run below: Estimated from the metadata" in explorer.message.value
     assert "The cells below still show what was before this run" in explorer.behind.value
     assert explorer.take_outcome() is outcome
     assert explorer.behind.value == ""
-    view.look_at(view.lake, observe(view.lake, "db.fine"))
+    view.look_at(observe(view.lake, "db.fine"))
     assert (explorer.take_outcome(), explorer.result.value) == (None, ""), "it is of another table"
-    view.look_at(view.lake, sick)
+    view.look_at(sick)
     assert explorer.take_outcome() is outcome
 
 
 def test_a_run_that_raises_lets_the_table_go(
     view: widgets.View, explorer: CompactionExplorer
 ) -> None:
-    def job(say: object, stop: object) -> Outcome:
+    def job(**_: object) -> Outcome:
         raise ParameterError("No.")
 
     explorer._go("Running 2 actions on db.sick", job)
 
-    assert explorer.progress.work.wait(120)
+    assert explorer.progress.wait(120)
     assert view.held == ""
     assert not explorer.ask.disabled
 
@@ -270,13 +266,13 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(
     explorer.go.click()
     assert is_asked(explorer)
 
-    view.look_at(view.lake, observe(view.lake, "db.fine"))
+    view.look_at(observe(view.lake, "db.fine"))
 
     assert explorer.plan is None
     assert not is_asked(explorer)
     assert explorer.go.disabled
     explorer.question.yes.click()
-    assert not explorer.progress.work.is_running
+    assert not explorer.progress.is_running
     assert explorer.ran() is None
 
 

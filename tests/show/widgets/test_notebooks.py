@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import papermill
 import pytest
 
 from icekit.api import Lake
 from icekit.show.explorer import SWITCH, WIDGET_VIEW
+from tests.lessons.books import book
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 #: What makes a notebook with explorers cheap to run; one that is not here runs by its own
@@ -33,11 +33,7 @@ def explorers(notebook: Any) -> list[Any]:
 
 def with_explorers() -> list[Any]:
     """Each with the way to run it; with controls, tests/notebooks runs all of them as well."""
-    found = [
-        path
-        for path in sorted(NOTEBOOKS.glob("**/*.ipynb"))
-        if explorers(nbformat.read(path, 4))  # type: ignore[no-untyped-call]
-    ]
+    found = [path for path in sorted(NOTEBOOKS.glob("**/*.ipynb")) if explorers(book(path))]
     return [
         pytest.param(
             path,
@@ -70,7 +66,7 @@ def test_a_notebook_with_explorers_runs_both_ways(
     )
 
     cells = explorers(run)
-    assert len(cells) == len(explorers(nbformat.read(path, 4)))  # type: ignore[no-untyped-call]
+    assert len(cells) == len(explorers(book(path)))
     for cell in cells:
         (shown,) = (output.data for output in cell.outputs if "data" in output)
         assert (WIDGET_VIEW in shown) == (way == "on"), cell.source
@@ -81,7 +77,7 @@ def test_a_notebook_with_explorers_runs_both_ways(
 
 def test_notebooks_are_kept_as_they_look_without_a_kernel() -> None:
     for path in NOTEBOOKS.glob("**/*.ipynb"):
-        kept = nbformat.read(path, 4)  # type: ignore[no-untyped-call]
+        kept = book(path)
         shown = [
             output.data
             for cell in kept.cells

@@ -4,72 +4,82 @@ import threading
 
 from icekit.engine.interrupting import Stop
 from icekit.errors import TableNotFound
-from icekit.show.widgets.controls import Say, Work
+from icekit.show import widgets
+from icekit.show.widgets.controls import Progress, Say
 
 
-def finished(job: object, *, cancel: bool = False) -> tuple[list[str], list[object], list[str]]:
-    """What a job said, gave and ended with."""
-    said: list[str] = []
-    done: list[object] = []
-    ended: list[str] = []
-    work = Work(said.append)
-    work.start(job, done.append, ended.append)  # type: ignore[arg-type]
+def finished(view: widgets.View, job: object, *, cancel: bool = False) -> str:
+    """What is shown after a job."""
+    progress = Progress(view, "nothing was changed.")
+    progress.run("Working", job, lambda result: (f"got {result}", "fine"))  # type: ignore[arg-type]
     if cancel:
-        work.cancel()
-    assert work.wait(120)
-    return said, done, ended
+        progress.cancel.click()
+    assert progress.wait(120)
+    assert view.held == ""
+    assert progress.cancel.disabled
+    return str(progress.log.value)
 
 
-def test_a_job_says_how_it_goes_and_gives_its_result() -> None:
+def test_a_job_says_how_it_goes_and_gives_its_result(view: widgets.View) -> None:
     def job(say: Say, stop: Stop) -> int:
         say("half")
         return 7
 
-    assert finished(job) == (["half"], [7], [])
+    shown = finished(view, job)
+    assert shown.index("Working …") < shown.index("half") < shown.index("got 7")
 
 
-def test_a_job_that_is_cancelled_gives_nothing() -> None:
+def test_a_job_that_is_cancelled_gives_nothing(view: widgets.View) -> None:
     def job(say: Say, stop: Stop) -> int:
         for _ in range(100):
             stop.sleep(0.1)
         return 7
 
-    assert finished(job, cancel=True) == ([], [], ["Cancelled."])
+    shown = finished(view, job, cancel=True)
+    assert "Cancelled: nothing was changed." in shown
+    assert "got" not in shown
 
 
-def test_an_error_after_cancelling_is_no_news() -> None:
+def test_an_error_after_cancelling_is_no_news(view: widgets.View) -> None:
     def job(say: Say, stop: Stop) -> int:
         while not stop.is_set:
             pass
         raise RuntimeError("Job cancelled because of a job tag")
 
-    assert finished(job, cancel=True)[2] == ["Cancelled."]
+    shown = finished(view, job, cancel=True)
+    assert "Cancelled: nothing was changed." in shown
+    assert "job tag" not in shown
 
 
-def test_a_known_error_is_its_sentence_and_another_has_its_name() -> None:
+def test_a_known_error_is_its_sentence_and_another_has_its_name(view: widgets.View) -> None:
     def known(say: Say, stop: Stop) -> int:
         raise TableNotFound("There is no table db.t.")
 
     def unknown(say: Say, stop: Stop) -> int:
         raise ZeroDivisionError("division by zero\nsecond line")
 
-    assert finished(known)[2] == ["There is no table db.t."]
-    assert finished(unknown)[2] == ["ZeroDivisionError: division by zero"]
+    assert ">There is no table db.t.<" in finished(view, known)
+    assert ">ZeroDivisionError: division by zero<" in finished(view, unknown)
 
 
-def test_one_job_at_a_time() -> None:
+def test_one_job_at_a_time(view: widgets.View) -> None:
     go = threading.Event()
-    done: list[object] = []
-    work = Work(lambda _: None)
+    done: list[int] = []
+    progress = Progress(view, "")
 
     def job(say: Say, stop: Stop) -> int:
         go.wait(120)
         return 1
 
-    assert work.start(job, done.append, done.append)
-    assert not work.start(job, done.append, done.append)
+    def end(result: int) -> tuple[str, str]:
+        done.append(result)
+        return "", "fine"
+
+    for _ in range(2):
+        progress.run("Working", job, end)
     go.set()
-    assert work.wait(120)
+    assert progress.wait(120)
     assert done == [1]
-    assert work.start(job, done.append, done.append)
-    work.wait(120)
+    progress.run("Working", job, end)
+    assert progress.wait(120)
+    assert done == [1, 1]

@@ -18,11 +18,6 @@ from icekit.tune.filters import parse as parse_with
 from icekit.tune.queries import _rewritable
 from tests.factories import table_facts
 
-
-def parse(text: str, columns: dict[str, Column], unknown: set[str] | None = None) -> Node:
-    return parse_with(text, columns, set() if unknown is None else unknown)
-
-
 COLUMNS = {
     c.name: c
     for c in (
@@ -35,6 +30,12 @@ COLUMNS = {
         Column(6, "plane.id", "long", False, 5, "full", ("plane", "id")),
     )
 }
+
+
+def parse(text: str, unknown: set[str] | None = None) -> Node:
+    return parse_with(text, COLUMNS, set() if unknown is None else unknown)
+
+
 TABLE = (
     "IcebergScan(table=lake.lab.t, schemaId=0, snapshotId=8, branch=null, filters={}, "
     "runtimeFilters=, groupedBy=)"
@@ -42,7 +43,7 @@ TABLE = (
 
 
 def test_conditions_are_split_where_the_language_goes_on_and_not_inside_texts() -> None:
-    tree = parse("time_hour >= 1357344000000000, tailnum = 'N1'4, UA', delay IS NULL", COLUMNS)
+    tree = parse("time_hour >= 1357344000000000, tailnum = 'N1'4, UA', delay IS NULL")
 
     assert tree == All(
         (
@@ -54,7 +55,7 @@ def test_conditions_are_split_where_the_language_goes_on_and_not_inside_texts() 
 
 
 def test_either_in_and_prefix_are_read() -> None:
-    tree = parse("(flight_date = 15737 OR tailnum IN ('UA', 'AA')), tailnum LIKE 'N1%'", COLUMNS)
+    tree = parse("(flight_date = 15737 OR tailnum IN ('UA', 'AA')), tailnum LIKE 'N1%'")
 
     assert tree == All(
         (
@@ -65,19 +66,19 @@ def test_either_in_and_prefix_are_read() -> None:
 
 
 def test_what_is_negated_or_only_not_null_may_be_anything() -> None:
-    assert parse("NOT (tailnum = 'N1')", COLUMNS) == Anything()
-    assert parse("NOT (tailnum IN ('N1', 'N2')), delay = 5", COLUMNS) == Leaf("delay", "=", (5,))
-    assert parse("tailnum IS NOT NULL", COLUMNS) == Anything()
+    assert parse("NOT (tailnum = 'N1')") == Anything()
+    assert parse("NOT (tailnum IN ('N1', 'N2')), delay = 5") == Leaf("delay", "=", (5,))
+    assert parse("tailnum IS NOT NULL") == Anything()
 
 
 def test_names_with_spaces_and_dots_are_known_by_the_schema() -> None:
-    assert parse("delay of it = 5, plane.id > 7", COLUMNS) == All(
+    assert parse("delay of it = 5, plane.id > 7") == All(
         (Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,)))
     )
 
 
 def test_bytes_are_read_as_facts_keep_them() -> None:
-    tree = parse("raw = X'3AFF'", COLUMNS)
+    tree = parse("raw = X'3AFF'")
 
     assert tree == Leaf("raw", "=", ("3aff",))
     assert sql(tree, COLUMNS) == "`raw` = X'3aff'"
@@ -86,7 +87,7 @@ def test_bytes_are_read_as_facts_keep_them() -> None:
 def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
     unknown: set[str] = set()
 
-    assert parse("gone = 5, delay = 6, bucket[4](time_hour) = 1", COLUMNS, unknown) == Leaf(
+    assert parse("gone = 5, delay = 6, bucket[4](time_hour) = 1", unknown) == Leaf(
         "delay", "=", (6,)
     )
     assert unknown == {"gone"}
@@ -95,7 +96,7 @@ def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
 def test_a_text_that_is_cut_off_is_refused() -> None:
     for text in ("tailnum = 'N1", "(delay = 5", "delay = ", "what is this"):
         with pytest.raises(Unreadable):
-            parse(text, COLUMNS)
+            parse(text)
 
 
 def test_filters_are_found_in_a_scans_description() -> None:
@@ -107,8 +108,7 @@ def test_filters_are_found_in_a_scans_description() -> None:
 def test_a_tree_is_written_as_sql_with_literals_of_the_columns_types() -> None:
     tree = parse(
         "(flight_date = 15737 OR plane.id IN (1, 2)), time_hour < 1357344000000000, tailnum LIKE "
-        "'O'H%'",
-        COLUMNS,
+        "'O'H%'"
     )
 
     assert sql(tree, COLUMNS) == (
@@ -118,14 +118,14 @@ def test_a_tree_is_written_as_sql_with_literals_of_the_columns_types() -> None:
 
 
 def test_a_filter_knows_its_columns() -> None:
-    tree = parse("time_hour IS NOT NULL, delay = 5, tailnum LIKE 'N%'", COLUMNS)
+    tree = parse("time_hour IS NOT NULL, delay = 5, tailnum LIKE 'N%'")
     asked = Filter(tree)
 
     assert asked.columns == ("delay", "tailnum")
 
 
 def test_what_a_log_says_is_bytes_and_is_none_becomes_no_sql() -> None:
-    tree = parse("raw = X'00'OR'1'='1'", COLUMNS)
+    tree = parse("raw = X'00'OR'1'='1'")
 
     with pytest.raises(ValueError, match="hexadecimal"):
         sql(tree, COLUMNS)
@@ -147,7 +147,7 @@ DAY = 86_400_000_000
 def test_a_partition_transform_of_a_column_is_a_range_of_it(text: str, low: int, high: int) -> None:
     column = text.partition("(")[2].partition(")")[0]
 
-    assert parse(text, COLUMNS) == All((Leaf(column, ">=", (low,)), Leaf(column, "<", (high,))))
+    assert parse(text) == All((Leaf(column, ">=", (low,)), Leaf(column, "<", (high,))))
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_comparisons_of_transforms_are_read_as_far_as_bounds_decide_them(
 ) -> None:
     unknown: set[str] = set()
 
-    assert parse(text, COLUMNS, unknown) == tree
+    assert parse(text, unknown) == tree
     assert unknown == set()
 
 
 def test_a_transform_of_an_unknown_column_is_named() -> None:
     unknown: set[str] = set()
 
-    assert parse("year(gone) = 20, delay = 3", COLUMNS, unknown) == Leaf("delay", "=", (3,))
+    assert parse("year(gone) = 20, delay = 3", unknown) == Leaf("delay", "=", (3,))
     assert unknown == {"year(gone)"}
 
 

@@ -31,7 +31,7 @@ def test_equal_filters_are_one_and_those_that_ask_nothing_are_left_out() -> None
     assert kept == (Filter(Leaf("id", "=", (1,)), 2.0),)
 
 
-@pytest.mark.parametrize("given", ["id = 7", [7]])
+@pytest.mark.parametrize("given", ["id = 7", [["id = 7"]]])
 def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
     for question in ("layout", "metrics-columns", "planning"):
         with pytest.raises(ParameterError, match="filters must be a list of strings"):

@@ -91,14 +91,14 @@ def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, 
         read_filters(lake, lake.observe("lab.evolved"), sql=[text])
 
 
-def test_logs_of_before_a_rename_are_understood_and_dropped_columns_named(
+def test_logs_are_read_and_columns_of_before_a_rename_or_a_drop_named(
     lake: Lake, tmp_path: Path
 ) -> None:
     facts = lake.observe("lab.evolved")
     log = tmp_path / "log"
     node = {
         "nodeName": "BatchScan lake.lab.evolved",
-        "simpleString": SCAN.format("tailnum = 'N1', minute = 5"),
+        "simpleString": SCAN.format("tail_number = 'N1', tailnum = 'N1', minute = 5"),
         "children": [],
     }
     event = json.dumps({"Event": _START, "time": 1, "sparkPlanInfo": node})
@@ -108,7 +108,10 @@ def test_logs_of_before_a_rename_are_understood_and_dropped_columns_named(
     found = read_filters(lake, facts, event_log=str(log))
 
     assert [(f.tree, f.weight) for f in found.filters] == [(Leaf("tail_number", "=", ("N1",)), 2.0)]
-    assert any("minute" in note and "dropped" in note for note in found.notes)
+    for name in ("minute", "tailnum"):
+        assert any(
+            f"on {name} are" in note and "dropped or renamed" in note for note in found.notes
+        )
 
 
 @pytest.mark.lab("unclustered")

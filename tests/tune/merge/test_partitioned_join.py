@@ -65,7 +65,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
 
     assert review.plan.is_target_shuffled
     assert joined.is_change
-    assert set(joined.statements) == {set_session(key, value) for key, value in settings}
+    assert set(joined.sql) == {set_session(key, value) for key, value in settings}
     with session_of(lake) as spark:
         for left_out in settings:
             with lent(spark, dict(settings - {left_out})):
@@ -88,7 +88,7 @@ def test_the_settings_leave_the_same_rows(lake: Lake, scratch: str, properties: 
     with lent(lake.spark, dict({PRESERVE, COMPATIBLE})):
         after = target.after(sql)
 
-    assert set(joined.statements) == {set_session(*PRESERVE), set_session(*COMPATIBLE)}
+    assert set(joined.sql) == {set_session(*PRESERVE), set_session(*COMPATIBLE)}
     assert after == target.after(sql) != target.rows()
 
 

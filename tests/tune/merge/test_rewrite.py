@@ -33,7 +33,7 @@ CASES: dict[str, dict[str, str]] = {
     "copy-on-write": {"properties": COPY_ON_WRITE},
     "format version 3": {"properties": "'format-version'='3', 'write.merge.mode'='merge-on-read'"},
     "values of a date": {"by": "d"},
-    "no alias": {"alias": "", "on": "lake.scratch.mr_case.id = s.id AND mr_case.d = s.d"},
+    "no alias": {"alias": "", "on": "mr_case.id = s.id AND mr_case.d = s.d"},
     "only inserts": {"clauses": "WHEN NOT MATCHED THEN INSERT *"},
     "only deletes": {"clauses": "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE"},
     "several clauses, copy-on-write": {
