@@ -63,7 +63,8 @@ def clones(options: ClonesOptions) -> int:
         for stale in listed:
             say(stale.line(now))
             say(f"  {drop_sql(lake.sql_name(stale.table))};")
-            say(f"  folder {stale.whose.scratch if stale.whose else 'unknown'}")
+            folder = stale.whose.scratch if stale.whose else "unknown"
+            say(f"  folder {folder}")
         dead = [stale for stale in listed if stale.is_dead]
         if options.remove and dead:
             removed = remove_stale(lake, dead)

@@ -29,7 +29,7 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import MetadataUnreadable
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
-from icekit.facts.head import head, written_within
+from icekit.facts.head import Head, head, written_within
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed
@@ -311,20 +311,24 @@ def plan_table(
         speed=speed,
         now=now,
     )
-    sample = planner.sample
+    planned = _completed(planned, at, planner.sample, unasked)
+    if not trial:
+        return planned
+    from icekit.compact.trial import try_plan
+
+    return try_plan(lake, facts, planned, stop=stop, progress=progress)
+
+
+def _completed(planned: Plan, at: Head, sample: KeySample | None, unasked: str | None) -> Plan:
+    """The plan with the snapshot it was made for, and notes on how it was predicted."""
     notes = unasked if planned.actions else None, sample.text if sample else None
-    planned = replace(
+    return replace(
         planned,
         key_sample=sample,
         snapshot_id=at.snapshot_id,
         statistics=statistics_of(at.metadata, at.snapshot_id),
         notes=(*planned.notes, *filter(None, notes)),
     )
-    if not trial:
-        return planned
-    from icekit.compact.trial import try_plan
-
-    return try_plan(lake, facts, planned, stop=stop, progress=progress)
 
 
 def outcomes_of(

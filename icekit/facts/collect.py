@@ -84,10 +84,8 @@ def observe(
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
     target = metadata.number(definition["properties"], metadata.TARGET)
-    last = int(meta.get("last-sequence-number", 0))
-    rollup = Rollup(
-        manifests, specs, metadata.key_columns(meta), Cut(edges(target, size_ratios), target), last
-    )
+    cut, last = Cut(edges(target, size_ratios), target), int(meta.get("last-sequence-number", 0))
+    rollup = Rollup(manifests, specs, metadata.key_columns(meta), cut, last)
     searched = Searched(meta, snapshot, manifests, specs)
     used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)

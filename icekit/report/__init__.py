@@ -23,6 +23,7 @@ from typing import TypeVar
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
 from icekit.diagnose.document import save_facts
+from icekit.diagnose.findings import Thresholds
 from icekit.diagnose.gate import check_gate, limits
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
@@ -245,10 +246,7 @@ def report(
     has the facts of tables observed before. Raises the errors of :mod:`icekit.errors` for all
     tables.
     """
-    thresholds = check(options)
-    check_gate(options.fail_on)
-    if options.jobs < 1:
-        raise ParameterError(f"The number of jobs must be 1 or more, not {options.jobs}.")
+    thresholds = _checked(options)
     lake = connect(options.catalog or None)
     problems: list[str] = []
     names = lake.match(options.tables, problems)
@@ -265,8 +263,7 @@ def report(
     rows: list[Row] = []
     kept_in = store(options.history, lake)
     with _absolute_lake(), ended_like_interrupted():
-        asked = [display_name(name) for name in names]
-        earlier = kept_in.last(asked) if kept_in else {}
+        earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
 
         def index() -> Path:
             shown = Index(
@@ -292,6 +289,14 @@ def report(
             link_neighbours(ranked)
     status = exit_status(rows, options.fail_on, problems)
     return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
+
+
+def _checked(options: ReportOptions) -> Thresholds:
+    """The thresholds of a report, if all its options are possible."""
+    check_gate(options.fail_on)
+    if options.jobs < 1:
+        raise ParameterError(f"The number of jobs must be 1 or more, not {options.jobs}.")
+    return check(options)
 
 
 def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:

@@ -437,7 +437,7 @@ def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans
     age(other)
     (lost.parent / "link").symlink_to(path.parent)
 
-    failed(table.run(planned(table)), "but scratch.linked (")
+    failed(table.run(planned(table)), "used by scratch.linked (")
     assert path.exists()
     assert lost.exists()
     assert rows(other) == 2
