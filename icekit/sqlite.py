@@ -28,8 +28,8 @@ class NotOurs(sqlite3.DatabaseError):
     """
 
 
-class NewerSchema(sqlite3.DatabaseError):
-    """The file was written by a newer icekit."""
+class OtherSchema(sqlite3.DatabaseError):
+    """The file was written by another version of icekit."""
 
 
 class SqliteFile(ABC):
@@ -103,8 +103,8 @@ class SqliteFile(ABC):
             yield db
 
     def _schema(self, db: sqlite3.Connection) -> int | None:
-        """The file's schema, None before it has tables; raises for what is not of this kind, or is
-        newer.
+        """The file's schema, None before it has tables; raises for what is not of this kind, or of
+        another version.
         """
         # One statement, and so one moment: another process may be making the tables right now.
         version, application, tables = db.execute(
@@ -115,12 +115,8 @@ class SqliteFile(ABC):
             return None
         if application != self.APPLICATION:
             raise NotOurs("it is another program's database")
-        if version > self.SCHEMA:
-            raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
-        if version < self.SCHEMA:
-            raise NotOurs(
-                f"schema {version} was written by an earlier icekit and is no longer supported"
-            )
+        if version != self.SCHEMA:
+            raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         return int(version)
 
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:

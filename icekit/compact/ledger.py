@@ -26,7 +26,7 @@ from icekit.compact.claims import (
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import scrub
-from icekit.sqlite import NewerSchema, NotOurs, SqliteFile
+from icekit.sqlite import NotOurs, OtherSchema, SqliteFile
 from icekit.status import Status
 
 
@@ -309,9 +309,9 @@ class Ledger(SqliteFile):
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"
             advice = "Give another path with --ledger or ICEKIT_LEDGER"
-        elif isinstance(error, NewerSchema):
-            problem = f"The ledger {path} was written by a newer icekit ({message})"
-            advice = "Upgrade icekit, or give another file with ICEKIT_LEDGER"
+        elif isinstance(error, OtherSchema):
+            problem = f"The ledger {path} was written by another version of icekit ({message})"
+            advice = "Move it away, or give another file with ICEKIT_LEDGER"
         elif is_damaged:
             problem = f"The ledger {path} is corrupt ({message})"
             advice = (

@@ -145,21 +145,18 @@ def test_every_column_says_what_it_means() -> None:
     assert all(meaning for _, meaning in COLUMNS.values())
 
 
-def test_a_file_of_an_earlier_or_a_newer_icekit_is_refused_by_its_schema(tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_refused_by_its_schema(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
     SqliteStore(path).append([record()])
 
-    for version, why in (
-        (0, "schema 0 was written by an earlier icekit"),
-        (9, "schema 9, and this icekit knows 1"),
-    ):
+    for version in (0, 9):
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
         for use in (
             lambda: SqliteStore(path).append([record()]),
             lambda: SqliteStore(path).last(["db.events"]),
         ):
-            with pytest.raises(HistoryUnusable, match=why):
+            with pytest.raises(HistoryUnusable, match=f"schema {version}, and this icekit knows 1"):
                 use()
 
 

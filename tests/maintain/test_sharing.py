@@ -181,7 +181,7 @@ def test_orphans_that_another_table_has_taken_in_stay(
     add_files(other, data.parent)
     aside.rename(lost)
 
-    failed(table.run(plan), "but scratch.taker (")
+    failed(table.run(plan), "used by scratch.taker (")
     assert data.exists()
     assert lost.exists()
     assert rows(other) == 2
