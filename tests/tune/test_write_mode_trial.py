@@ -84,9 +84,10 @@ def test_a_persons_own_statement_is_tried_by_its_own_name_and_alias(
     table = Table(lake, scratch, "odd `name` 4")
     sql = (
         f"MERGE INTO {table.sql_name} USING (SELECT id + 395 AS id FROM range(10)) s ON "
-        f"{table.sql_name}.id = s.id\nWHEN MATCHED THEN UPDATE SET name = 'new' WHEN NOT MATCHED "
+        "`odd ``name`` 4`.id = s.id\nWHEN MATCHED THEN UPDATE SET name = 'new' WHEN NOT MATCHED "
         "THEN INSERT (id, part, name) VALUES (s.id, 1, 'more')"
     )
+    in_full = sql.replace("`odd ``name`` 4`.id", f"{table.sql_name}.id")
 
     answer = table.choose(statement=sql)
 
@@ -94,6 +95,8 @@ def test_a_persons_own_statement_is_tried_by_its_own_name_and_alias(
     assert answer.script.sql == ()
     assert "Give reads_per_day" in answer.verdict
     assert lake.spark.table(table.sql_name).count() == 400
+    with pytest.raises(StatementRefused, match="need an alias of the table"):
+        table.choose(statement=in_full)
 
 
 def test_existing_deletes_are_not_charged_to_the_trial(lake: Lake, scratch: str) -> None:
