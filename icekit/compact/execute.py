@@ -19,8 +19,7 @@ from icekit.compact.group_rows import NotHere
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.position_deletes import check_paths
 from icekit.compact.rewrite import CheckedRewrite, ordered, spark_actions
-from icekit.engine.bridge import guarded, load_now, make_active, missing_api
-from icekit.engine.compat import inheriting
+from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import (
@@ -299,7 +298,7 @@ def execute(
         except BaseException as error:
             ended.append(error)
 
-    worker = threading.Thread(target=inheriting(spark, work), name=job_tag, daemon=True)
+    worker = threading.Thread(target=for_thread(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
     worker.start()
     try:
@@ -340,7 +339,6 @@ def _run(
     # fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-    make_active(spark)
     actions, table = spark_actions(spark), load_now(spark, name)
     answer = RewriteResult()
     if action.procedure == "rewrite_data_files":

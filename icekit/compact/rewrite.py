@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from icekit.compact.bundles import Bundle, bundled
 from icekit.compact.group import Group
@@ -23,9 +23,9 @@ from icekit.compact.group_rows import NotHere, RewriteSession
 from icekit.compact.group_sample import DRAWN_FILES
 from icekit.compact.key import Key
 from icekit.compact.model import Action, KeySample
-from icekit.engine.bridge import elements, iceberg_version, lent, make_active
+from icekit.engine.bridge import elements, for_thread, iceberg_version, lent, make_active
 from icekit.engine.cluster import CACHE_KEYS
-from icekit.engine.compat import inheriting, reads_dropped_keys
+from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at, rolled_up
@@ -59,7 +59,6 @@ _DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_RECORDS = 3, 10_000, 500_000
 
 #: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
 Written = tuple[Any, CheckedRows]
-T = TypeVar("T")
 
 
 def _is_always_raised(error: Exception) -> bool:
@@ -158,7 +157,7 @@ class CheckedRewrite(RewriteSession):
 
         with ThreadPoolExecutor(at_once) as pool:
             futures = [
-                pool.submit(self._in_session(partial(self._written, *work))) for work in works
+                pool.submit(for_thread(self.spark, partial(self._written, *work))) for work in works
             ]
             for future in as_completed(futures):
                 try:
@@ -271,14 +270,6 @@ class CheckedRewrite(RewriteSession):
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
         manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
         manager.commitOrClean({group for group, _ in done})
-
-    def _in_session(self, work: Callable[[], T]) -> Callable[[], T]:
-        def run() -> T:
-            make_active(self.spark)
-            return work()
-
-        wrapped: Any = inheriting(self.spark, run)  # type: ignore[arg-type]
-        return wrapped  # type: ignore[no-any-return]
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that

@@ -10,15 +10,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from icekit.engine.compat import classic
+from icekit.engine.compat import classic, inheriting
 from icekit.errors import ClassicSessionRequired
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 
 def has_bridge(spark: SparkSession) -> bool:
@@ -259,6 +261,16 @@ def make_active(spark: SparkSession) -> None:
     """
     if has_bridge(spark):
         classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
+
+
+def for_thread(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
+    """The work, for another thread: with this thread's local properties, and the session active."""
+
+    def active() -> T:
+        make_active(spark)
+        return work()
+
+    return inheriting(spark, active)
 
 
 def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit.saving import spark_version
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+T = TypeVar("T")
 _IS_3 = spark_version().startswith("3.")
 
 
@@ -49,13 +50,12 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(table.schema))
 
 
-def inheriting(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
+def inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """Give a Python thread its own JVM thread, with this thread's local properties."""
     from pyspark import inheritable_thread_target
 
-    if _IS_3:
-        return inheritable_thread_target(work)
-    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
+    wrap: Any = inheritable_thread_target if _IS_3 else inheritable_thread_target(spark)
+    return wrap(work)  # type: ignore[no-any-return]
 
 
 def classic(spark: SparkSession) -> Any:

@@ -8,14 +8,14 @@ import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from icekit.engine.bridge import compiled, lent
+from icekit.engine.bridge import compiled, for_thread, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -90,18 +90,24 @@ class _Check:
 
     def run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
-        pending = self.pending
-        self._check_content()
-        if path := self.java.wrong(self.found.is_last):
-            raise _differ(
-                f"the commit would not remove the right delete files, of which one is {path}"
-            )
-        chosen = self._planned()
-        sampled, one_in = self._look_up() if pending.view else (0, 1)
-        files, rows = self._check_files(chosen)
+        resolved = sum(key_set.records for key_set in self.found.key_sets)
+        with ThreadPoolExecutor(2) as pool:
+            looking = pool.submit(for_thread(self.spark, self._look_up))
+            # Small work is mostly the driver's, so the other checks go on beside it; of large work,
+            # each check needs the memory for itself.
+            if self.found.data_records + resolved >= _SMALL:
+                looking.result()
+            self._check_content()
+            if path := self.java.wrong(self.found.is_last):
+                raise _differ(
+                    f"the commit would not remove the right delete files, of which one is {path}"
+                )
+            check_files = partial(self._check_files, self._planned())
+            reading = pool.submit(for_thread(self.spark, check_files))
+            (sampled, one_in), (files, rows) = looking.result(), reading.result()
         return CheckedPositions(
-            positions=sum(map(len, pending.written.values())),
-            resolved=sum(key_set.records for key_set in self.found.key_sets),
+            positions=sum(map(len, self.pending.written.values())),
+            resolved=resolved,
             sampled=sampled,
             one_in=one_in,
             files=files,
@@ -175,6 +181,8 @@ class _Check:
         """Look up keys by a plain join: every key if the deletes are few, else one in
         :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys.
         """
+        if not self.pending.view:
+            return 0, 1
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
         with self._sampled_deletes(key_sets[0]) as deletes:
             # A table may have rows of few keys, and none in the sample.
