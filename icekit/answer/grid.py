@@ -74,11 +74,11 @@ class Grid:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def only(self, *names: str) -> Grid:
-        """The named columns, in the given order."""
+    def only(self, *names: str, first: int | None = None) -> Grid:
+        """The named columns, in the given order; ``first`` limits the number of rows."""
         columns = {name: self.columns[name] for name in names}
         rows = [list(row) for row in zip(*map(self.__getitem__, names), strict=True)]
-        return replace(self, columns=columns, rows=rows)
+        return replace(self, columns=columns, rows=rows[:first])
 
     def lines(self, indent: str = "") -> list[str]:
         """The headings and rows for a terminal, in aligned columns; empty without rows."""

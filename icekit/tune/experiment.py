@@ -95,7 +95,7 @@ class Experiment:
         ``is_settled`` on until its figures have settled, for three times as many at most.
         """
         boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
-        self.trial.progress(f"measuring {what} of {count(len(boxes), 'variant')}")
+        self.trial.progress(f"measuring {what} ({count(len(boxes), 'variant')})")
         for number in range(rounds if is_settled is None else _MOST_ROUNDS * rounds):
             if is_settled is not None and number >= rounds and is_settled(self.measured):
                 break

@@ -440,7 +440,6 @@ def _notes(
             for each in costs
             if not each.mode.is_copy_on_write
         )
-        yield (
-            f"Commits between compactions: {cycle or 'the cheapest number'}; cheapest are "
-            f"{', '.join(cheapest)}."
-        )
+        if cycle:
+            yield f"Commits between compactions: {cycle}."
+        yield f"The cheapest number of commits between compactions is {', '.join(cheapest)}."
