@@ -76,7 +76,7 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
     cell.get_by_role("button", name="Cancel", exact=True).click()
 
     resume = notebook.button(f"Resume on {TABLE}")
-    expect(cell.get_by_text("Cancelled: what was committed stays")).to_be_visible(timeout=PATIENCE)
+    expect(cell.get_by_text(f"{TABLE}: stopped; every figure")).to_be_visible(timeout=PATIENCE)
     expect(resume).to_be_enabled()
     cancelled = now(table_lake)
     assert cancelled.data.record_count == before.data.record_count
