@@ -41,7 +41,7 @@ def answer_chart(answer: Answer) -> Chart:
     title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
     known = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
     colors, hatches = zip(*(known.get(variant, (SKY, "")) for variant in variants), strict=True)
-    looks: dict[str, Any] = {"color": colors, "hatch": hatches, "edgecolor": BLACK}
+    looks: dict[str, Any] = {"color": list(colors), "hatch": hatches, "edgecolor": BLACK}
     with styled():
         heights = (len(variants) + 0.8,) * len(drawn)
         figure, panels = canvas(title, 0.6 + 0.5 * sum(heights), heights)
