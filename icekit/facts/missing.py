@@ -9,7 +9,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +24,7 @@ from icekit.facts.metadata import statistics_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
-from icekit.facts.spark_entries import Partitions
+from icekit.facts.spark_entries import Partitions, grouped
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.sql import Identifier
 from icekit.units import count
@@ -169,11 +168,10 @@ class _Tally:
 
     def result(self, searched: Searched) -> MissingFiles:
         """All that is missing, the partitions with the most files first."""
-        fullest = sorted(self.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))
         return MissingFiles(
             tuple(MissingCount(role, *self.counts[role]) for role in _ROLES if role in self.counts),
             tuple(self.examples),
-            tuple(fullest[:_MOST_PARTITIONS]),
+            _fullest(self.partitions.items()),
             searched.before(self.added_by),
         )
 
@@ -211,6 +209,9 @@ def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
     return tally.result(searched)
 
 
+_ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
+
+
 def _in_spark(
     spark: SparkSession, table: Identifier, searched: Searched, files: int
 ) -> MissingFiles:
@@ -230,22 +231,52 @@ def _in_spark(
     checked = with_lengths(spark, table, named.repartition(max(1, -(-files // _FILES_PER_TASK))))
     # An encrypted file is longer than what its entry says.
     compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
-    missing: pa.Table = arrow_of(checked.where(f"length < 0{compared}"))
-    has_partition = missing.column("spec_id").is_valid()
-    filed = iter(partitions.read(missing.filter(has_partition)))
-    tally = _Tally()
-    # Batch by batch: a million rows are large as Python objects.
-    for row in chain.from_iterable(batch.to_pylist() for batch in missing.to_batches()):
-        reference = _Reference(
+    missing = checked.where(f"length < 0{compared}").persist()
+    try:
+        return _summarized(missing, partitions, searched)
+    finally:
+        missing.unpersist()
+
+
+def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
+    """The same result as a tally's, of which the driver receives counts and examples alone."""
+    sums = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
+    counted = grouped(missing, ["role"], *map("sum({})".format, sums)).collect()
+    counts = [MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted))]
+    if not counts:
+        return MissingFiles()
+    added_by = missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS)
+    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
+    by_partition = grouped(of_data, partitions.scope, "count(*) AS count")
+    fullest = by_partition.orderBy("count", ascending=False).limit(_MOST_PARTITIONS)
+    return MissingFiles(
+        tuple(counts),
+        tuple(_examples(missing.orderBy("role", "path", "records").limit(_EXAMPLES), partitions)),
+        _fullest(partitions.rows(fullest, "count")),
+        searched.before(row[0] for row in added_by.collect()),
+    )
+
+
+def _fullest(counts: Iterable[tuple[Partition, int]]) -> tuple[tuple[Partition, int], ...]:
+    """The partitions with the most files."""
+    ordered = sorted(counts, key=lambda each: (-each[1], sort_key(each[0])))
+    return tuple(ordered[:_MOST_PARTITIONS])
+
+
+def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
+    table: pa.Table = arrow_of(missing)
+    has_partition = table.column("spec_id").is_valid()
+    filed = iter(partitions.read(table.filter(has_partition)))
+    for row in table.to_pylist():
+        yield MissingFile(
             _ROLES[row["role"]],
             row["path"],
-            row["size"],
-            row["snapshot_id"],
-            row["records"],
             None if row["spec_id"] is None else next(filed),
+            row["records"],
+            row["snapshot_id"],
+            row["size"],
+            None if row["length"] < 0 else row["length"],
         )
-        tally.add(reference, None if row["length"] < 0 else row["length"])
-    return tally.result(searched)
 
 
 def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:

@@ -165,7 +165,7 @@ def referenced_files(
         path = snapshot["manifest-list"]
         for manifest in manifest_list(source.read(path), path):
             name = manifest["manifest_path"]
-            if name not in seen and manifest["added_snapshot_id"] not in without:
+            if name not in seen and manifest.get("added_snapshot_id") not in without:
                 seen.add(name)
                 yield name
                 yield from (
