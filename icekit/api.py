@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit import catalog
-from icekit.catalog.lake import connect_as
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -128,9 +127,7 @@ class Lake(catalog.Lake):
 
         return tune(self, question, table, **options)
 
-    def read_resolved(
-        self, table: str | Identifier, *, progress: Callable[[str], None] = print
-    ) -> DataFrame:
+    def read_resolved(self, table: str | Identifier) -> DataFrame:
         """The current rows of a table with too many equality deletes for Spark; the table does not
         change.
 
@@ -140,8 +137,7 @@ class Lake(catalog.Lake):
         """
         from icekit.resolve.resolved import resolved
 
-        rows = resolved(self, self.identifier(table), say=progress)
-        return self.until_closed.enter_context(rows)
+        return self.until_closed.enter_context(resolved(self, self.identifier(table)))
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
         """Continue the last unfinished run on a table. See :func:`icekit.run.verbs.resume`."""
@@ -168,4 +164,4 @@ def connect(catalog: str | None = None, *, spark: SparkSession | None = None) ->
     (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
     :class:`~icekit.errors.ProfileError` for a name that is neither.
     """
-    return connect_as(Lake, catalog, spark=spark)
+    return Lake.connect(catalog, spark=spark)

@@ -4,8 +4,6 @@ between call the package itself.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import os
 import re
 import sys
@@ -45,10 +43,14 @@ def begin(
     the nearest known, and for a value that cannot be read.
     """
     _plain_errors()
-    cells = list(cell_globals.get("In", ()))
     kind = NOTEBOOKS.get(notebook, Settings)
     settings = kind.declared
-    own, by_papermill = _set_by(cells, settings)
+    own, by_papermill = _set_by(cell_globals.get("In", ()))
+    for name in by_papermill:
+        require_known(name, [*settings, *own], "parameter")
+    if by_papermill and not has_front_end():
+        # papermill runs it with parameters: nobody is there to move a slider.
+        os.environ.setdefault(SWITCH, "off")
     _find_lake()
     more = cell_globals.get("more", {})
     if not isinstance(more, Mapping):
@@ -74,31 +76,17 @@ def begin(
     return read
 
 
-def _set_by(cells: Sequence[str], settings: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The names that the cell tagged ``parameters`` sets, and those that papermill sets after
-    it.
+def _set_by(cells: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The names that the cell tagged ``parameters`` declares with their types, as no other cell
+    does, and those that papermill sets after it.
     """
-    injected = next(
-        (
-            index
-            for index in reversed(range(len(cells)))
-            if cells[index].lstrip().startswith("# Parameters")
-        ),
-        None,
-    )
-    before = cells[:injected]
-    own = next(
-        (names for cell in reversed(before) if (names := _assigned(cell, ast.AnnAssign))), []
-    )
-    if injected is None:
-        return own, []
-    by_papermill = _assigned(cells[injected])
-    known = dict.fromkeys([*settings, *own, *(name for cell in before for name in _assigned(cell))])
-    for name in by_papermill:
-        require_known(name, known, "parameter")
-    if not has_front_end():
-        # papermill runs it with parameters: nobody is there to move a slider.
-        os.environ.setdefault(SWITCH, "off")
+    own: list[str] = []
+    by_papermill: list[str] = []
+    for cell in cells:
+        if cell.lstrip().startswith("# Parameters"):
+            by_papermill = re.findall(r"^(\w+) =", cell, re.M)
+        elif declared := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
+            own, by_papermill = declared, []
     return own, by_papermill
 
 
@@ -112,20 +100,6 @@ def _find_lake() -> None:
         )
         if above is not None:
             os.environ["ICEKIT_LAKE"] = str(above.resolve())
-
-
-def _assigned(cell: str, *kinds: type[ast.stmt]) -> list[str]:
-    """Names that a cell assigns at its top level; no other cell of a notebook than the tagged one
-    annotates them.
-    """
-    with contextlib.suppress(SyntaxError):  # a cell that somebody has mistyped
-        return [
-            ast.unparse(target)
-            for line in ast.parse(cell).body
-            if isinstance(line, kinds or (ast.Assign, ast.AnnAssign))
-            for target in getattr(line, "targets", None) or [line.target]  # type: ignore[attr-defined]
-        ]
-    return []
 
 
 def _plain_errors() -> None:
@@ -191,7 +165,7 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
 
     started = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
-    with resolved(lake, lake.identifier(table), say=print) as rows:
+    with resolved(lake, lake.identifier(table)) as rows:
         return (
             f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in "
             f"{time.monotonic() - started:.0f} s"

@@ -243,8 +243,3 @@ def unquoted(text: str) -> str:
     quotes.
     """
     return _QUOTED.sub("''", text)
-
-
-def without_texts(text: str) -> str:
-    """:func:`unquoted`, with the names in backticks as they are."""
-    return _QUOTED.sub(lambda quoted: quoted[0] if quoted[0].startswith("`") else "''", text)

@@ -15,13 +15,9 @@ class DeadlineExceeded(TimeoutError):
     """Work that has not ended within its time."""
 
 
-def within(
-    seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0
-) -> T:
+def within(seconds: float | None, work: Callable[[], T]) -> T:
     """Do the work in a thread that may be left behind; raises
     :class:`DeadlineExceeded` after ``seconds`` (None: never).
-
-    ``not_counted`` says how many seconds so far do not count.
 
     A daemon thread, and not an executor's: the process must be able to end while a dead
     host is still being waited for.
@@ -38,11 +34,8 @@ def within(
         has_ended.set()
 
     threading.Thread(target=run, daemon=True).start()
-    left, began = seconds, time.monotonic()
-    while not has_ended.wait(left):
-        left = (seconds or 0.0) + not_counted() - (time.monotonic() - began)
-        if left <= 0:
-            raise DeadlineExceeded
+    if not has_ended.wait(seconds):
+        raise DeadlineExceeded
     if errors:
         raise errors.pop()
     return results[0]

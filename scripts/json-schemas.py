@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from icekit.compact.outcome import PlanDocument
 from icekit.diagnose.document import ReportDocument
 from icekit.history.compare import ComparisonDocument
-from icekit.maintain.proposals import ProposalsDocument
-from icekit.schedule.result import PassDocument
+from icekit.maintain.proposals import Proposals
+from icekit.schedule.result import PassResult
 from icekit.tune.answer import AnswerDocument
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
@@ -19,8 +19,8 @@ KINDS: dict[str, type[Any]] = {
     "plan": PlanDocument,
     "answer": AnswerDocument,
     "comparison": ComparisonDocument,
-    "proposals": ProposalsDocument,
-    "pass": PassDocument,
+    "proposals": Proposals,
+    "pass": PassResult,
 }
 
 

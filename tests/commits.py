@@ -13,3 +13,8 @@ def in_order(lake: Lake, table: Identifier) -> list[Json]:
     snapshots: list[Json] = load_metadata(lake.tables.source(table)).get("snapshots") or []
     # Format version 1 has no sequence numbers: there the metadata's own order stays.
     return sorted(snapshots, key=lambda snapshot: int(snapshot.get("sequence-number") or 0))
+
+
+def since(lake: Lake, table: Identifier, start: int) -> dict[int, Json]:
+    """The snapshots from a place in their order on, by id."""
+    return {int(snapshot["snapshot-id"]): snapshot for snapshot in in_order(lake, table)[start:]}

@@ -4,7 +4,6 @@ import ast
 import re
 import runpy
 import shlex
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,16 +87,6 @@ def test_the_map_of_the_package_names_every_room_and_no_other() -> None:
     assert set(re.findall(r"^  (\w+)/ ", TEXTS["docs/development.md"], re.M)) == rooms
 
 
-@pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md"}))
-def test_commands_and_code_are_no_wider_than_a_page(page: str) -> None:
-    assert [
-        line
-        for block in blocks(TEXTS[page], "sh", "python", "yaml")
-        for line in block.splitlines()
-        if len(line) > 82
-    ] == []
-
-
 def test_the_readme_says_what_its_two_commands_need_and_take() -> None:
     for command in ("make report", "make test"):
         [line] = [line for line in README.splitlines() if line.startswith(f"- `{command}` ")]
@@ -173,15 +162,6 @@ def test_the_wheel_that_is_installed_has_the_version_of_the_package() -> None:
     assert named == {icekit.__version__}
 
 
-def test_figures_of_the_readme_are_those_of_the_sample() -> None:
-    """The run that is shown begins with the table that is looked at."""
-    looked, ran = [block for block in blocks(README, "") if "112" in block]
-    before, after = re.findall(r"a1 +done +(\d+) files → (\d+) files", ran)[0]
-
-    assert f"data files  {before}," in looked
-    assert f"compaction would remove {int(before) - int(after)} of {before} data files" in looked
-
-
 @pytest.mark.parametrize(
     "picture", sorted((DOCS / "images").glob("*.png")), ids=lambda path: path.name
 )
@@ -199,28 +179,6 @@ def test_every_notebook_is_in_the_site() -> None:
         for path in (ROOT / "notebooks").rglob("*.ipynb")
         if ".ipynb_checkpoints" not in path.parts
     }
-
-
-@pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md", "docs/index.md"}))
-def test_a_page_has_one_title_and_no_step_between_headings_is_left_out(page: str) -> None:
-    levels = [
-        len(marks)
-        for marks in re.findall(r"^(#+) ", re.sub(r"```.*?```", "", TEXTS[page], flags=re.S), re.M)
-    ]
-
-    assert levels.count(1) == 1
-    assert levels[0] == 1
-    assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-def test_every_page_is_in_the_table_of_contents() -> None:
-    contents = {
-        line
-        for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", TEXTS["docs/index.md"], re.S | re.M)
-        for line in block.split()
-    }
-
-    assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= contents
 
 
 def wording(text: str) -> str:

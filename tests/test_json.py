@@ -17,7 +17,7 @@ from icekit.compact import outcome
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.diagnose import document
-from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.findings import Thresholds
 from icekit.maintain.proposals import Proposals
 from icekit.saving import as_data
 from icekit.schedule.result import PassResult
@@ -35,8 +35,17 @@ DOCUMENTS: dict[str, Any] = {
         question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because=""
     ).document(),
     "Comparison": compare(FACTS, FACTS).document(),
-    "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).document(),
-    "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
+    "Proposals": Proposals(
+        catalog="lake",
+        table="db.t",
+        verdict="",
+        file_opens=0,
+        delete_rows=0,
+        manifests=0,
+        proposals=(),
+        by_hand=(),
+    ),
+    "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)),
 }
 
 

@@ -50,6 +50,7 @@ def locked(python: str, platform: str) -> dict[str, str]:
     given = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
     names = [canonicalize_name(pin.name) for pin in given]
     assert len(names) == len(set(names)), "a package has two versions"
+    assert "://" not in LOCK
     return dict(zip(names, (str(pin.specifier) for pin in given), strict=True))
 
 
@@ -62,12 +63,6 @@ def test_every_requirement_has_one_exact_version_that_it_allows(python: str, pla
         assert wanted.specifier.contains(
             versions[canonicalize_name(wanted.name)].removeprefix("==")
         ), wanted
-
-
-def test_the_lock_names_no_place_to_fetch_from() -> None:
-    assert "://" not in LOCK
-    assert "--" not in LOCK
-    assert " @ " not in LOCK
 
 
 def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> None:
@@ -92,22 +87,13 @@ def test_the_development_extra_has_all_others() -> None:
     assert others == set(EXTRAS) - {"dev"}
 
 
-def test_conda_installs_icekit_itself_at_the_versions_of_the_lock() -> None:
+def test_conda_brings_icekit_at_the_versions_of_the_lock_its_python_and_its_java() -> None:
     constraint, editable = BY_PIP
     assert constraint == "--constraint constraints.txt"
-    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {
-        "spark",
-        "lab",
-        "notebook",
-    }
-
-
-def test_conda_brings_a_python_that_icekit_takes() -> None:
+    extras = Requirement(f"icekit{editable.removeprefix('--editable .')}").extras
+    assert extras == {"spark", "lab", "notebook"}
     required = str(PROJECT["requires-python"]).split(",")
     assert set(required) <= {str(s) for s in CONDA_OWN["python"].specifier}
-
-
-def test_conda_brings_the_java_that_is_tested() -> None:
     assert "openjdk=17" in CONDA
 
 
@@ -118,10 +104,6 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_pip_installs_the_command() -> None:
     assert EntryPoint("icekit", PROJECT["scripts"]["icekit"], "console_scripts").load() is main
-
-
-def test_types_are_announced() -> None:
-    assert (ROOT / "icekit" / "py.typed").exists()
 
 
 def test_the_package_brings_every_file_that_is_no_module() -> None:

@@ -72,19 +72,14 @@ def test_a_pattern_has_a_wildcard_outside_backticks() -> None:
     assert not any(map(sql.is_pattern, ("db.t", "db.`t*`", "`?`.`[a]`")))
 
 
-@pytest.mark.parametrize("text", ["*", "t*", "", "db.", "db.`*", "db..*"])
-def test_what_is_no_pattern_is_refused_with_advice(text: str) -> None:
-    with pytest.raises(InvalidName, match=r"Write it as|has no namespace"):
-        sql.matches(text, ("db", "t"))
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0", "db.a`b", "db.a`b.`c`", ".a.b"],
 )
-def test_what_is_no_name_is_refused_with_advice(text: str) -> None:
-    with pytest.raises(InvalidName, match=r"Write it as|has no namespace"):
-        sql.parse_identifier(text)
+def test_what_is_no_name_and_no_pattern_is_refused_with_advice(text: str) -> None:
+    for read in (sql.parse_identifier, sql.pattern_levels):
+        with pytest.raises(InvalidName, match=r"Write it as|has no namespace"):
+            read(text)
 
 
 def test_identifiers_cannot_end_their_own_quotes() -> None:
@@ -132,52 +127,25 @@ def test_a_moment_is_a_typed_literal_in_utc_wherever_it_and_the_machine_are(
     ]
 
 
-def test_a_plain_name_is_shown_as_it_is() -> None:
-    assert sql.display_name(("Db", "T_1")) == "Db.T_1"
-
-
 def test_a_moment_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="no time zone"):
         sql.literal(dt.datetime(2026, 1, 31))  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(
-    "location", ["s3://b/t", "s3a://b/t", "gs://b/t", "abfss://c@a/t", "wasbs://c@a/t"]
+    ("location", "more"),
+    [
+        *(
+            (f"{scheme}://b/t", {"prefix_listing": True})
+            for scheme in ("s3", "s3a", "gs", "abfss", "wasbs")
+        ),
+        *((path, {}) for path in ("file:/tmp/s3/t", "hdfs://name/gs:/t", "/tmp/t")),
+    ],
 )
-def test_orphans_in_an_object_store_are_listed_by_prefix(location: str) -> None:
-    assert sql.orphan_arguments("db.t", location) == {
-        "table": "db.t",
-        "dry_run": True,
-        "prefix_listing": True,
-    }
-
-
-@pytest.mark.parametrize("location", ["file:/tmp/s3/t", "hdfs://name/gs:/t", "/tmp/t"])
-def test_orphans_in_a_file_system_are_listed_by_folder(location: str) -> None:
-    assert sql.orphan_arguments("db.t", location) == {"table": "db.t", "dry_run": True}
-
-
-def test_properties_are_taken_away_by_name_whether_they_are_there_or_not() -> None:
-    assert (
-        sql.unset_properties(("lake", "t"), ["a", "it's"])
-        == r"ALTER TABLE `lake`.`t` UNSET TBLPROPERTIES IF EXISTS ('a', 'it\'s')"
-    )
-
-
-def test_a_setting_that_spark_reads_only_in_backticks_is_written_in_them() -> None:
-    assert (
-        sql.set_session("spark.sql.shuffle.partitions", "2")
-        == "SET spark.sql.shuffle.partitions = 2"
-    )
-    assert (
-        sql.set_session("spark.sql.iceberg.planning-mode", "local")
-        == "SET `spark.sql.iceberg.planning-mode` = `local`"
-    )
-    assert sql.reset_session("spark.sql.shuffle.partitions") == "RESET spark.sql.shuffle.partitions"
-    assert (
-        sql.reset_session("spark.sql.iceberg.planning-mode")
-        == "RESET `spark.sql.iceberg.planning-mode`"
-    )
+def test_orphans_in_an_object_store_are_listed_by_prefix_and_others_by_folder(
+    location: str, more: dict[str, bool]
+) -> None:
+    assert sql.orphan_arguments("db.t", location) == {"table": "db.t", "dry_run": True} | more
 
 
 @pytest.mark.parametrize(
@@ -194,30 +162,47 @@ def test_a_transform_is_written_as_sparks_ddl_has_it(transform: str, written: st
     assert sql.transform_of("`a`", transform) == written
 
 
-def test_a_call_names_its_arguments_and_quotes_each() -> None:
-    assert sql.call(
-        "lake",
-        "p",
-        table="db.t",
-        retain_last=10,
-        dry_run=False,
-        sort_by=("day", "it's"),
-        options={"a": "1", "b": "2"},
-    ) == (
-        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, sort_by => "
-        r"array('day', 'it\'s'), options => map('a', '1', 'b', '2'))"
-    )
+SHUFFLE, PLANNING = "spark.sql.shuffle.partitions", "spark.sql.iceberg.planning-mode"
 
 
-def test_properties_are_set_with_both_sides_quoted() -> None:
-    assert (
-        sql.set_properties(("lake", "db", "t"), {"a.b": "it's", "c": "2"})
-        == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s', 'c' = '2')"
-    )
-
-
-def test_whatever_is_printed_of_rewrite_data_files_gets_a_new_sequence_number() -> None:
-    assert sql.call("lake", "rewrite_data_files", table="db.t") == (
-        "CALL `lake`.system.rewrite_data_files(table => 'db.t', options => "
-        "map('use-starting-sequence-number', 'false'))"
-    )
+@pytest.mark.parametrize(
+    ("statement", "written"),
+    [
+        (
+            sql.unset_properties(("lake", "t"), ["a", "it's"]),
+            r"ALTER TABLE `lake`.`t` UNSET TBLPROPERTIES IF EXISTS ('a', 'it\'s')",
+        ),
+        (
+            sql.set_properties(("lake", "db", "t"), {"a.b": "it's", "c": "2"}),
+            r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s', 'c' = '2')",
+        ),
+        # A setting is in backticks where Spark reads it only in them.
+        (sql.set_session(SHUFFLE, "2"), f"SET {SHUFFLE} = 2"),
+        (sql.set_session(PLANNING, "local"), f"SET `{PLANNING}` = `local`"),
+        (sql.reset_session(SHUFFLE), f"RESET {SHUFFLE}"),
+        (sql.reset_session(PLANNING), f"RESET `{PLANNING}`"),
+        (
+            sql.call(
+                "lake",
+                "p",
+                table="db.t",
+                retain_last=10,
+                dry_run=False,
+                sort_by=("day", "it's"),
+                options={"a": "1", "b": "2"},
+            ),
+            "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, sort_by => "
+            r"array('day', 'it\'s'), options => map('a', '1', 'b', '2'))",
+        ),
+        # Whatever is printed of it gets a new sequence number.
+        (
+            sql.call("lake", "rewrite_data_files", table="db.t"),
+            "CALL `lake`.system.rewrite_data_files(table => 'db.t', options => "
+            "map('use-starting-sequence-number', 'false'))",
+        ),
+    ],
+)
+def test_a_statement_quotes_names_and_values_where_spark_needs_it(
+    statement: str, written: str
+) -> None:
+    assert statement == written

@@ -35,17 +35,3 @@ def test_a_row_says_what_passed_what_failed_and_why_the_rest_was_skipped(tmp_pat
     ]
     assert row[6:] == ["`lab`, `compact --execute`", "17.0.2", "26.0.1, 3.1.1, 2.4.6"]
     assert MATRIX["shortened"]([row]) == [["3.5.9", "1.12.0", "3.11.7", "2", "1", "2"]]
-
-
-def test_a_table_is_replaced_and_read_again(tmp_path: Path) -> None:
-    (tmp_path / "3.5.xml").write_text(RUN)
-    rows = [MATRIX["row_of"](tmp_path / "3.5.xml")]
-    page = f"before\n\n{MATRIX['FULL']}\n| old |\n|---|\n| row |\n\nafter\n"
-
-    updated = MATRIX["updated"](page, MATRIX["FULL"], rows)
-
-    assert MATRIX["rows_of"](updated) == rows
-    assert updated.startswith("before\n\n")
-    assert updated.endswith("|\n\nafter\n")
-    assert "old" not in updated
-    assert MATRIX["updated"](updated, MATRIX["FULL"], rows) == updated

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from jupyter_client.manager import start_new_kernel
 
 from icekit import terminal
 from icekit.terminal import never_silent, stderr_to_file
+from tests.kernels import kernel
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,6 @@ def test_a_pipe_reads_nothing() -> None:
 
 
 def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it() -> None:
-    manager, client = start_new_kernel(kernel_name="python3")
     code = """
 import time
 from icekit import terminal
@@ -78,25 +77,16 @@ terminal.PATIENCE = 0.1
 with terminal.never_silent("starting Spark", at_once=True):
     time.sleep(1)
 """
-    try:
-        for metadata in ({"cellId": "a"}, {}):
-            content = {"code": code, "silent": False, "store_history": True}
-            client.shell_channel.send(
-                client.session.msg("execute_request", content, metadata=metadata)
-            )
-            shown = []
-            while True:
-                message = client.get_iopub_msg(timeout=60)
-                if message["msg_type"] in {"display_data", "update_display_data"}:
-                    shown.append(message["content"]["data"]["text/plain"])
-                if message["content"].get("execution_state") == "idle":
-                    break
-            if metadata:
-                assert shown[:2] == ["", "icekit: starting Spark…"]
-                assert any(re.fullmatch("icekit: starting Spark… [01] s", line) for line in shown)
-                assert shown[-1] == ""
-            else:
-                assert shown == []
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+    with kernel() as asked:
+        shown, unseen = (
+            [
+                message["content"]["data"]["text/plain"]
+                for message in asked.run(code, **metadata)
+                if message["msg_type"] in {"display_data", "update_display_data"}
+            ]
+            for metadata in ({"cellId": "a"}, {})
+        )
+    assert shown[:2] == ["", "icekit: starting Spark…"]
+    assert any(re.fullmatch("icekit: starting Spark… [01] s", line) for line in shown)
+    assert shown[-1] == ""
+    assert unseen == []

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.engine.bridge import elements, load_table
+from icekit.engine.planner import filter_expression
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.where import (
@@ -20,17 +22,17 @@ from icekit.facts.where import (
     unfiltered_fields,
     where,
 )
-from icekit.sql import identifier
+from icekit.sql import Identifier, identifier
 from tests.factories import FIRST_DAY
 
 
-def spec(*fields: tuple[str, str]) -> PartitionSpec:
-    """A spec over columns a, b, … with the (transform, source type) given."""
+def spec(*fields: str) -> PartitionSpec:
+    """A spec over columns a, b, … with a transform and a source type each, as "day date"."""
     return PartitionSpec(
         0,
         tuple(
-            PartitionField(1000 + i, f"f{i}", t, i + 1, "abc"[i], kind)
-            for i, (t, kind) in enumerate(fields)
+            PartitionField(1000 + i, f"f{i}", transform, i + 1, "abc"[i], kind)
+            for i, (transform, kind) in enumerate(field.split() for field in fields)
         ),
     )
 
@@ -39,90 +41,100 @@ def columns(*types: str) -> tuple[Column, ...]:
     return tuple(Column(i + 1, "abc"[i], kind, False, i, "full") for i, kind in enumerate(types))
 
 
-def predicate(transform: str, kind: str, *values: Any) -> str | None:
-    return where(
-        "lake", {0: spec((transform, kind))}, columns(kind), [Partition(0, (v,)) for v in values]
-    )
-
-
 def of_two(
     kind: str, values: Sequence[tuple[Scalar, Scalar]], transform: str = "identity"
 ) -> str | None:
     """A predicate over a column of this kind as it is, and an int under the transform."""
-    two = {0: spec(("identity", kind), (transform, "int"))}
+    two = {0: spec(f"identity {kind}", f"{transform} int")}
     return where("lake", two, columns(kind, "int"), [Partition(0, pair) for pair in values])
 
 
-def test_consecutive_days_become_one_range() -> None:
-    assert predicate("day", "timestamptz", FIRST_DAY, FIRST_DAY + 1) == (
-        "`a` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `a` < TIMESTAMP '2026-01-03 "
-        "00:00:00+00:00'"
-    )
+@pytest.mark.parametrize(
+    ("transform", "kind", "values", "expected"),
+    [
+        (
+            "day",
+            "timestamptz",
+            [FIRST_DAY, FIRST_DAY + 1],
+            "`a` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `a` < TIMESTAMP '2026-01-03 "
+            "00:00:00+00:00'",
+        ),
+        (
+            "day",
+            "date",
+            [FIRST_DAY, FIRST_DAY + 2],
+            "(`a` >= DATE '2026-01-01' AND `a` < DATE '2026-01-02') OR (`a` >= DATE '2026-01-03' "
+            "AND `a` < DATE '2026-01-04')",
+        ),
+        (
+            "day",
+            "date",
+            [None, 0],
+            "`a` IS NULL OR `a` >= DATE '1970-01-01' AND `a` < DATE '1970-01-02'",
+        ),
+        (
+            "month",
+            "timestamp",
+            [13],
+            "`a` >= TIMESTAMP_NTZ '1971-02-01 00:00:00' AND `a` < TIMESTAMP_NTZ '1971-03-01 "
+            "00:00:00'",
+        ),
+        ("year", "date", [-1], "`a` >= DATE '1969-01-01' AND `a` < DATE '1970-01-01'"),
+        (
+            "hour",
+            "timestamptz",
+            [25],
+            "`a` >= TIMESTAMP '1970-01-02 01:00:00+00:00' AND `a` < TIMESTAMP '1970-01-02 "
+            "02:00:00+00:00'",
+        ),
+        ("identity", "string", [None], "`a` IS NULL"),
+        ("identity", "int", [None, 3], "`a` IS NULL OR `a` = 3"),
+        ("identity", "string", ["it's `odd`\\"], r"`a` = 'it\'s `odd`\\'"),
+        ("identity", "long", [5, 2], "`a` IN (2L, 5L)"),
+        ("bucket[8]", "long", [5, 2], "`lake`.system.bucket(8, `a`) IN (2, 5)"),
+        ("bucket[8]", "uuid", [3], "`lake`.system.bucket(8, `a`) = 3"),
+        ("truncate[2]", "string", ["ab"], "`lake`.system.truncate(2, `a`) = 'ab'"),
+        ("identity", "float", ["nan"], "isnan(`a`)"),
+        ("identity", "double", ["nan", 1.5], "isnan(`a`) OR `a` = CAST('1.5' AS DOUBLE)"),
+        ("identity", "string", ["nan"], "`a` = 'nan'"),
+        ("identity", "timestamp_ns", [1], None),
+        ("identity", "timestamptz_ns", [None], "`a` IS NULL"),
+        ("identity", "int", [], "false"),
+    ],
+)
+def test_each_transform_and_type_has_a_predicate(
+    transform: str, kind: str, values: Sequence[Any], expected: str | None
+) -> None:
+    partitions = [Partition(0, (value,)) for value in values]
 
-
-def test_days_apart_become_ranges_apart() -> None:
-    assert predicate("day", "date", FIRST_DAY, FIRST_DAY + 2) == (
-        "(`a` >= DATE '2026-01-01' AND `a` < DATE '2026-01-02') OR (`a` >= DATE '2026-01-03' AND "
-        "`a` < DATE '2026-01-04')"
-    )
-
-
-def test_months_years_and_hours_begin_where_they_do() -> None:
-    assert (
-        predicate("month", "timestamp", 13)
-        == "`a` >= TIMESTAMP_NTZ '1971-02-01 00:00:00' AND `a` < TIMESTAMP_NTZ '1971-03-01 "
-        "00:00:00'"
-    )
-    assert predicate("year", "date", -1) == "`a` >= DATE '1969-01-01' AND `a` < DATE '1970-01-01'"
-    assert predicate("hour", "timestamptz", 25) == (
-        "`a` >= TIMESTAMP '1970-01-02 01:00:00+00:00' AND `a` < TIMESTAMP '1970-01-02 "
-        "02:00:00+00:00'"
-    )
-
-
-def test_a_null_partition_is_asked_for_by_is_null() -> None:
-    assert predicate("identity", "string", None) == "`a` IS NULL"
-    assert predicate("identity", "int", None, 3) == "`a` IS NULL OR `a` = 3"
-
-
-def test_values_are_quoted() -> None:
-    assert predicate("identity", "string", "it's `odd`\\") == r"`a` = 'it\'s `odd`\\'"
-
-
-def test_buckets_are_asked_through_the_catalogs_function() -> None:
-    assert predicate("bucket[8]", "long", 5, 2) == "`lake`.system.bucket(8, `a`) IN (2, 5)"
+    assert where("lake", {0: spec(f"{transform} {kind}")}, columns(kind), partitions) == expected
 
 
 def test_partitions_of_several_fields_are_put_together() -> None:
     parts = [(x, y) for x in "pq" for y in (1, 2)]
     assert of_two("string", parts) == "`a` IN ('p', 'q') AND `b` IN (1, 2)"
     assert of_two("string", parts[:3]) == "(`a` = 'p' AND `b` IN (1, 2)) OR (`a` = 'q' AND `b` = 1)"
-
-
-def test_a_null_among_values_does_not_bind_wider_than_its_field() -> None:
     assert of_two("string", [(None, 1), ("p", 1)]) == "(`a` IS NULL OR `a` = 'p') AND `b` = 1"
+    # In the order of their values, nulls first.
+    assert of_two("int", [(10, 1), (9, 2), (None, 3)]) == (
+        "(`a` IS NULL AND `b` = 3) OR (`a` = 9 AND `b` = 2) OR (`a` = 10 AND `b` = 1)"
+    )
 
 
 def test_an_unpartitioned_table_has_no_predicate() -> None:
     assert where("lake", {0: PartitionSpec(0, ())}, (), [Partition(0, ())]) is None
 
 
-def test_no_partition_at_all_is_false() -> None:
-    assert where("lake", {0: spec(("identity", "int"))}, columns("int"), []) == "false"
-
-
 def test_a_field_whose_column_is_gone_widens_the_predicate_and_is_named() -> None:
-    two = spec(("identity", "string"), ("identity", "int"))
+    two = spec("identity string", "identity int")
     assert where("lake", {0: two}, columns("string"), [Partition(0, ("p", 1))]) == "`a` = 'p'"
     assert unfiltered_fields(two, columns("string")) == ("f1",)
 
 
-def test_a_void_field_is_left_out() -> None:
+def test_a_void_field_is_left_out_and_an_unknown_transform_is_named() -> None:
     assert of_two("string", [("p", None)], "void") == "`a` = 'p'"
-    assert (
-        unfiltered_fields(spec(("identity", "string"), ("void", "int")), columns("string", "int"))
-        == ()
-    )
+    three = spec("identity string", "void int", "shiny[3] int")
+    assert unfiltered_fields(three, columns("string", "int", "int")) == ("f2",)
 
 
 def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
@@ -138,11 +150,6 @@ def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
         where("lake", {0: PartitionSpec(0, fields)}, known, [Partition(0, (1, 2))])
         == "`a`.`b` = 1 AND `a.b` = 2"
     )
-
-
-def test_a_field_whose_column_is_gone_is_no_expression() -> None:
-    field = spec(("truncate[10]", "int")).fields[0]
-    assert transformed("lake", field, ()) is None
 
 
 @pytest.mark.parametrize(
@@ -174,24 +181,17 @@ def test_a_value_is_a_literal_of_its_columns_type(kind: str, value: Scalar, writ
 def test_nanoseconds_are_not_taken_for_microseconds(kind: str) -> None:
     with pytest.raises(ValueError, match="end at microseconds"):
         literal_of(kind, 1)
-    assert predicate("identity", kind, 1) is None
-    assert predicate("identity", kind, None) == "`a` IS NULL"
-    assert not askable(spec(("identity", kind)), Partition(0, (1,)))
-    assert askable(spec(("identity", kind)), Partition(0, (None,)))
+    assert not askable(spec(f"identity {kind}"), Partition(0, (1,)))
+    assert askable(spec(f"identity {kind}"), Partition(0, (None,)))
 
 
-def test_some_values_are_asked_for_in_their_own_order() -> None:
+def test_some_values_are_asked_for_in_their_own_order_and_bounds_are_included() -> None:
     assert among("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
     assert among("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
     assert (
         among("t", "double", ["nan", 1.5]) == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
     )
-    assert among("t", "date", [1, 0]) == "t IN (DATE '1970-01-01', DATE '1970-01-02')"
-
-
-def test_bounds_are_both_included() -> None:
     assert between("t", "date", 0, 1) == "t >= DATE '1970-01-01' AND t <= DATE '1970-01-02'"
-    assert between("t", "long", 2, 3) == "t >= 2L AND t <= 3L"
 
 
 def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
@@ -202,45 +202,12 @@ def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
     ]
 
 
-def test_a_null_beside_times_is_asked_for_too() -> None:
+def test_a_uuid_is_a_text_in_a_query() -> None:
+    by = {0: spec("bucket[8] uuid")}
+
     assert (
-        predicate("day", "date", None, 0)
-        == "`a` IS NULL OR `a` >= DATE '1970-01-01' AND `a` < DATE '1970-01-02'"
-    )
-
-
-def test_values_of_an_identity_field_have_their_columns_type_and_those_of_a_bucket_are_int() -> (
-    None
-):
-    assert predicate("identity", "long", 5, 2) == "`a` IN (2L, 5L)"
-    assert predicate("bucket[8]", "date", 5) == "`lake`.system.bucket(8, `a`) = 5"
-    assert predicate("truncate[2]", "string", "ab") == "`lake`.system.truncate(2, `a`) = 'ab'"
-
-
-@pytest.mark.parametrize("kind", ["float", "double"])
-def test_not_a_number_is_asked_for_by_isnan(kind: str) -> None:
-    assert predicate("identity", kind, "nan") == "isnan(`a`)"
-    assert (
-        predicate("identity", kind, "nan", 1.5)
-        == f"isnan(`a`) OR `a` = CAST('1.5' AS {kind.upper()})"
-    )
-    assert predicate("identity", kind, 1.5) == f"`a` = CAST('1.5' AS {kind.upper()})"
-    assert predicate("identity", "string", "nan") == "`a` = 'nan'"
-
-
-def test_a_uuid_is_a_text_in_a_query_and_itself_in_a_procedure() -> None:
-    bucket, known, chosen = {0: spec(("bucket[8]", "uuid"))}, columns("uuid"), [Partition(0, (3,))]
-
-    assert where("lake", bucket, known, chosen) == "`lake`.system.bucket(8, `a`) = 3"
-    assert (
-        where("lake", bucket, known, chosen, of_rows=True)
+        where("lake", by, columns("uuid"), [Partition(0, (3,))], of_rows=True)
         == "`lake`.system.bucket(8, unhex(replace(`a`, '-', ''))) = 3"
-    )
-
-
-def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
-    assert of_two("int", [(10, 1), (9, 2), (None, 3)]) == (
-        "(`a` IS NULL AND `b` = 3) OR (`a` = 9 AND `b` = 2) OR (`a` = 10 AND `b` = 1)"
     )
 
 
@@ -257,7 +224,7 @@ def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
     ],
 )
 def test_times_are_askable_up_to_the_year_9999(transform: str, kind: str, last: int) -> None:
-    by_time = spec((transform, kind))
+    by_time = spec(f"{transform} {kind}")
 
     assert askable(by_time, Partition(0, (last,)))
     assert not askable(by_time, Partition(0, (last + 1,)))
@@ -280,7 +247,7 @@ def test_values_are_askable_unless_iceberg_has_no_filter_for_them(
     transform: str, kind: str, value: Scalar, expected: bool
 ) -> None:
     assert (
-        askable(spec(("identity", "string"), (transform, kind)), Partition(0, ("x", value)))
+        askable(spec("identity string", f"{transform} {kind}"), Partition(0, ("x", value)))
         is expected
     )
 
@@ -299,21 +266,15 @@ def test_values_are_askable_unless_iceberg_has_no_filter_for_them(
 def test_each_transform_is_an_expression_of_its_own(
     transform: str, kind: str, expression: str | None
 ) -> None:
-    assert transformed("lake", spec((transform, kind)).fields[0], columns(kind)) == expression
-
-
-def test_a_transform_that_is_not_known_cannot_be_asked_for() -> None:
-    assert unfiltered_fields(
-        spec(("shiny[3]", "int"), ("day", "date")), columns("int", "date")
-    ) == ("f0",)
+    assert transformed("lake", spec(f"{transform} {kind}").fields[0], columns(kind)) == expression
 
 
 _SPECS = {
-    "identity": ["i", "l", "s", "b", "dt", "tz", "ntz", "dec", "bin", "f", "st.`in.ner`"],
-    "years": ["dt", "tz", "ntz"],
-    "months": ["dt", "tz"],
-    "days": ["dt", "tz", "ntz"],
-    "hours": ["tz", "ntz"],
+    "{}": ["i", "l", "s", "b", "dt", "tz", "ntz", "dec", "bin", "f", "st.`in.ner`"],
+    "years({})": ["dt", "tz", "ntz"],
+    "months({})": ["dt", "tz"],
+    "days({})": ["dt", "tz", "ntz"],
+    "hours({})": ["tz", "ntz"],
     "bucket(4, {})": ["i", "s", "dt", "st.`in.ner`", "dec", "bin"],
     "truncate(2, {})": ["i", "l", "s", "dec", "bin"],
 }
@@ -326,17 +287,10 @@ def test_every_transform_selects_its_own_files_and_rows(
 ) -> None:
     spark, name = lake.spark, (scratch, "where of 'it'")
     table = identifier(lake.name, *name)
-    by = (
-        column
-        if transform == "identity"
-        else transform.format(column)
-        if "{}" in transform
-        else f"{transform}({column})"
-    )
     spark.sql(
         f"CREATE TABLE {table} (i int, l bigint, s string, b boolean, dt date, tz timestamp, ntz "
         "timestamp_ntz, dec decimal(9, 2), bin binary, f double, st struct<`in.ner`: int>) USING "
-        f"iceberg PARTITIONED BY ({by})"
+        f"iceberg PARTITIONED BY ({transform.format(column)})"
     )
     spark.sql(
         f"INSERT INTO {table} SELECT CAST(id - 3 AS int), id * 7 - 9, concat('it''s %_', id), id "
@@ -356,25 +310,16 @@ def test_every_transform_selects_its_own_files_and_rows(
         rows = sum(g.record_count for g in facts.groups if g.partition in chosen)
         assert spark.sql(f"SELECT count(*) FROM {table} WHERE {asked}").first() == (rows,), asked
         if all(askable(specs[p.spec_id], p) for p in chosen):
-            assert _planned(lake, table, asked) == sum(
+            assert _planned(lake, (lake.name, *name), asked or "") == sum(
                 g.file_count for g in facts.groups if g.partition in chosen
             ), asked
 
 
-def _planned(lake: Lake, table: str, asked: str | None) -> int:
+def _planned(lake: Lake, table: Identifier, asked: str) -> int:
     """How many files the planner of rewrite_data_files selects."""
     jvm: Any = lake.spark._jvm
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        lake.spark._jsparkSession, table
-    )
-    converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    resolved = converter.collectResolvedSparkExpression(lake.spark._jsparkSession, table, asked)
     planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(
-        loaded, converter.convertToIcebergExpression(resolved)
+        load_table(lake.spark, table), filter_expression(lake.spark, table, asked)
     )
     planner.init({"rewrite-all": "true"})
-    groups = planner.plan().groups().iterator()
-    count = 0
-    while groups.hasNext():
-        count += groups.next().inputFileNum()
-    return count
+    return sum(group.inputFileNum() for group in elements(planner.plan().groups()))

@@ -5,10 +5,10 @@ marks.
 import pytest
 
 from icekit.catalog.spark_conf import ICEBERG, SPARK
-from icekit.engine.compat import _is_1_12, variant_type
+from icekit.engine.compat import is_at_least, variant_type
 
 dangling_of_dropped_columns = pytest.mark.skipif(
-    not _is_1_12(ICEBERG),
+    not is_at_least(ICEBERG, 12),
     reason=f"Iceberg {ICEBERG} fails at dangling deletes of partitions whose column was dropped",
 )
 variants = pytest.mark.skipif(variant_type() is None, reason=f"Spark {SPARK} has no variants")

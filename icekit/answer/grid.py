@@ -96,15 +96,9 @@ class Grid:
         """The same as HTML, with the caption above if there is one; empty without rows."""
         if not self.rows:
             return ""
-        caption = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
-        more = f"<p>{self._more()}</p>" if self._more() else ""
-        return (
-            caption
-            + html.table(
-                self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]
-            )
-            + more
-        )
+        numeric = [not unit.is_text for unit in self.columns.values()]
+        heads, rows = self._heads(), self._written()
+        return html.block("grid", self.caption, heads, rows, numeric, self._more())
 
     def frame(self) -> pd.DataFrame:
         """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with

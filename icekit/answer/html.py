@@ -4,9 +4,8 @@ templates; no pandas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
-from html import escape
 from typing import Any
 
 from icekit.units import count, size, span, unbroken
@@ -40,26 +39,11 @@ _RULES = """
 .icekit .sql { position: relative; }
 .icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
 @media (scripting: enabled) { .icekit .sql button[hidden] { display: block; } }
-.icekit .track { display: inline-block; width: 8em; } .icekit .bar { display: block; height: .8em; background: #0072b2; }
-.icekit .band th, .icekit .band td { background: #e3f1ea; }
 @media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
 """
 
 # A doubled class name takes precedence over the table and list rules of JupyterLab and nbconvert.
 _STYLE = _RULES.replace(".icekit", ".icekit.icekit")
-
-# An attribute of the button, because scripts in a widget's HTML do not run. Outside https and
-# localhost there is no clipboard API: the older command copies a selection.
-_COPY = """
-const pre = this.parentElement.querySelector('pre');
-const say = text => { this.textContent = text; setTimeout(() => { this.textContent = 'Copy'; }, 1500); };
-const select = () => {
-  getSelection().selectAllChildren(pre);
-  say(document.execCommand('copy') ? 'Copied' : 'Press Ctrl+C');
-};
-if (navigator.clipboard) navigator.clipboard.writeText(pre.textContent).then(() => say('Copied'), select);
-else select();
-"""
 
 
 def framed(*parts: str) -> str:
@@ -72,7 +56,9 @@ def framed(*parts: str) -> str:
 
 def text(value: object) -> str:
     """Escape a value for text or an attribute."""
-    return escape(str(value), quote=True)
+    from markupsafe import escape
+
+    return str(escape(value))
 
 
 def prose(sentence: str) -> str:
@@ -80,41 +66,14 @@ def prose(sentence: str) -> str:
     return text(unbroken(sentence))
 
 
-def statements(sql: Iterable[str]) -> str:
-    """SQL statements one by one, each with a button that copies it.
-
-    The button is visible only where scripts and the style work. JupyterLab removes both from
-    a notebook that is not trusted yet.
-    """
-    button = f'<button type="button" hidden onclick="{text(_COPY.strip())}">Copy</button>'
-    return "".join(f'<div class="sql"><pre>{text(s)}</pre>{button}</div>' for s in sql)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
-    """A table that scrolls sideways on a narrow screen; cells are plain text."""
-    sides = [' class="n"' if n else "" for n in numeric]
-    top = "".join(
-        f'<th scope="col"{side}>{text(h)}</th>' for h, side in zip(head, sides, strict=True)
-    )
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{side}>{text(c)}</td>" for c, side in zip(row, sides, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        "<div "
-        f'class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     """A definition list of (name, value); values are HTML."""
-    return (
-        "<dl>"
-        + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs)
-        + "</dl>"
-    )
+    return block("definitions", pairs)
+
+
+def block(kind: str, *values: Any) -> str:
+    """A piece of a page: a macro of the template ``blocks.html``."""
+    return str(getattr(_environment().get_template("blocks.html").module, kind)(*values))
 
 
 def render(template: str, **values: Any) -> str:

@@ -165,36 +165,8 @@ def _wrapped(head: str, text: str, width: int | None) -> list[str]:
 
 
 def _html(block: Block) -> str:
-    match block:
-        case Badge():
-            note = f" <small>{html.text(block.note)}</small>" if block.note else ""
-            return (
-                f'<p class="title"><span class="badge">{html.text(block.label)}</span> '
-                f"{html.text(block.title)}{note}</p>"
-            )
-        case Sentence(text, label, is_strong):
-            head = f"<strong>{html.text(label)}:</strong> " if label else ""
-            body = f"<strong>{html.prose(text)}</strong>" if is_strong else html.prose(text)
-            return f"<p>{head}{body}</p>" if text else ""
-        case Sql(label, statements):
-            head = f"<p><strong>{html.text(label)}</strong></p>" if label and statements else ""
-            return head + html.statements(statements)
-        case Item():
-            title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
-            pairs = (
-                html.definitions((name, html.prose(value)) for name, value in block.pairs)
-                if block.pairs
-                else ""
-            )
-            return title + pairs + html.statements(block.statements)
-        case Grid():
-            return block.html()
-        case Listing():
-            return f"<pre>{html.text(block.text)}</pre>"
-        case Folded():
-            inside = "".join(map(_html, block.blocks))
-            return (
-                f"<details><summary>{html.text(block.summary)}</summary>{inside}</details>"
-                if inside
-                else ""
-            )
+    if isinstance(block, Grid):
+        return block.html()
+    if isinstance(block, Folded):
+        return html.block("folded", block.summary, "".join(map(_html, block.blocks)))
+    return html.block(type(block).__name__.lower(), block)

@@ -1,5 +1,5 @@
 """Where tables come from: the embedded lake, a profile, or an existing Spark session."""
 
-from icekit.catalog.lake import EMBEDDED, Lake, connect
+from icekit.catalog.lake import EMBEDDED, Lake
 
-__all__ = ["EMBEDDED", "Lake", "connect"]
+__all__ = ["EMBEDDED", "Lake"]

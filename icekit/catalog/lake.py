@@ -8,11 +8,10 @@ import atexit
 import contextlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from icekit import secrets
 from icekit.catalog.spark_conf import ADDED, SparkCatalogConf, spark_conf
@@ -20,7 +19,7 @@ from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, 
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
-from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
+from icekit.errors import ProfileError, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, is_pattern, matches, parse_identifier
 from icekit.waiting import within
 
@@ -31,7 +30,6 @@ EMBEDDED = "lake"
 #: A choice: up to this much data, Spark's code is used too little to be compiled well.
 SMALL_BYTES = 64 << 20
 
-L = TypeVar("L", bound="Lake")
 T = TypeVar("T")
 
 
@@ -62,6 +60,20 @@ class Lake:
         # first and runs last.
         atexit.register(self.until_closed.close)
 
+    @classmethod
+    def connect(cls, catalog: str | None = None, *, spark: SparkSession | None = None) -> Self:
+        """Connect as :func:`icekit.connect` does."""
+        name = catalog or EMBEDDED
+        borrowed = _borrowed(spark)
+        if borrowed is not None and _has_own(borrowed, name):
+            return cls(name, None, SessionTables(name, borrowed), borrowed)
+        if name == EMBEDDED:
+            tables = EmbeddedTables(embedded_path())
+            return cls(name, spark_conf(name, tables.properties), tables, borrowed)
+        properties = _profile(name)
+        secrets.remember(properties)
+        return cls(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
+
     def __repr__(self) -> str:
         return f"Lake({self.name!r}, {self.tables})"
 
@@ -74,11 +86,7 @@ class Lake:
             if self._conf is not None:
                 session.add_catalog(self._borrowed, self._conf)
             return self._borrowed
-        if self._conf is None:
-            raise SparkUnavailable(
-                f"Catalog {self.name!r} belonged to a Spark session that is gone. Pass a new "
-                "session to connect()."
-            )
+        assert self._conf is not None  # only a catalog of a borrowed session has none
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
         return session.own_session(self._conf, small_work=self.is_small_work)
@@ -157,27 +165,6 @@ def embedded_path() -> Path:
     return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
 
 
-def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
-    """Connect as :func:`icekit.connect` does, to a lake without its verbs."""
-    return connect_as(Lake, catalog, spark=spark)
-
-
-def connect_as(
-    kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None
-) -> L:
-    """Connect as :func:`icekit.connect` does, to a lake of class ``kind``."""
-    name = catalog or EMBEDDED
-    borrowed = _borrowed(spark)
-    if borrowed is not None and _has_own(borrowed, name):
-        return kind(name, None, SessionTables(name, borrowed), borrowed)
-    if name == EMBEDDED:
-        tables = EmbeddedTables(embedded_path())
-        return kind(name, spark_conf(name, tables.properties), tables, borrowed)
-    properties = _profile(name)
-    secrets.remember(properties)
-    return kind(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
-
-
 def _borrowed(given: SparkSession | None) -> SparkSession | None:
     """The session that is given, or else is running, unless icekit started it."""
     # Importing the module takes a tenth of the time of a look.
@@ -223,15 +210,7 @@ def _profile(name: str) -> dict[str, str]:
             f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
             f"PYICEBERG_CATALOG__{name.upper()}__URI."
         )
-    return {key: str(value) for key, value in _flat(properties)}
-
-
-def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
-    for key, value in properties.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+    return {key: str(value) for key, value in properties.items()}
 
 
 @contextlib.contextmanager
@@ -244,31 +223,20 @@ def session_of(lake: Lake) -> Iterator[SparkSession]:
 
 
 class _Timed:
-    """A lake for one piece of work: what its thread does in Spark through it ends with ``stop``.
-
-    ``waited_seconds`` are those that the work waited for Spark to start, so far: the start serves
-    all that comes after it, too.
-    """
+    """A lake for one piece of work: what its thread does in Spark through it ends with ``stop``."""
 
     def __init__(self, lake: Lake) -> None:
-        self._lake, self._starts, self._started = lake, 0.0, 0.0
+        self._lake = lake
         self.stop, self.until_done = interrupting.Stop(), contextlib.ExitStack()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
 
-    @property
-    def waited_seconds(self) -> float:
-        return (self._started or time.monotonic()) - self._starts if self._starts else 0.0
-
     @cached_property
     def spark(self) -> SparkSession:
         # Once nobody waits for the work, it would start Spark again for nobody.
         self.stop.check()
-        if not getattr(self._lake, "spark_is_running", True):
-            self._starts = time.monotonic()
         spark = self._lake.spark
-        self._started = time.monotonic()
         self.until_done.enter_context(self.stop.watching(spark))
         return spark
 
@@ -276,8 +244,6 @@ class _Timed:
 def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
     """Do work on the lake in a separate thread; raises
     :class:`~icekit.waiting.DeadlineExceeded` after this many seconds (None: no limit).
-
-    The time to start Spark does not count (``waited_seconds`` of the lake that ``work`` gets).
 
     When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled, and the
     work gets no Spark any more. Work without Spark cannot be stopped: its thread is left behind, and
@@ -290,7 +256,7 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
             return work(timed)
 
     try:
-        return within(seconds, timed_work, not_counted=lambda: timed.waited_seconds)
+        return within(seconds, timed_work)
     finally:
         timed.stop.set()
 

@@ -75,24 +75,22 @@ class QuickStart:
                 word in options for word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
             )
         )
-        # A process may have no home, or none that it may read.
-        with contextlib.suppress(OSError, RuntimeError, ValueError, TypeError, LookupError):
-            # The JVM takes a colon for the end of the archive's name.
-            self.is_possible = self.is_possible and os.pathsep not in str(cache_folder())
-            if self.is_possible:
-                self._prepare(
-                    options,
-                    [
-                        str(spark.resolve()),
-                        _identity(java),
-                        *(settings.get(name, "") for name in _RESOLVING),
-                    ],
-                )
+        if not self.is_possible:
             return
-        self.is_possible = False
+        try:
+            resolving = [settings.get(name, "") for name in _RESOLVING]
+            self._prepare(
+                options, [str(spark.resolve()), _stamped([str(java.resolve())]), resolving]
+            )
+        # A process may have no home, or none that it may read.
+        except (OSError, RuntimeError, ValueError, TypeError, LookupError):
+            self.is_possible = False
 
-    def _prepare(self, options: str, known: Sequence[str]) -> None:
-        self.jars_file = cache_folder() / f"spark-{_hashed(known)}.json"
+    def _prepare(self, options: str, known: object) -> None:
+        folder = cache_folder()
+        if os.pathsep in str(folder):
+            raise ValueError("the JVM takes a colon for the end of the archive's name")
+        self.jars_file = folder / f"spark-{_hashed(known)}.json"
         if not self.jars_file.exists():
             return
         jars = json.loads(self.jars_file.read_text())
@@ -151,10 +149,7 @@ class QuickStart:
             written.write_text(json.dumps(_stamped(paths)))
             written.replace(self.jars_file)
             for archive in self.jars_file.parent.glob("spark-*.jsa"):
-                if (
-                    archive.name.startswith(self.jars_file.stem)
-                    or time.time() - archive.stat().st_mtime > _UNUSED_SECONDS
-                ):
+                if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
                     archive.unlink()
 
 
@@ -166,11 +161,3 @@ def _stamped(jars: Sequence[str]) -> dict[str, list[int]]:
 
 def _hashed(known: object) -> str:
     return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
-
-
-def _identity(java: Path) -> str:
-    """What tells one Java from another: its path, and the release file next to it."""
-    home = java.resolve().parents[1]
-    with contextlib.suppress(OSError):
-        return f"{home} {(home / 'release').read_text()}"
-    return str(home)

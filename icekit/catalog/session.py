@@ -17,26 +17,24 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from icekit.catalog.quick_start import QuickStart
-from icekit.catalog.spark_conf import ADDED, RUNTIMES, SCALA, SPARK, SPARK_RUNTIME, SparkCatalogConf
+from icekit.catalog.spark_conf import ADDED, RUNTIMES, SPARK, SparkCatalogConf
 from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import classic, streams
-from icekit.engine.errors import first_sentence, is_of_engine, reason
+from icekit.engine.errors import complaint, is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
-from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, require
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import never_silent, stderr_to_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-
 # How icekit's own session differs from Spark's defaults, and why.
 _OWN_SESSION = {
     "spark.app.name": "icekit",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.extensions": _EXTENSIONS,
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     # The initial settings that Spark itself masks, in the event log and on its pages.
@@ -85,27 +83,26 @@ def _remote_session(remote: str) -> SparkSession:
     address, *parameters = remote.split(";")
     remember(dict(pair.partition("=")[::2] for pair in parameters))
     server = urlsplit(address)
-    with contextlib.suppress(ValueError):
-        # PySpark's client tries for minutes.
-        if server.scheme == "sc" and not _answers(server.hostname or "", server.port or 15002):
+    with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
+        host, port = server.hostname or "", server.port or 15002
+        try:
+            # PySpark's client tries for minutes.
+            if server.scheme == "sc":
+                socket.create_connection((host, port), timeout=10).close()
+        except OSError:
             raise SparkUnavailable(
-                f"No Spark Connect server answers at {server.hostname}:{server.port or 15002} "
-                f"(SPARK_REMOTE). Start it, {instead}."
-            )
+                f"No Spark Connect server answers at {host}:{port} (SPARK_REMOTE). Start it, "
+                f"{instead}."
+            ) from None
     try:
         from pyspark.sql import SparkSession
 
         session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
         version = session.version
-    except ImportError as error:
-        raise SparkUnavailable(
-            f"SPARK_REMOTE is set, and Spark Connect lacks packages ({first_line(error)}): run "
-            f"`pip install 'icekit[connect]'`, {instead}."
-        ) from None
     except Exception as error:
         raise SparkUnavailable(
-            f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address "
-            f"and its token, {instead}."
+            f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address, "
+            f"its token and the packages (`pip install 'icekit[connect]'`), {instead}."
         ) from None
     if version.rpartition(".")[0] not in RUNTIMES:
         raise SparkUnavailable(
@@ -113,14 +110,6 @@ def _remote_session(remote: str) -> SparkSession:
             f"has Spark {version}."
         )
     return session
-
-
-def _answers(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port), timeout=10).close()
-    except OSError:
-        return False
-    return True
 
 
 def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSession:
@@ -148,7 +137,11 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
     require("pyspark", "This")
     settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
     remember(settings)
-    _check_runtime(settings["spark.jars.packages"], settings.get("spark.jars", ""))
+    if SPARK not in RUNTIMES:
+        raise SparkUnavailable(
+            f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install "
+            f"another: pip install 'pyspark=={max(RUNTIMES)}.*'"
+        )
     java = require_java()
     import pyspark
     from pyspark import SparkConf, SparkContext
@@ -201,24 +194,6 @@ def _import_ahead() -> None:
         import pyspark.testing.utils  # noqa: F401
 
 
-def _check_runtime(*jars: str) -> None:
-    """Raise SparkUnavailable for a Spark that icekit does not run on, and for an Iceberg runtime of
-    another Spark.
-    """
-    if SPARK not in RUNTIMES:
-        raise SparkUnavailable(
-            f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install "
-            f"another: pip install 'pyspark=={max(RUNTIMES)}.*'"
-        )
-    for built_for in re.findall(r"iceberg-spark-runtime-(\d+\.\d+_\d+\.\d+)", " ".join(jars)):
-        if built_for != f"{SPARK}_{SCALA}":
-            raise SparkUnavailable(
-                f"Spark {SPARK} needs {SPARK_RUNTIME}, but the session names the runtime for "
-                f"{built_for.replace('_', ' and Scala ')}. Correct spark.jars.packages or "
-                "spark.jars (ICEKIT_SPARK_CONF)."
-            )
-
-
 def own_settings(
     text: str, packages: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
@@ -260,7 +235,7 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
                 if not is_of_engine(error):
                     raise
                 raise SparkUnavailable(
-                    f"Spark rejects the setting {key}: {first_sentence(error)}. Correct it "
+                    f"Spark rejects the setting {key}: {complaint(error)}. Correct it "
                     "(ICEKIT_SPARK_CONF)."
                 ) from None
 
@@ -341,29 +316,15 @@ def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
-            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. "
-            f"{remedy(str(error), conf.packages)}"
+            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the "
+            "profile and the network; if the session was started without the catalog's packages "
+            f"({', '.join(conf.packages)}), start a new process, or restart the kernel."
         ) from None
     finally:
         if before.isDefined():
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
-
-
-def remedy(message: str, packages: Sequence[str]) -> str:
-    """What to do about a catalog that Spark cannot open: a session has the packages that it was
-    started with.
-    """
-    if re.search(
-        "No suitable driver|ClassNotFoundException|NoClassDefFoundError|Cannot find constructor",
-        message,
-    ):
-        return (
-            "This Spark session was started without the packages of that catalog "
-            f"({', '.join(packages)}): start a new process, or restart the kernel."
-        )
-    return "Check the profile and the network."
 
 
 def require_java() -> Path:

@@ -67,20 +67,13 @@ _RENAMED = {
 }
 
 
-# These configure pyiceberg itself and mean nothing to Spark.
+# These configure pyiceberg's own clients; "type" and "uri" are translated together.
 _PYTHON_ONLY = frozenset(
-    "py-io-impl type init_catalog_tables echo pool_pre_ping s3.resolve-region".split()
+    "py-io-impl type uri init_catalog_tables echo pool_pre_ping s3.resolve-region "
+    "s3.connect-timeout s3.request-timeout".split()
 )
-
-
-_SCALED_TO_MS = {
-    "s3.connect-timeout": "http-client.apache.connection-timeout-ms",
-    "s3.request-timeout": "http-client.apache.socket-timeout-ms",
-}
-
-
 _BY_HOST = "s3.force-virtual-addressing"
-_KNOWN = {*_SAME, *_RENAMED, *_PYTHON_ONLY, *_SCALED_TO_MS, _BY_HOST}
+_KNOWN = {*_SAME, *_RENAMED, *_PYTHON_ONLY, _BY_HOST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +99,17 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     settings, packages = _catalog_settings(name, kind, properties)
     refused = []
     for key, value in properties.items():
-        if key in {"type", "uri"} or key in _PYTHON_ONLY:
+        if key in _PYTHON_ONLY:
             continue
-        try:
-            translated = _translate(key, value)
-        except (ValueError, OverflowError):
-            raise ProfileError(
-                f"Profile {name!r} sets {key} to {value!r}, but it must be a number of seconds, "
-                "such as 10. Correct it."
-            ) from None
-        if translated is None:
-            refused.append(key)
+        if key.startswith("spark."):
+            settings[key.removeprefix("spark.")] = value
+        elif key in _SAME or key in _RENAMED or key.startswith("header."):
+            settings[_RENAMED.get(key, key)] = value
+        elif key == _BY_HOST:
+            is_by_host = value.lower() in {"true", "1", "yes", "y"}
+            settings["s3.path-style-access"] = str(not is_by_host).lower()
         else:
-            settings[translated[0]] = translated[1]
+            refused.append(key)
     if refused:
         hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
         raise ProfileError(
@@ -183,34 +174,16 @@ def _catalog_settings(
     return settings, [*packages, JDBC_DRIVERS[scheme]]
 
 
-def _translate(key: str, value: str) -> tuple[str, str] | None:
-    if key.startswith("spark."):
-        return key.removeprefix("spark."), value
-    if key in _SAME or key in _RENAMED or key.startswith("header."):
-        return _RENAMED.get(key, key), value
-    if key in _SCALED_TO_MS:
-        return _SCALED_TO_MS[key], str(int(float(value) * 1000))
-    if key == _BY_HOST:
-        is_by_host = value.lower() in {"true", "1", "yes", "y"}
-        return "s3.path-style-access", str(not is_by_host).lower()
-    return None
-
-
 def _file_io(settings: dict[str, str]) -> list[str]:
     """Choose the FileIO for the storage that the profile names; returns its packages."""
     warehouse = settings.get("warehouse", "")
     for prefix, schemes, io_impl, package in (
-        ("s3.", ("s3:", "s3a:", "s3n:"), "org.apache.iceberg.aws.s3.S3FileIO", AWS_BUNDLE),
-        ("gcs.", ("gs:",), "org.apache.iceberg.gcp.gcs.GCSFileIO", GCP_BUNDLE),
-        (
-            "adls.",
-            ("abfs:", "abfss:", "wasb:", "wasbs:"),
-            "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
-            AZURE_BUNDLE,
-        ),
+        ("s3.", ("s3:", "s3a:", "s3n:"), "aws.s3.S3FileIO", AWS_BUNDLE),
+        ("gcs.", ("gs:",), "gcp.gcs.GCSFileIO", GCP_BUNDLE),
+        ("adls.", ("abfs:", "abfss:", "wasb:", "wasbs:"), "azure.adlsv2.ADLSFileIO", AZURE_BUNDLE),
     ):
         if warehouse.startswith(schemes) or any(key.startswith(prefix) for key in settings):
-            settings.setdefault("io-impl", io_impl)
+            settings.setdefault("io-impl", f"org.apache.iceberg.{io_impl}")
             # pyiceberg addresses a custom S3 endpoint by path by default.
             if prefix == "s3." and "s3.endpoint" in settings:
                 settings.setdefault("s3.path-style-access", "true")

@@ -8,12 +8,10 @@ no JVM for this; a catalog known only to a Spark session does.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import re
 import sqlite3
-import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,9 +41,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A catalog that has not answered by then is down for the person who waits; listing all of a
-# large one may take longer.
-DEADLINE_SECONDS = 12.0
+# A catalog that has not answered by then is down for the person who waits; importing its client is
+# part of it. Listing all of a large catalog may take longer.
+DEADLINE_SECONDS = 20.0
 LISTING_SECONDS = 300.0
 
 
@@ -65,6 +63,7 @@ class Tables(Protocol):
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, sorted; none if there is no such namespace."""
+        return [name for name in self.names() if name[:-1] == namespace]
 
     def source(self, table: Identifier) -> TableSource:
         """Find one table; raises TableNotFound with near names, or NotATable for a view."""
@@ -93,29 +92,7 @@ def read_local(location: str) -> bytes:
         # As both engines do: nothing is decoded, and # and ? are letters like others.
         path = location.removeprefix("file:")
         path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
-    return reading(location, lambda: _content(path))
-
-
-def _content(path: str) -> bytes:
-    """The bytes of a regular file; reading a pipe or a device may never end."""
-    if not stat.S_ISREG(Path(path).stat().st_mode):
-        raise MetadataUnreadable(
-            f"{path} is a folder, a pipe or a device, not a file. Point the catalog at a metadata "
-            "file (register_table)."
-        )
-    return Path(path).read_bytes()
-
-
-def _check_names(catalog: str, names: Iterable[Sequence[object]]) -> None:
-    """Raise :class:`~icekit.errors.CatalogUnreachable` for a table whose name is no text: a
-    database of a SQL catalog may hold anything.
-    """
-    for name in names:
-        if not all(isinstance(part, str) for part in name):
-            raise CatalogUnreachable(
-                f"The {catalog} lists a table whose name is not text: {name!r}. Correct or delete "
-                "its row in iceberg_tables."
-            )
+    return reading(location, Path(path).read_bytes)
 
 
 def reading(location: str, read: Callable[[], bytes]) -> bytes:
@@ -138,10 +115,6 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
                 "keys, or ask for read access to the table's location."
             ) from None
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.") from None
-
-
-#: Who may only read cannot, until somebody who may write has put the file in order.
-_LEFT_BY_A_KILLED_WRITER = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 
 
 class EmbeddedTables(Tables):
@@ -172,46 +145,27 @@ class EmbeddedTables(Tables):
                 f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build "
                 "a lake with `icekit lab`, or set ICEKIT_LAKE."
             )
-
-        def rows(mode: str) -> list[tuple[Any, ...]]:
+        # Where it may write, SQLite takes back what a killed writer did not commit.
+        uri = f"{database.as_uri()}?mode=rw"
+        try:
             with contextlib.closing(
-                sqlite3.connect(
-                    f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS
-                )
+                sqlite3.connect(uri, uri=True, timeout=DEADLINE_SECONDS)
             ) as connection:
                 return connection.execute(sql, arguments).fetchall()
-
-        try:
-            try:
-                return rows("ro")
-            except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorname", None) not in _LEFT_BY_A_KILLED_WRITER:
-                    raise
-                # SQLite takes back what that writer did not commit, as soon as it may write.
-                return rows("rw")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if "no such table" in str(error):
                 return []
             raise CatalogUnreachable(
                 f"The embedded lake's catalog {database} cannot be read: {error}."
             ) from None
-        except sqlite3.DatabaseError as error:
-            raise CatalogUnreachable(
-                f"The embedded lake's catalog {database} is not a catalog: {error}."
-            ) from None
 
     def names(self) -> list[Identifier]:
         """Every table of the embedded lake."""
         rows = self._query(
-            "SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, "
-            "'TABLE') = 'TABLE'"
+            "SELECT CAST(table_namespace AS TEXT), CAST(table_name AS TEXT) FROM iceberg_tables "
+            "WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'"
         )
-        _check_names(str(self), rows)
         return sorted((*namespace.split("."), table) for namespace, table in rows)
-
-    def names_in(self, namespace: Identifier) -> list[Identifier]:
-        """The tables of one namespace, by the embedded lake's catalog."""
-        return [name for name in self.names() if name[:-1] == namespace]
 
     def source(self, table: Identifier) -> TableSource:
         """Look the table up by namespace and name."""
@@ -229,10 +183,6 @@ class EmbeddedTables(Tables):
         if not isinstance(location, str) or not location:
             raise without_metadata(table)
         return TableSource(location, read_local)
-
-
-# A running session may still be fetching its cluster when it is asked first.
-SESSION_SECONDS = 60.0
 
 
 class SessionTables(Tables):
@@ -279,7 +229,8 @@ class SessionTables(Tables):
 
     def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
-        return _within(self.name, SESSION_SECONDS, lambda: self._source((self.name, *table)))
+        # A running session may still be fetching its cluster when it is asked first.
+        return _within(self.name, 60, lambda: self._source((self.name, *table)))
 
     def _source(self, table: Identifier) -> TableSource:
         try:
@@ -340,7 +291,6 @@ class ProfileTables(Tables):
         if self._catalog is None:
             from pyiceberg.catalog import load_catalog
 
-            _import_client(self.name, self.properties)
             self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
         return self._catalog
 
@@ -355,18 +305,15 @@ class ProfileTables(Tables):
 
         try:
             return _within(self.name, seconds, question)
-        except IcekitError:
-            raise
-        except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
-            _remember_sent(error)
-            raise PermissionDenied(
-                f"Catalog {self.name!r} refused access: {first_line(error)}. Check the profile's "
-                "credential or token."
-            ) from None
         except Exception as error:
-            _remember_sent(error)
-            if _is_missing(error):
+            if isinstance(error, IcekitError) or _is_missing(error):
                 raise
+            _remember_sent(error)
+            if isinstance(error, (ForbiddenError, UnauthorizedError, AuthorizationExpiredError)):
+                raise PermissionDenied(
+                    f"Catalog {self.name!r} refused access: {first_line(error)}. Check the "
+                    "profile's credential or token."
+                ) from None
             if library := _not_installed(error):
                 package = "'icekit[postgres]'" if library.startswith("psycopg") else library
                 raise CatalogUnreachable(
@@ -398,25 +345,18 @@ class ProfileTables(Tables):
             return tables
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
-        if not self._ask(catalog.list_namespaces):
-            self._refuse_another_name()
-        names = set(self._ask(walk, LISTING_SECONDS))
-        _check_names(str(self), names)
-        return sorted(names)
+        self._ask(catalog.list_namespaces)
+        return sorted(set(self._ask(walk, LISTING_SECONDS)))
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""
         try:
-            names = [
-                tuple(table)
-                for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
-            ]
-            _check_names(str(self), names)
-            return sorted(names)
+            tables = self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
         except Exception as error:
             if not _is_missing(error):
                 raise
             return []
+        return sorted(map(tuple, tables))
 
     def source(self, table: Identifier) -> TableSource:
         """Load the table through pyiceberg, which also reads its metadata file."""
@@ -429,7 +369,6 @@ class ProfileTables(Tables):
                 raise
             if self._is_view(table):
                 raise view_given(table) from None
-            self._refuse_another_name()
             near: list[Identifier] = []
             with contextlib.suppress(IcekitError):
                 near = self.names_in(table[:-1])
@@ -449,49 +388,11 @@ class ProfileTables(Tables):
             self._catalog.close()
             self._catalog = None
 
-    def _refuse_another_name(self) -> None:
-        """Raise TableNotFound if the catalog's database has tables, but of other catalogs: it knows
-        them by the catalog's name.
-        """
-        if self.properties.get("type") not in {None, "sql"} or not hasattr(self.catalog, "engine"):
-            return
-        from pyiceberg.catalog.sql import IcebergTables
-        from sqlalchemy import select
-
-        def named() -> list[str]:
-            with self.catalog.engine.connect() as database:
-                return sorted(
-                    database.execute(select(IcebergTables.catalog_name).distinct()).scalars()
-                )
-
-        names = self._ask(named)
-        if names and self.name not in names:
-            raise TableNotFound(
-                f"The database of catalog {self.name!r} has no tables of a catalog of that name, "
-                f"only of {', '.join(map(repr, names))}. PyIceberg and Spark look for tables by "
-                "the catalog's name: give the profile that name."
-            )
-
     def _is_view(self, table: Identifier) -> bool:
         try:
             return bool(self.catalog.view_exists(table))
         except Exception:  # most catalogs know no views
             return False
-
-
-def _import_client(name: str, properties: Mapping[str, str]) -> None:
-    """Import what talks to such a catalog and its storage.
-
-    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg
-    reports a failed import itself.
-    """
-    from pyiceberg.catalog import infer_catalog_type
-
-    with contextlib.suppress(Exception):
-        kind = properties.get("type") or infer_catalog_type(name, dict(properties))
-        importlib.import_module(f"pyiceberg.catalog.{getattr(kind, 'value', kind)}")
-    with contextlib.suppress(Exception):
-        importlib.import_module("pyiceberg.io.pyarrow")
 
 
 def _not_installed(error: BaseException) -> str:
@@ -508,19 +409,15 @@ def _read_all(io: Any, location: str) -> bytes:
 
 
 def _damage(error: BaseException) -> str:
-    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something
-    else.
-    """
+    """The first field that pyiceberg cannot read in a table's metadata; empty for other errors."""
     from pydantic import ValidationError
 
     # pyiceberg has an error of the same name around it.
-    invalid = error if isinstance(error, ValidationError) else error.__cause__
-    if not isinstance(invalid, ValidationError):
+    invalid = next((each for each in causes(error) if isinstance(each, ValidationError)), None)
+    if invalid is None:
         return ""
-    return "; ".join(
-        f"{'.'.join(map(str, field['loc'])) or 'the document'}: {field['msg']}"
-        for field in invalid.errors()[:3]
-    )
+    field = invalid.errors()[0]
+    return f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
 
 
 def _remember_sent(error: BaseException) -> None:

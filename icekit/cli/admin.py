@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from icekit.cli.declared import command, connected
 from icekit.errors import EXIT_HEALTHY
@@ -24,22 +23,7 @@ without PURGE, which would delete the table's files.
 """
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the group and its commands."""
-    admin = commands.add_parser("admin", help="list a catalog's tables, or clones left behind")
-    group = admin.add_subparsers(dest="admin", required=True, metavar="COMMAND")
-    command(group, tables, OfCatalog, "tables", "list the tables of a catalog")
-    what = "list the clones that killed runs left behind; with --remove drop them"
-    command(
-        group,
-        clones,
-        ClonesOptions,
-        "clones",
-        what,
-        _CLONES,
-    )
-
-
+@command("admin tables", OfCatalog, "list the tables of a catalog")
 def tables(options: OfCatalog) -> int:
     """List the tables of a catalog; returns the exit status."""
     from icekit.sql import display_name
@@ -50,6 +34,12 @@ def tables(options: OfCatalog) -> int:
     return EXIT_HEALTHY
 
 
+@command(
+    "admin clones",
+    ClonesOptions,
+    "list the clones that killed runs left behind; with --remove drop them",
+    _CLONES,
+)
 def clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.sandbox.scratch import drop_sql

@@ -5,15 +5,43 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import closing
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit.options import Declared, Settings
-from icekit.units import raised
 
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.options.commands import OfCatalog
+
+
+Verb = TypeVar("Verb", bound=Callable[..., int])
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What runs with a command's options, and what its help says."""
+
+    verb: Callable[..., int]
+    options: type[Settings]
+    help: str
+    epilog: str
+
+
+#: Every command by its words, such as ``schedule run``, in the order of the help.
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    name: str, options: type[Settings], help: str, epilog: str = ""
+) -> Callable[[Verb], Verb]:
+    """Make a function a command; it is called with its ``options``, and returns the exit status."""
+
+    def register(verb: Verb) -> Verb:
+        COMMANDS[name] = Command(verb, options, help, epilog)
+        return verb
+
+    return register
 
 
 class _HelpAll(argparse.Action):
@@ -29,24 +57,9 @@ def show_all(parser: argparse.ArgumentParser) -> None:
         action.help = getattr(action, "rare", action.help)
 
 
-def command(
-    commands: Any,
-    verb: Callable[..., int],
-    options: type[Settings],
-    name: str,
-    help: str,
-    epilog: str = "",
-) -> None:
-    """Add a command, whose ``verb`` is called with its ``options``."""
-    about = f"{raised(help)}."
-    parser = commands.add_parser(name, help=help, description=about, epilog=epilog)
-    parser.fill = partial(_fill, parser, verb, options)
-
-
-def _fill(
-    parser: argparse.ArgumentParser, verb: Callable[..., int], options: type[Settings]
-) -> None:
-    parser.set_defaults(verb=verb, options=options)
+def fill(parser: argparse.ArgumentParser, of: Command) -> None:
+    """Add the options of a command to its parser."""
+    parser.set_defaults(verb=of.verb, options=of.options)
     parser.add_argument(
         "--debug",
         action="store_true",
@@ -55,7 +68,7 @@ def _fill(
     )
     rare = [
         _add(parser, name)
-        for name in options.declared.values()
+        for name in of.options.declared.values()
         if name.metadata.get("only") != "notebook"
     ]
     if any(rare):

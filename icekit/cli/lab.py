@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from icekit.cli.declared import command, connected
 from icekit.errors import EXIT_HEALTHY, ParameterError
 from icekit.options.commands import LabOptions
 from icekit.terminal import say
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the command."""
-    command(
-        commands,
-        build_lab,
-        LabOptions,
-        "lab",
-        "build the lab's unhealthy example tables in the embedded lake",
-    )
-
-
+@command("lab", LabOptions, "build the lab's unhealthy example tables in the embedded lake")
 def build_lab(options: LabOptions) -> int:
     """Build, reset or list the lab's tables; returns the exit status."""
     from icekit.lab import TABLES, build, reset

@@ -7,19 +7,29 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from icekit.cli import admin, lab, observe, running, schedule, tune
+# isort: off
+# Each adds its commands to those of the help, in this order.
+from icekit.cli import observe, running, tune, schedule, lab, admin  # noqa: F401
+
+# isort: on
+from icekit.cli.declared import COMMANDS, fill
 from icekit.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
+    first_line,
     nearest,
+    require_known,
     shortened,
+    trace,
 )
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
+from icekit.units import raised
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -69,13 +79,9 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            choices = list(map(str, action.choices))
-            what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
-            hint = nearest(str(value), choices, count=1) or (
-                f"; the {what}s are {', '.join(choices)}."
-            )
-            raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
+        if action.choices is not None:
+            what = action.metavar if isinstance(action.metavar, str) else action.dest
+            require_known(value, map(str, action.choices), what.lower())
 
     def known(self) -> list[str]:
         """Every option of this parser and its commands."""
@@ -102,13 +108,31 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+#: What the help says of commands that have commands of their own.
+_GROUPS = {
+    "tune": "measure how a table should be written and laid out; gives the ALTER TABLE and its "
+    "undo",
+    "schedule": "maintain many tables under one policy: check it, run one pass, print a recipe "
+    "for cron",
+    "admin": "list a catalog's tables, or clones left behind",
+}
+
+
 def _parser(prog: str = "icekit") -> _Parser:
     parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (observe, running, tune, schedule, lab, admin):
-        module.add_parsers(commands)
+    add = partial(_Parser.add_subparsers, required=True, metavar="COMMAND")
+    groups = {"": add(parser, dest="command")}
+    for name, of in COMMANDS.items():
+        group, _, own = name.rpartition(" ")
+        if group not in groups:
+            about = _GROUPS[group]
+            grouped = groups[""].add_parser(group, help=about, description=f"{raised(about)}.")
+            groups[group] = add(grouped, dest=group)
+        about = f"{raised(of.help)}."
+        leaf = groups[group].add_parser(own, help=of.help, description=about, epilog=of.epilog)
+        leaf.fill = partial(fill, leaf, of)
     return parser
 
 
@@ -144,7 +168,6 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
 def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Print the error; returns the exit status."""
     from icekit.engine.errors import outside
-    from icekit.errors import first_line, trace
 
     known = outside(problem)
     if known is None:

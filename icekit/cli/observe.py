@@ -61,42 +61,12 @@ icekit writes every report before it fails.
 """
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the commands."""
-    command(
-        commands,
-        look_at,
-        LookOptions,
-        "look",
-        "print a health card of one table, or a line for each table of a pattern ('db.*'); starts "
-        "no JVM for small tables",
-    )
-    command(
-        commands,
-        plan_all,
-        PlanOptions,
-        "plan",
-        "everything worth doing on a table: what each step saves and costs, and its command",
-        _PLAN,
-    )
-    command(
-        commands,
-        compare_states,
-        CompareOptions,
-        "compare",
-        "what got better and worse between two states of a table, or two reports",
-        _COMPARE,
-    )
-    command(
-        commands,
-        write_report,
-        ReportOptions,
-        "report",
-        "write an HTML and a JSON report on each table, and an index",
-        _REPORT,
-    )
-
-
+@command(
+    "look",
+    LookOptions,
+    "print a health card of one table, or a line for each table of a pattern ('db.*'); starts "
+    "no JVM for small tables",
+)
 def look_at(options: LookOptions) -> int:
     """Print the health card of a table, or a line for each table of a pattern; returns the exit
     status.
@@ -159,6 +129,12 @@ def _look_at_many(lake: Lake, options: LookOptions) -> Severity | None:
     return Severity(ranked[0][0]) if ranked and ranked[0][0] else None
 
 
+@command(
+    "plan",
+    PlanOptions,
+    "everything worth doing on a table: what each step saves and costs, and its command",
+    _PLAN,
+)
 def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
     from icekit.maintain.proposals import propose
@@ -184,6 +160,12 @@ def plan_all(options: PlanOptions) -> int:
         return _printed(answer, options)
 
 
+@command(
+    "compare",
+    CompareOptions,
+    "what got better and worse between two states of a table, or two reports",
+    _COMPARE,
+)
 def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
     from icekit.history.compare import compare
@@ -210,11 +192,13 @@ def _width() -> int | None:
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
+@command(
+    "report", ReportOptions, "write an HTML and a JSON report on each table, and an index", _REPORT
+)
 def write_report(options: ReportOptions) -> int:
     """Report on tables; returns the exit status."""
     from icekit.report import report
-    from icekit.report.index import closing
-    from icekit.report.junit import write_junit
+    from icekit.report.index import closing, write_junit
 
     run = report(options, progress=say)
     if options.junit:

@@ -15,15 +15,13 @@ from icekit.options.commands import (
     CompactOptions,
     ConvertOptions,
     MaintainOptions,
-    Proving,
-    Running,
 )
 from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.compact.model import Plan
-    from icekit.run.options import CommandOptions
+    from icekit.compact.policy import Policy
     from icekit.saving import Result
 
 _COMPACT = """\
@@ -106,87 +104,71 @@ table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
 """
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the three commands."""
-    command(
-        commands,
-        compact,
-        CompactOptions,
-        "compact",
-        "plan the rewrites that are worth it; with --execute run them and check that no row "
-        "changed",
-        _COMPACT + _EXIT_STATUS,
-    )
-    command(
-        commands,
-        convert,
-        ConvertOptions,
-        "convert",
-        "forecast what equality deletes cost to read; with --execute turn them into position "
-        "deletes and check that no row changed",
-        _CONVERT + _EXIT_STATUS,
-    )
-    command(
-        commands,
-        maintain,
-        MaintainOptions,
-        "maintain",
-        "plan the clean-up of position deletes, manifests, snapshots and orphan files; with "
-        "--execute run it",
-        _MAINTAIN + _EXIT_STATUS,
-    )
-
-
+@command(
+    "compact",
+    CompactOptions,
+    "plan the rewrites that are worth it; with --execute run them and check that no row changed",
+    _COMPACT + _EXIT_STATUS,
+)
 def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.service import plan_table
 
-    read = _read(options)
-
-    def planned(lake: Lake) -> Plan:
+    def planned(lake: Lake, policy: Policy) -> Plan:
         more = {"ref": options.ref or None, "collector": options.collector}
         look = looked_at(lake, options.table, options, **more)
         return plan_table(
             lake,
             look.facts,
             look.findings,
-            read.settings,
+            policy,
             thresholds=look.thresholds,
             exact=options.exact or options.execute,
             progress=say,
             **options.only("ledger", "trial"),
         )
 
-    return _run("compact", options, read, planned)
+    return _run("compact", options, planned)
 
 
+@command(
+    "convert",
+    ConvertOptions,
+    "forecast what equality deletes cost to read; with --execute turn them into position "
+    "deletes and check that no row changed",
+    _CONVERT + _EXIT_STATUS,
+)
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
 
-    read, branch = _read(options), options.branch or None
+    branch = options.branch or None
 
-    def planned(lake: Lake) -> Plan:
+    def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=branch)
         sized_for(lake, facts)
         plan = plan_conversion(
-            lake, options.table, branch=branch, ledger=options.ledger, **read.settings
+            lake, options.table, branch=branch, ledger=options.ledger, **settings
         )
         if plan.actions:
             say(f"{forecast_facts(lake, facts, options.executor).text()}\n")
         return plan
 
-    return _run("convert", options, read, planned)
+    return _run("convert", options, planned)
 
 
+@command(
+    "maintain",
+    MaintainOptions,
+    "plan the clean-up of position deletes, manifests, snapshots and orphan files; with "
+    "--execute run it",
+    _MAINTAIN + _EXIT_STATUS,
+)
 def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.plan import plan_maintenance_table
 
-    read = _read(options)
-    wanted = read.settings
-
-    def planned(lake: Lake) -> Plan:
+    def planned(lake: Lake, wanted: dict[str, Any]) -> Plan:
         look = looked_at(lake, options.table, options, storage=wanted["storage"], say=say)
         return plan_maintenance_table(
             lake,
@@ -197,23 +179,23 @@ def maintain(options: MaintainOptions) -> int:
             procedures=wanted["procedures"],
         )
 
-    return _run("maintain", options, read, planned)
+    return _run("maintain", options, planned)
 
 
-def _read(options: Proving) -> CommandOptions:
-    from icekit.run.options import read_options
-
-    return read_options(options)
-
-
-def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[Lake], Plan]) -> int:
+def _run(
+    verb: str,
+    options: CompactOptions | ConvertOptions | MaintainOptions,
+    planned: Callable[[Lake, Any], Plan],
+) -> int:
     """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
     from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
     from icekit.run.blocked import clear
+    from icekit.run.options import read_options
     from icekit.run.verbs import resume, run
 
+    read = read_options(options)
     if options.execute and options.resume:
         raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")
     if options.clear is not None and (options.execute or options.resume):
@@ -240,7 +222,7 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
             if options.resume:
                 outcome = resume(lake, options.table, command=verb, **given)
             else:
-                plan = planned(lake)
+                plan = planned(lake, read.settings)
                 ending.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.

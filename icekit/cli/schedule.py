@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from icekit.cli.declared import command
 from icekit.errors import EXIT_HEALTHY
@@ -40,40 +39,7 @@ SIGTERM.
 """
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the group and its commands."""
-    schedule = commands.add_parser(
-        "schedule",
-        help="maintain many tables under one policy: check it, run one pass, print a recipe for "
-        "cron",
-    )
-    group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
-    command(
-        group,
-        print_example,
-        Settings,
-        "example",
-        "print a policy to start from, with a comment for every key",
-    )
-    command(
-        group,
-        check_policy,
-        PolicyFile,
-        "check",
-        "check a policy and list what it allows",
-        _CHECK,
-    )
-    what = "run one pass of a policy: report, plan, run what is allowed, prove, notify"
-    command(group, run_pass, PassOptions, "run", what, _RUN)
-    command(
-        group,
-        write_recipe,
-        RecipeOptions,
-        "recipe",
-        "print a file for cron, systemd or Airflow that runs a policy",
-    )
-
-
+@command("schedule check", PolicyFile, "check a policy and list what it allows", _CHECK)
 def check_policy(options: PolicyFile) -> int:
     """Check a policy; returns the exit status."""
     from icekit.schedule.notify import unset, url_of
@@ -89,6 +55,7 @@ def check_policy(options: PolicyFile) -> int:
     return EXIT_HEALTHY
 
 
+@command("schedule example", Settings, "print a policy to start from, with a comment for every key")
 def print_example(_options: Settings) -> int:
     """Print a commented policy; returns the exit status."""
     from icekit.schedule.recipes import example
@@ -97,6 +64,12 @@ def print_example(_options: Settings) -> int:
     return EXIT_HEALTHY
 
 
+@command(
+    "schedule run",
+    PassOptions,
+    "run one pass of a policy: report, plan, run what is allowed, prove, notify",
+    _RUN,
+)
 def run_pass(options: PassOptions) -> int:
     """Run one pass; returns the exit status."""
     from icekit.errors import TableClaimed
@@ -112,15 +85,16 @@ def run_pass(options: PassOptions) -> int:
         return EXIT_HEALTHY
 
 
+@command(
+    "schedule recipe",
+    RecipeOptions,
+    "print a file for cron, systemd or Airflow that runs a policy",
+)
 def write_recipe(options: RecipeOptions) -> int:
     """Print or write a recipe."""
-    from icekit.schedule.recipes import left_out, recipe
+    from icekit.schedule.recipes import recipe
 
-    policy = Path(options.file)
-    files = recipe(options.kind, policy)
-    if missing := left_out(policy):
-        # The output may be redirected to a file.
-        say(missing, error=True)
+    files = recipe(options.kind, Path(options.file))
     for name, text in files.items():
         if options.output:
             say(str(write_text(Path(options.output, name), text, clean=True)))

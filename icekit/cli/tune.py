@@ -60,22 +60,6 @@ misconfigured, or a statement that cannot be reviewed; 3 a bug in icekit.
 """
 
 
-def add_parsers(commands: Any) -> None:
-    """Add the two commands, and a command for each question."""
-    tuning = commands.add_parser(
-        "tune",
-        help="measure how a table should be written and laid out; gives the ALTER TABLE and its "
-        "undo",
-        description="Answer one question about how a table is written, and print what to set.",
-    )
-    questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
-    for name, what in QUESTIONS.items():
-        about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(name, _FILTERS)
-        command(questions, partial(tune, name), OF_QUESTIONS[name], name, what, about + _TUNE)
-    what = "explain what a MERGE reads and shuffles without running it; offers a narrower ON"
-    command(commands, review_merge, ReviewMergeOptions, "review-merge", what, _REVIEW_MERGE)
-
-
 def tune(question: str, options: Any) -> int:
     """Answer a question; returns the exit status."""
     return _answered(
@@ -83,6 +67,17 @@ def tune(question: str, options: Any) -> int:
     )
 
 
+for _name, _what in QUESTIONS.items():
+    _about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(_name, _FILTERS)
+    command(f"tune {_name}", OF_QUESTIONS[_name], _what, _about + _TUNE)(partial(tune, _name))
+
+
+@command(
+    "review-merge",
+    ReviewMergeOptions,
+    "explain what a MERGE reads and shuffles without running it; offers a narrower ON",
+    _REVIEW_MERGE,
+)
 def review_merge(options: ReviewMergeOptions) -> int:
     """Review a MERGE; returns the exit status."""
     return _answered(options, lambda lake, given: lake.review_merge(progress=say, **given))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from icekit.compact.candidates import Candidate, Mode, is_bounded
+from icekit.compact.candidates import Candidate, Mode, has_filter
 from icekit.compact.model import (
     DANGLING,
     REWRITE_NOTHING,
@@ -22,6 +22,7 @@ from icekit.compact.selection import rows_per_byte
 from icekit.diagnose.findings import Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.facts.files import Kind, Partition
+from icekit.facts.integrity import DeleteState
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.units import count, size
@@ -49,18 +50,6 @@ _WHY = {
 }
 
 
-def _at_once(groups: int, at_once: int, tasks_per_group: int) -> str:
-    tasks = count(tasks_per_group, "task")
-    if groups == 1:
-        return f"the only group has {tasks}"
-    if at_once == 1:
-        return f"a group has {tasks} on average, so 1 group at once keeps the cores busy"
-    return (
-        f"a group has {tasks} on average, so {count(at_once, 'group')} at once keep the cores "
-        "busy while others start and commit"
-    )
-
-
 def parallelism(
     cluster: Cluster,
     target_bytes: int,
@@ -84,7 +73,8 @@ def parallelism(
         Explained(
             "max-concurrent-file-group-rewrites",
             str(at_once),
-            f"{cluster.source}; {_at_once(groups, at_once, tasks_per_group)}",
+            f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so that "
+            f"{count(at_once, 'group')} at once can keep the cores busy",
         )
     ]
     if sorting:
@@ -144,9 +134,7 @@ def rewrite_action(
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
     bytes_in = sum(c.bytes_in for c in batch)
-    asked = (
-        None if mode == "table" or not is_bounded(facts, partitions) else facts.where(partitions)
-    )
+    asked = facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
     unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
     worst = sorted(batch, key=lambda c: -c.file_opens_saved)
     return Action(
@@ -258,13 +246,14 @@ def drop_dangling(
     ):
         return None
     finding = next(f for f in findings if f.name == "dangling_deletes")
+    dropped = sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
     return Action(
         "",
         "rewrite_data_files",
         facts.catalog,
         facts.table,
         f"{finding.evidence}: drops those that a scan gives to no data file, and rewrites none",
-        Prediction(delete_files_removed=finding.files_at_stake, source="metadata"),
+        Prediction(delete_files_removed=dropped, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
     )

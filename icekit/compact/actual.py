@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from icekit.compact.model import Prediction
+from icekit.compact.model import EQUALITY_DELETE, Prediction
 from icekit.facts.head import Head
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json
@@ -64,20 +64,18 @@ class Actual:
 
 
 def own_commits(
-    at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()
+    at: Head, run_id: str, action_ids: Collection[str], *, among: Collection[int]
 ) -> tuple[Json, ...]:
     """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
     ``among``.
     """
-    commits = []
-    for snapshot in at.lineage():
+
+    def is_own(snapshot: Json) -> bool:
         summary = snapshot.get("summary") or {}
-        tagged = summary.get(RUN_TAG) == run_id and (
-            action_ids is None or summary.get(ACTION_TAG) in action_ids
-        )
-        if tagged or snapshot["snapshot-id"] in among:
-            commits.append(snapshot)
-    return tuple(reversed(commits))
+        is_tagged = summary.get(RUN_TAG) == run_id and summary.get(ACTION_TAG) in action_ids
+        return is_tagged or snapshot["snapshot-id"] in among
+
+    return tuple(reversed([*filter(is_own, at.lineage())]))
 
 
 def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
@@ -96,31 +94,31 @@ def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
     )
 
 
-def actual(commits: Iterable[Json]) -> Actual:
-    """Add up what commits changed, from their summaries."""
-    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
+def actual(commits: Iterable[Json], unit: str = "file") -> Actual:
+    """Add up what the commits of an action changed, from their summaries; ``unit`` is what its
+    prediction counts.
+    """
+    return sum((_changed(commit.get("summary") or {}, unit) for commit in commits), Actual())
 
 
-def _changed(summary: Mapping[str, Any]) -> Actual:
+def _changed(summary: Mapping[str, Any], unit: str) -> Actual:
     def number(name: str) -> int:
         return int(summary.get(name) or 0)
 
-    if FILES_READ_TAG in summary:
-        read, written = (
-            (number(FILES_READ_TAG), number(BYTES_READ_TAG)),
-            (number("added-delete-files"), number("added-files-size")),
-        )
-        return Actual(*read, *written, number("removed-delete-files"), 1)
+    gone, added = number("removed-delete-files"), number("added-delete-files")
+    read, written = number("removed-files-size"), number("added-files-size")
+    if unit == "manifest":
+        replaced, created = number("manifests-replaced"), number("manifests-created")
+        return Actual(commits=1, items_before=replaced, items_after=created)
+    if unit == "delete file":
+        return Actual(0, read, 0, written, gone, 1, gone, added)
+    if unit == EQUALITY_DELETE:
+        # The sizes of a summary cover only added and removed files.
+        files, size = number(FILES_READ_TAG), number(BYTES_READ_TAG)
+        converted = number("removed-equality-delete-files")
+        return Actual(files, size, added, written, gone, 1, converted, added)
     files_in, files_out = number("deleted-data-files"), number("added-data-files")
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
-    bytes_in = number("removed-files-size") if files_in else 0
-    bytes_out = number("added-files-size") if files_out else 0
-    return Actual(
-        files_in,
-        bytes_in,
-        files_out,
-        bytes_out,
-        number("removed-delete-files"),
-        1,
-        rows_in=number("deleted-records"),
-    )
+    bytes_in, bytes_out = read if files_in else 0, written if files_out else 0
+    rows_in = number("deleted-records")
+    return Actual(files_in, bytes_in, files_out, bytes_out, gone, 1, rows_in=rows_in)

@@ -23,8 +23,8 @@ _ONE_SPLIT = 2**50
 
 @dataclass
 class Bundle:
-    """Groups (objects of Iceberg's API) with the keys of each, their bytes and files, and the delete
-    records that Iceberg's reader applies.
+    """Groups (objects of Iceberg's API) with the keys of each, their bytes and files, and the
+    delete records that Iceberg's reader applies.
     """
 
     groups: list[Any] = field(default_factory=list)
@@ -63,8 +63,8 @@ class Bundle:
 def bundled(
     rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]], at_once: int
 ) -> list[Bundle]:
-    """Groups of one partition with their keys: small ones that become one file each together, if possible in as many
-    bundles as are written at once, and each other one by itself.
+    """Groups of one partition with their keys: small ones that become one file each together, if
+    possible in as many bundles as are written at once, and each other one by itself.
 
     Only those are together whose equality deletes Iceberg's own reader applies, file by file: a
     join with the deletes of one partition must not see the rows of another. Those without equality

@@ -178,16 +178,6 @@ class Candidate:
     is_maximum: bool = False
 
     @property
-    def files_gone(self) -> int:
-        """Files that a rewrite leaves fewer."""
-        return max(self.files_in - self.files_out, 0)
-
-    @property
-    def win_per_byte(self) -> float:
-        """File opens saved per byte rewritten."""
-        return self.file_opens_saved / max(self.bytes_in, 1)
-
-    @property
     def must_save(self) -> bool:
         """Whether only saved file opens make it worthwhile: the benefit of smaller files, of an
         order or of another spec is skipped bytes.
@@ -235,28 +225,25 @@ def candidates(
         elif not is_older:
             every.append(finder.whole(together))
     every += finder.moves(older)
-    worth = [
-        c
-        for c in every
-        if c is not None and (c.file_opens_saved >= policy.min_win or not c.must_save)
-    ]
-    return tuple(
-        sorted(
-            worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))
-        )
-    )
+    worth = [c for c in every if c is not None and (c.file_opens_saved > 0 or not c.must_save)]
+    return tuple(sorted(worth, key=_rank))
 
 
-def is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
+def _rank(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
+    """The most file opens saved per byte first."""
+    saved = candidate.file_opens_saved
+    return -saved / max(candidate.bytes_in, 1), -saved, sort_key(candidate.partitions[0])
+
+
+def has_filter(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     """Whether a filter selects only these partitions; a table that was never partitioned needs
     none.
     """
-    spec_ids = {p.spec_id for p in partitions}
-    if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
+    specs = [facts.spec(spec_id) for spec_id in {p.spec_id for p in partitions}]
+    if len(facts.specs) > 1 and any(spec.is_unpartitioned for spec in specs):
         return False
-    return all(
-        facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns)
-        for i in spec_ids
+    return all(facts.askable(p) for p in partitions) and all(
+        spec.is_unpartitioned or not unfiltered_fields(spec, facts.columns) for spec in specs
     )
 
 
@@ -314,7 +301,7 @@ class _Finder:
         """
         facts, batches = self.facts, [older]
         partitions = [p for together in older for p in together.partitions]
-        if is_bounded(facts, partitions) and all(facts.askable(p) for p in partitions):
+        if has_filter(facts, partitions):
             batches = [
                 [replace(together, groups=(group,))]
                 for together in older

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
+
+from pydantic import TypeAdapter
 
 from icekit.compact.actual import Actual
 from icekit.compact.model import Prediction
@@ -128,24 +130,15 @@ def to_json(record: RunRecord | ActionRecord) -> str:
     return json.dumps(mask_data(asdict(record)), sort_keys=True)
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "owner": lambda process: Owner(**process),
-    "status": Status,
-    "snapshot_ids": tuple,
-    "commits": tuple,
-    "predicted": lambda figures: Prediction(**figures),
-    "actual": lambda figures: Actual(**figures),
+_READERS: dict[Any, TypeAdapter[Any]] = {
+    kind: TypeAdapter(kind) for kind in (Claim, RunRecord, ActionRecord)
 }
 
 
 def from_json(kind: type[T], document: str) -> T:
-    """Read a record; ignore fields that a later version of icekit added."""
-    data = json.loads(document)
-    known: dict[str, Any] = {field.name: data.get(field.name) for field in fields(kind)}
-    for name, read in _READERS.items():
-        if known.get(name) is not None:
-            known[name] = read(known[name])
-    return kind(**known)
+    """Read a record; ignore fields that this version of icekit does not have."""
+    record: T = _READERS[kind].validate_json(document)
+    return record
 
 
 def latest(written: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:

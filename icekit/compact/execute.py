@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
@@ -18,12 +18,10 @@ from icekit.compact.asking import ask_planner, engine_plan
 from icekit.compact.group_rows import NotHere
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.position_deletes import check_paths
-from icekit.compact.rewrite import CheckedRewrite, ordered, spark_actions
+from icekit.compact.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
 from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
-from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import (
-    PlannedRewrite,
     filter_expression,
     partitions_with_files_up_to,
     rolled_up,
@@ -38,7 +36,7 @@ from icekit.resolve.convert import Check, Pending, convert
 from icekit.resolve.dangling import drop_dangling
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
-from icekit.sql import identifier, renewing
+from icekit.sql import identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -86,12 +84,10 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
 
 
 def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Action, ...]:
-    """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time;
-    a partition of a conversion in more commits.
+    """The action in smaller parts: fewer partitions, then smaller groups; a partition of a
+    conversion in more commits.
 
-    Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
-    because with partial progress an engine only logs why a group failed. Empty when nothing smaller
-    is possible.
+    Groups become no smaller than ``floor_bytes``. Empty when nothing smaller is possible.
     """
     parts = action.partitions
     if len(parts) > 1:
@@ -111,16 +107,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
         if group_bytes >= floor_bytes:
             options = {**_gentler(action.options), "max-file-group-size-bytes": str(group_bytes)}
             return (replace(action, action_id=f"{action.action_id}.s", options=options),)
-    if action.options.get("partial-progress.enabled") != "true":
-        return ()
-    alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
-    return (
-        replace(
-            action,
-            action_id=f"{action.action_id}.c",
-            options={**alone, "max-concurrent-file-group-rewrites": "1"},
-        ),
-    )
+    return ()
 
 
 def only_dangling(action: Action) -> Action | None:
@@ -251,26 +238,6 @@ _LAST_WAIT_SECONDS = 20.0
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteResult:
-    """The engine's result of one call; it may misreport, so icekit also checks the table.
-
-    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
-    """
-
-    planned: PlannedRewrite | None = None
-    failed_groups: int = 0
-    reason: str = "the engine logs the reason"
-    #: Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended
-    # without saying so.
-    manifest_lists: int | None = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether the planner selected nothing."""
-        return self.planned is not None and not self.planned.groups
-
-
 def execute(
     spark: SparkSession,
     action: Action,
@@ -380,18 +347,21 @@ def _rewrite_data(
     committed; else by Iceberg's own action.
     """
     checked = guarded(spark._jvm, table)
-    if checked is not None:
-        with contextlib.suppress(NotHere):
-            rewrite = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check)
-            failed = rewrite.run()
-            return RewriteResult(rewrite.planned, len(failed), reason(failed[0]) if failed else "")
+    if checked is None:
+        raise EngineFailed(
+            "icekit cannot check the commits of this table: the JVM compiles no class for it, or "
+            "its catalog replaces Iceberg's own table class. Nothing was changed. Use a Java and a "
+            "Spark that icekit is tested with (docs/limits.md), or call Iceberg's own procedure, "
+            "without these checks."
+        )
+    with contextlib.suppress(NotHere):
+        return CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
     planned = rolled_up(check_paths(spark, action))
     if not planned.groups:
         return RewriteResult(planned)
-    options = action.options if checked is not None else renewing(action.options)
     # Dangling deletes are dropped in a separate commit, which then carries the tags too.
-    options = {key: value for key, value in options.items() if key != DANGLING}
-    stock = spark_actions(spark).rewriteDataFiles(table if checked is None else checked)
+    options = {key: value for key, value in action.options.items() if key != DANGLING}
+    stock = spark_actions(spark).rewriteDataFiles(checked)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
     if action.branch:
         stock = stock.toBranch(action.branch)

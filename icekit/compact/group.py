@@ -1,23 +1,26 @@
-"""Write the rows of one group to new files, and check the files before their commit."""
+"""Write the rows of one group to new files, and check the files before their commit: among others
+the rows of some keys, by a plain join that has nothing in common with the rewrite's own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from queue import Empty, Queue
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.group_sample import Sample, SampledRows
-from icekit.compact.key import CHOSEN, HASH, Key
+from icekit.compact.group_rows import GroupRows
+from icekit.compact.key import CHOSEN, DELETED, FILE, HASH, ORDER, SAMPLED, Key
 from icekit.engine.bridge import elements
-from icekit.prove.checked import SAMPLED_FILES, CheckedRows, RowsDiffer
+from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, summed, summed_up
-from icekit.resolve.applies import disagreement
+from icekit.resolve.applies import disagreement, order_sql
+from icekit.resolve.join import BROADCAST_KEYS, sampled
 from icekit.sql import identifier
 from icekit.units import count
+from icekit.waiting import DeadlineExceeded, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -27,13 +30,24 @@ _OBSERVED_SECONDS = 120
 _MOST_GROWTH = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the
+    fingerprint of those that live.
+    """
+
+    one_in: int
+    rows: int
+    live: Fingerprint
+
+
 def _live_share(samples: Iterable[Sample]) -> float:
-    """The smallest share of rows that live in a sample; at least what the growth of splits allows."""
+    """The smallest share of rows that live in a sample; at least what splits may grow by."""
     shares = (sample.live.row_count / sample.rows for sample in samples if sample.rows)
     return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
 
 
-class Group(SampledRows):
+class Group(GroupRows):
     """One group of files: its rows without those that equality deletes delete, written to new files
     and checked.
     """
@@ -61,7 +75,7 @@ class Group(SampledRows):
                 first = self.staging.frame(name, {})
                 self.hash = self._hash(first)
                 columns = [identifier(column) for column in first.columns]
-                newest = [deletes for key in self.keys for deletes in self._newest(stack, key)]
+                newest = {key: self._newest(stack, key) for key in self.keys}
                 samples = (
                     {key: self._sampled(first, key) for key in self.keys}
                     if self.rewrite.check
@@ -79,7 +93,7 @@ class Group(SampledRows):
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
                 with (
                     self.rewrite.memory.holding(needed, self.rewrite.stop),
-                    disagreement(lambda: self._disagreeing(first, newest)),
+                    disagreement(self._path),
                 ):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into
@@ -93,8 +107,10 @@ class Group(SampledRows):
             checked = (
                 self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
             )
-            for tasks, count_read in self._rows_read():
-                self.rewrite.deletes.check_deleted(tasks, count_read, is_observed=bool(self.keys))
+            for tasks, rows_read in self._rows_read():
+                self.rewrite.deletes.check_deleted(
+                    tasks, rows_read, is_observed=self.seen is not None
+                )
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
@@ -104,10 +120,10 @@ class Group(SampledRows):
         """The old files, those of each partition where several are written together, and their rows
         without those that are deleted by position; None if that is unknown.
         """
-        added = self.group.addedFiles()
         if self.keys:
             yield self.tasks, int(_observed(self.seen)["rows"]) if self.seen else None
             return
+        added = self.group.addedFiles()
         parts = list(elements(self.java.byPartition(self.tasks)))
         for tasks in parts:
             rows = (
@@ -223,36 +239,105 @@ class Group(SampledRows):
             resolved=self.read_deletes + sum(key.records for key in self.keys),
             one_in=max((sample.one_in for sample in samples.values()), default=0),
             by_reader=after.row_count if self.read_deletes else 0,
-            hashed=self.hashed,
         )
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
         return summed_up(rows, self.hash)
+
+    def _sample(self, key: Key, one_in: int) -> str:
+        """SQL for whether a row, or a delete, has one of the sampled keys."""
+        return sampled(key.values, self.rewrite.salt, one_in)
+
+    def _identity(self, one_in: int) -> str:
+        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns
+        where nothing else compares them well.
+
+        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand
+        for all rows.
+        """
+        fields = dict.fromkeys(
+            (identifier(*c.names), value)
+            for each in self.keys
+            for c, value in zip(each.columns, each.values, strict=True)
+        )
+        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
+        values = [f"isnull({field}), {value}" for field, value in fields]
+        more = [] if is_compared else [self.hash]
+        return f"xxhash64({', '.join([*values, identifier(ORDER), identifier(FILE), *more])})"
+
+    def _sampled(self, rows: DataFrame, key: Key) -> Sample:
+        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
+        keys to show something.
+        """
+        if key.records >= UNSEEN * SAMPLED_KEYS:
+            sample, keys = self._looked_up(rows, key, SAMPLED_KEYS)
+            if keys >= UNSEEN:
+                return sample
+        return self._looked_up(rows, key, 1)[0]
+
+    def _looked_up(self, rows: DataFrame, key: Key, one_in: int) -> tuple[Sample, int]:
+        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves;
+        also about how many keys the rows have.
+        """
+        from pyspark.sql import functions as F
+
+        with contextlib.ExitStack() as stack:
+            sums = self._marked(stack, rows, key, one_in).agg(
+                F.count("*").alias("rows"),
+                F.approx_count_distinct(SAMPLED).alias("keys"),
+                *summed(HASH, "live", f"NOT {identifier(DELETED)}"),
+            )
+            row = sums.collect()[0].asDict()
+        return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
+
+    def _marked(
+        self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int
+    ) -> DataFrame:
+        """The rows with some keys, each with its identity and whether a delete of any key deletes
+        it.
+        """
+        from pyspark.sql import functions as F
+
+        where = self._sample(key, one_in)
+        placed = self._placed(
+            rows.where(where), self.staging.files(self.tasks), order_sql("sequence")
+        )
+        live = placed.selectExpr(
+            "*",
+            f"{self._identity(one_in)} AS {identifier(HASH)}",
+            f"{key.hash(key.values)} AS {identifier(SAMPLED)}",
+        )
+        dead = F.lit(False)
+        for each in self.keys:
+            is_sampled = each.values == key.values
+            newest = f"{DELETED} {each.number}"
+            deletes = (
+                self._deletes(stack, each, where if is_sampled else "true")
+                .groupBy(*each.names)
+                .agg(F.max(ORDER).alias(newest))
+            )
+            equal = F.col(newest) > F.col(ORDER)
+            for value, name in zip(each.values, each.names, strict=True):
+                equal = F.expr(value).eqNullSafe(F.col(name)) & equal
+            few = each.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
+            live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(
+                *each.names
+            )
+            dead = dead | F.col(newest).isNotNull()
+        return live.withColumn(DELETED, dead)
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended. Spark's own call would wait forever if it lost
     them.
     """
-    observed: Queue[Mapping[str, Any] | Exception] = Queue()
-
-    def wait() -> None:
-        try:
-            observed.put(observation.get)
-        except Exception as error:
-            observed.put(error)
-
-    threading.Thread(target=wait, daemon=True).start()
     try:
-        sums = observed.get(timeout=_OBSERVED_SECONDS)
-    except Empty:
+        return within(_OBSERVED_SECONDS, lambda: observation.get)
+    except DeadlineExceeded:
         raise RowsDiffer(
             f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files "
             "were discarded. Run it again."
         ) from None
-    if isinstance(sums, Exception):
-        raise sums
-    return sums
 
 
 def _differ(what: str) -> RowsDiffer:

@@ -7,11 +7,10 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.key import CHOSEN, DELETED, FILE, HASH, KNOWN, LISTED, ORDER, ROW, SALTED, Key
+from icekit.compact.key import CHOSEN, DELETED, FILE, HASH, KNOWN, LISTED, ORDER, ROW, Key
 from icekit.compact.position_deletes import PositionDeletes
 from icekit.engine.bridge import elements, encryption_of, metadata_of
 from icekit.engine.cluster import cluster_of
@@ -20,7 +19,7 @@ from icekit.engine.staging import Staging
 from icekit.prove.checked import SAMPLED_FILES
 from icekit.prove.fingerprint import LINEAGE, row_hash
 from icekit.prove.readers import most_records
-from icekit.resolve.applies import MOST_FILES, by_ruled_out, order_sql, scan_of, unless_ruled_out
+from icekit.resolve.applies import order_sql, scan_of, unless_ruled_out
 from icekit.resolve.join import tasks as tasks_for
 from icekit.sql import identifier
 
@@ -33,32 +32,16 @@ class NotHere(Exception):
 
 
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at
-# work may take, and the most that is broadcast at once: Spark's driver refuses results of 1 GiB
-# (spark.driver.maxResultSize).
+# work may take, and the most that is broadcast of one key set: Spark's driver refuses results of
+# 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 # What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence
-# number, offsets. And for a row of two hashes alone.
-_ROW_BYTES, _HASHED_BYTES = 88, 83
+# number, offsets.
+_ROW_BYTES = 88
 # If Iceberg's own reader takes in at most this many delete records for the files of a small group,
 # added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
 # start.
 _FEW_APPLIED = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """The newest delete of each key, hinted for a join with rows: with its key, or else with two
-    hashes of it.
-    """
-
-    key: Key
-    deletes: DataFrame
-    #: Of the second hash, if there is one in place of the key.
-    salt: int | None = None
-
-    def matches(self, narrow: Callable[[str, str, str], str] | None = None) -> str:
-        """SQL for whether a delete deletes a row; see :meth:`Key.matches`."""
-        return self.key.matches(self.salt, narrow)
 
 
 class Memory:
@@ -107,12 +90,7 @@ class RewriteSession:
         self.memory = Memory(_BROADCAST_SHARE * heap)
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
-        try:
-            self.staging = Staging(spark, table)
-        except Exception as error:
-            raise NotHere(
-                f"the JVM cannot compile a class for this version of Iceberg: {error}"
-            ) from None
+        self.staging = Staging(spark, table)
         self.snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
@@ -154,8 +132,7 @@ class GroupRows:
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
         self.hash = ""
-        # What is broadcast, and how many keys of it as hashes.
-        self.broadcast_bytes = self.hashed = 0
+        self.broadcast_bytes = 0
         # Whether keys were too many to broadcast.
         self.is_shuffled = False
         # Counts the rows as they are read.
@@ -203,22 +180,16 @@ class GroupRows:
             )
         )
 
-    def _numbered(self, rows: DataFrame) -> DataFrame:
-        """Rows with the number of their file, or its path."""
-        from pyspark.sql import functions as F
-
-        return rows.select(
-            "*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(FILE)
-        )
-
     def _placed(
         self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str
     ) -> DataFrame:
-        """Numbered rows with the order of their file (:func:`icekit.resolve.applies.order_of`),
-        which is SQL.
+        """Rows with the number of their file, or its path, and the file's order, which is SQL
+        (:func:`icekit.resolve.applies.order_of`).
         """
         from pyspark.sql import functions as F
 
+        file = F.col("_spec_id") if self.is_numbered else F.input_file_name()
+        rows = rows.select("*", file.alias(FILE))
         listed = listed.select(
             F.col("file" if self.is_numbered else "path").alias(LISTED),
             F.expr(order).alias(KNOWN),
@@ -242,20 +213,18 @@ class GroupRows:
             for value, name in zip(key.values, key.names, strict=True)
         ]
         placed = self._placed(
-            self._numbered(rows.where(where)),
+            rows.where(where),
             self.staging.files(key.files),
             order_sql("sequence", "file"),
         )
         return placed.selectExpr(*keys, identifier(ORDER))
 
-    def _newest(self, stack: contextlib.ExitStack, key: Key) -> list[Newest]:
-        """The newest delete of each key, in parts that Spark can broadcast, or in one that it
-        shuffles.
-        """
+    def _newest(self, stack: contextlib.ExitStack, key: Key) -> DataFrame:
+        """The newest delete of each key, which Spark broadcasts, or shuffles if it is too large."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
-        tasks = max(1, self.cluster.tasks // self.at_once)
+        tasks = max(1, self.cluster.cores // self.at_once)
         # Groups next to each other keep the cores busy: one task each, and no shuffle.
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
         gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
@@ -270,34 +239,17 @@ class GroupRows:
         ]
         row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
         keys = int(row["keys"])
-        most = self.rewrite.memory.size_bytes
-        exact, hashed = keys * _ROW_BYTES + int(row["text"]), keys * _HASHED_BYTES
-        by_hash = self.broadcast_bytes + exact > most and key.can_be_hashed
-        needed = hashed if by_hash else exact
-        if self.broadcast_bytes + needed > most:
+        needed = keys * _ROW_BYTES + int(row["text"])
+        fits = self.broadcast_bytes + needed <= self.rewrite.memory.size_bytes
+        if not fits or needed > _BROADCAST_MOST:
             # As a conversion does: Spark's own shuffle, which spills.
             self.is_shuffled = True
-            partitions = max(tasks_for(keys), self.cluster.tasks)
-            return [Newest(key, newest.repartition(partitions, HASH).hint("shuffle_hash"))]
+            partitions = max(tasks_for(keys), self.cluster.cores)
+            return newest.repartition(partitions, HASH).hint("shuffle_hash")
         self.broadcast_bytes += needed
-        if by_hash:
-            self.hashed += keys
-            salted = key.hash([identifier(name) for name in key.names], self.rewrite.salt)
-            newest = newest.selectExpr(
-                identifier(HASH), f"{salted} AS {identifier(SALTED)}", identifier(DELETED)
-            )
-        parts = max(1, -(-needed // _BROADCAST_MOST))
-        bounded = (
-            [newest]
-            if parts == 1
-            else [
-                newest.where(f"pmod({identifier(HASH)}, {parts}) = {part}") for part in range(parts)
-            ]
-        )
-        salt = self.rewrite.salt if by_hash else None
-        return [Newest(key, part.hint("broadcast"), salt) for part in bounded]
+        return newest.hint("broadcast")
 
-    def _live(self, rows: DataFrame, newest: Sequence[Newest], files: int) -> DataFrame:
+    def _live(self, rows: DataFrame, newest: Mapping[Key, DataFrame], files: int) -> DataFrame:
         """The rows without those that the deletes delete; the chosen files' rows are marked.
         Shuffled rows are for so many files.
         """
@@ -309,14 +261,12 @@ class GroupRows:
             return rows.withColumn(CHOSEN, F.input_file_name().isin(chosen)) if chosen else rows
         if self.rewrite.check and self.rewrite.runner is None:
             self.seen = Observation()
+            rows = rows.observe(self.seen, F.count(F.lit(1)).alias("rows"))
         listed = self.staging.files(self.tasks, **self.ruled_out)
-        numbered = self._numbered(rows)
-        if self.seen is not None:
-            numbered = numbered.observe(self.seen, F.count(F.lit(1)).alias("rows"))
         # A shuffle does not move the words; see _without.
         words = [] if self.is_shuffled else self.ruled_out
         live = self._placed(
-            numbered,
+            rows,
             listed,
             order_sql("sequence"),
             F.col("path").isin(chosen).alias(CHOSEN),
@@ -324,45 +274,28 @@ class GroupRows:
         )
         if self.is_shuffled:
             live = live.withColumn(ROW, F.monotonically_increasing_id())
-        for deleted in newest:
-            live = self._without(live, deleted, listed)
+        for key, deletes in newest.items():
+            live = self._without(live, key, deletes, listed)
         if self.is_shuffled and self.rewrite.runner is None:
             # The files keep the order of their rows.
             live = live.repartitionByRange(files, ROW).sortWithinPartitions(ROW)
         return live
 
-    def _without(self, live: DataFrame, one: Newest, listed: DataFrame) -> DataFrame:
+    def _without(
+        self, live: DataFrame, key: Key, deletes: DataFrame, listed: DataFrame
+    ) -> DataFrame:
         """The rows without those that some deletes delete."""
         from pyspark.sql import functions as F
 
-        column = one.key.ruled_out
+        column = key.ruled_out
         if column not in self.ruled_out or not self.is_shuffled:
-            matches = one.matches(unless_ruled_out if column in self.ruled_out else None)
-            return live.join(one.deletes, F.expr(matches), "left_anti")
+            matches = key.matches(rules_out=column in self.ruled_out)
+            return live.join(deletes, F.expr(matches), "left_anti")
         # A delete of each key, so that no row is doubled.
-        matched = live.join(one.deletes, F.expr(one.matches()), "left")
+        matched = live.join(deletes, F.expr(key.matches()), "left")
         words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
         placed = matched.join(words.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
         is_deleted = unless_ruled_out(
-            f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column
+            f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column, identifier(FILE)
         )
-        return placed.where(f"NOT {is_deleted}").drop(*one.deletes.columns, LISTED, column)
-
-    def _disagreeing(self, rows: DataFrame, newest: Sequence[Newest]) -> list[str]:
-        """Some data files that have rows which only the specification deletes."""
-        from pyspark.sql import functions as F
-
-        listed = self.staging.files(self.tasks, **self.ruled_out)
-        placed = self._placed(self._numbered(rows), listed, order_sql("sequence"), *self.ruled_out)
-        files: set[str] = set()
-        for deleted in newest:
-            if deleted.key.ruled_out in self.ruled_out:
-                matches = deleted.matches(by_ruled_out)
-                disagreeing = (
-                    placed.join(deleted.deletes, F.expr(matches), "left_semi")
-                    .select(FILE)
-                    .distinct()
-                    .limit(MOST_FILES)
-                )
-                files |= {self._path(str(row[0])) for row in disagreeing.collect()}
-        return sorted(files)
+        return placed.where(f"NOT {is_deleted}").drop(*deletes.columns, LISTED, column)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from icekit.resolve.applies import unless_ruled_out
 from icekit.resolve.join import same_value
 from icekit.resolve.keys import KeyColumn, key_sql
 from icekit.sql import identifier
 
 #: Columns that a rewrite adds while it reads.
-FILE, LISTED, KNOWN, ORDER, CHOSEN, HASH, DELETED, SAMPLED, SALTED, ROW = (
+FILE, LISTED, KNOWN, ORDER, CHOSEN, HASH, DELETED, SAMPLED, ROW = (
     f"icekit {name}"
     for name in (
         "file",
@@ -22,7 +23,6 @@ FILE, LISTED, KNOWN, ORDER, CHOSEN, HASH, DELETED, SAMPLED, SALTED, ROW = (
         "hash",
         "deleted",
         "sampled",
-        "salted",
         "row",
     )
 )
@@ -59,43 +59,25 @@ class Key:
         """SQL for the key of a row of the table."""
         return [key_sql(column.names) for column in self.columns]
 
-    @property
-    def can_be_hashed(self) -> bool:
-        """Whether two hashes can stand for the key: a nested field has nulls of several kinds."""
-        return all(len(column.names) == 1 for column in self.columns)
+    def hash(self, values: Sequence[str]) -> str:
+        """SQL for a 64-bit hash of the key in these values."""
+        # xxhash64 skips nulls, so it cannot tell which column has one.
+        nullable = [] if len(values) == 1 else zip(self.columns, values, strict=True)
+        missing = [f"isnull({value})" for column, value in nullable if not column.required]
+        return f"xxhash64({', '.join([*missing, *values])})"
 
-    def hash(self, values: Sequence[str], salt: int | None = None) -> str:
-        """SQL for a 64-bit hash of the key in these values; with a ``salt``, for a second one,
-        whose collisions nobody can forge.
-        """
-        arguments = []
-        for column, value in zip(self.columns, values, strict=True):
-            # xxhash64 skips nulls, so it cannot tell which column has one.
-            missing = [] if column.required or len(values) == 1 else [f"isnull({value})"]
-            is_text = salt is not None and column.type.startswith(
-                ("string", "uuid", "binary", "fixed")
-            )
-            arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
-        salted = [] if salt is None else [f"{salt}L"]
-        return f"xxhash64({', '.join([*salted, *arguments])})"
-
-    def matches(
-        self, salt: int | None = None, narrow: Callable[[str, str, str], str] | None = None
-    ) -> str:
+    def matches(self, *, rules_out: bool = False) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only
         filters on the rest.
 
-        With a ``salt``, the deletes have a second hash in place of their keys. ``narrow`` is a
-        function of :mod:`icekit.resolve.applies`.
+        ``rules_out``: it fails at a delete that is ruled out for the row's file
+        (:func:`icekit.resolve.applies.unless_ruled_out`).
         """
         same = [
             same_value(value, identifier(name), required=column.required)
             for column, value, name in zip(self.columns, self.values, self.names, strict=True)
         ]
-        if salt is not None:
-            # Not as an equality: with two of them, Spark makes no table of long keys.
-            same = [f"coalesce({self.hash(self.values, salt)} = {identifier(SALTED)}, false)"]
         newer = " AND ".join([f"{identifier(DELETED)} > {identifier(ORDER)}", *same])
-        if narrow is not None:
-            newer = narrow(newer, identifier(DELETED), self.ruled_out)
+        if rules_out:
+            newer = unless_ruled_out(newer, identifier(DELETED), self.ruled_out, identifier(FILE))
         return f"{self.hash(self.values)} = {identifier(HASH)} AND {newer}"

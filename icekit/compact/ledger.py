@@ -18,12 +18,13 @@ from icekit.compact.claims import (
     ActionRecord,
     Claim,
     RunRecord,
+    T,
     from_json,
     latest,
     now_ms,
     to_json,
 )
-from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
+from icekit.errors import ClaimLost, IcekitError, LedgerUnusable
 from icekit.owner import Owner
 from icekit.secrets import scrub
 from icekit.sqlite import NotOurs, OtherSchema, SqliteFile
@@ -50,20 +51,6 @@ def open_ledger(where: Ledger | str | None) -> Ledger:
     return Ledger(Path(where).expanduser() if where else None)
 
 
-def let_go_of_dead(ledger: Ledger, table: str) -> None:
-    """Remove the claim of a run that was killed before it was recorded, or after it had ended; the
-    claim of a running process stays.
-    """
-    for claim in ledger.claims():
-        if claim.table == table:
-            # Taken over, which is only possible for a dead claim, and released.
-            with (
-                contextlib.suppress(TableClaimed),
-                ledger.claimed(table, claim.run_id, claim.uuid),
-            ):
-                pass
-
-
 _TABLES = (
     "CREATE TABLE claims (key TEXT PRIMARY KEY, document TEXT NOT NULL)",
     "CREATE TABLE runs (run_id TEXT PRIMARY KEY, table_name TEXT NOT NULL, status TEXT NOT NULL, "
@@ -87,7 +74,7 @@ class Ledger(SqliteFile):
     """
 
     APPLICATION = 0x69636564  # "iced"
-    SCHEMA = 4
+    SCHEMA = 5
     IS_WAL = True
     # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
@@ -163,47 +150,38 @@ class Ledger(SqliteFile):
         *,
         interval: float = HEARTBEAT,
         lease: float = LEASE,
-    ) -> Iterator[threading.Event]:
+    ) -> Iterator[Callable[[], bool]]:
         """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every
         ``interval`` seconds, release it.
 
-        Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
-        The code inside checks the event before each action: it is set when another run took
-        the table over, and when no heartbeat succeeded for ``lease`` seconds.
+        Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table. The code
+        inside asks before each action whether the claim is lost: another run took the table over,
+        or no heartbeat succeeded for ``lease`` seconds.
         """
         # Read before the claim is made, because its lease begins after this moment.
-        sent = time.monotonic()
+        renewed = time.monotonic()
         self.claim(table, run_id, uuid)
-        lost, ended = threading.Event(), threading.Event()
+        taken, ended = threading.Event(), threading.Event()
 
-        def arm(since: float) -> threading.Timer:
-            # On its own thread, because a heartbeat may hang instead of failing.
-            timer = threading.Timer(max(0.0, since + lease - time.monotonic()), lost.set)
-            timer.daemon = True
-            timer.start()
-            return timer
-
-        def beat(timer: threading.Timer) -> None:
+        def beat() -> None:
+            nonlocal renewed
             while not ended.wait(interval):
                 sent = time.monotonic()
                 try:
                     self.heartbeat(table, run_id, uuid)
                 except ClaimLost:
-                    lost.set()
+                    taken.set()
                     break
                 except Exception:
                     # The disk may recover before the lease ends.
                     continue
-                timer.cancel()
-                timer = arm(sent)
-            timer.cancel()
+                renewed = sent
 
-        thread = threading.Thread(
-            target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True
-        )
+        thread = threading.Thread(target=beat, name=f"icekit-claim-{run_id}", daemon=True)
         thread.start()
         try:
-            yield lost
+            # By the clock, because a heartbeat may hang instead of failing.
+            yield lambda: taken.is_set() or time.monotonic() - renewed >= lease
         finally:
             ended.set()
             # A heartbeat in progress would get in the way of the release; a heartbeat after the
@@ -216,10 +194,7 @@ class Ledger(SqliteFile):
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record, by table, including dead ones."""
-        claims = [
-            from_json(Claim, document)
-            for document in self._documents("SELECT document FROM claims")
-        ]
+        claims = self._records(Claim, "SELECT document FROM claims")
         return tuple(sorted(claims, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
@@ -239,36 +214,38 @@ class Ledger(SqliteFile):
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
-        documents = self._documents("SELECT document FROM runs WHERE run_id = ?", run_id)
-        return from_json(RunRecord, documents[0]) if documents else None
+        runs = self._records(RunRecord, "SELECT document FROM runs WHERE run_id = ?", run_id)
+        return runs[0] if runs else None
 
     def last_run(self, table: str) -> RunRecord | None:
         """The last started run on a table."""
-        documents = self._documents(
+        runs = self._records(
+            RunRecord,
             "SELECT document FROM runs WHERE table_name = ? ORDER BY started_ms DESC, rowid DESC "
             "LIMIT 1",
             table,
         )
-        return from_json(RunRecord, documents[0]) if documents else None
+        return runs[0] if runs else None
 
     def disproved(self) -> tuple[RunRecord, ...]:
         """Every run whose proof failed and that no person has cleared, oldest first."""
-        documents = self._documents(
-            "SELECT document FROM runs WHERE status = ? ORDER BY started_ms", Status.DISPROVED
+        return self._records(
+            RunRecord,
+            "SELECT document FROM runs WHERE status = ? ORDER BY started_ms",
+            Status.DISPROVED,
         )
-        return tuple(from_json(RunRecord, document) for document in documents)
 
     def unproved(self) -> tuple[RunRecord, ...]:
         """Every run of which an action could not be proved, by its newest attempt, and that no
         person has cleared, oldest first.
         """
-        documents = self._documents(
+        runs = self._records(
+            RunRecord,
             "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS "
             "(SELECT * FROM actions WHERE actions.run_id = runs.run_id AND "
             "json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
             Status.DISPROVED,
         )
-        runs = (from_json(RunRecord, document) for document in documents)
         return tuple(
             run
             for run in runs
@@ -277,25 +254,29 @@ class Ledger(SqliteFile):
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""
-        documents = self._documents(
-            "SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id
+        return latest(
+            self._records(
+                ActionRecord,
+                "SELECT document FROM actions WHERE run_id = ? ORDER BY rowid",
+                run_id,
+            )
         )
-        return latest(from_json(ActionRecord, document) for document in documents)
 
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
         """Done and measured actions of one table, or of all tables, that ended last; newest
         first.
         """
-        documents = self._documents(
+        return self._records(
+            ActionRecord,
             "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) "
             "ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
             table,
             limit,
         )
-        return tuple(from_json(ActionRecord, document) for document in documents)
 
-    def _documents(self, query: str, *parameters: str | int | None) -> list[str]:
-        return self.read(lambda db: [str(row[0]) for row in db.execute(query, parameters)], [])
+    def _records(self, kind: type[T], query: str, *parameters: str | int | None) -> tuple[T, ...]:
+        rows: list[tuple[str]] = self.read(lambda db: db.execute(query, parameters).fetchall(), [])
+        return tuple(from_json(kind, document) for (document,) in rows)
 
     def create(self, db: sqlite3.Connection) -> None:
         """Create the tables."""
@@ -309,23 +290,18 @@ class Ledger(SqliteFile):
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"
             advice = "Give another path with --ledger or ICEKIT_LEDGER"
-        elif isinstance(error, OtherSchema):
-            problem = f"The ledger {path} was written by another version of icekit ({message})"
-            advice = "Move it away, or give another file with ICEKIT_LEDGER"
-        elif is_damaged:
-            problem = f"The ledger {path} is corrupt ({message})"
+        elif isinstance(error, OtherSchema) or is_damaged:
+            what = "is corrupt" if is_damaged else "was written by another version of icekit"
+            problem = f"The ledger {path} {what} ({message})"
             advice = (
                 f"Move it away (and {path.name}-wal and {path.name}-shm next to it) and run "
                 "again: icekit creates a new ledger, and plans tables again"
             )
-        elif name.startswith("SQLITE_BUSY"):
-            problem = f"The ledger {path} stays locked by another process"
-            advice = "End that process, or wait, and run again"
         else:
             problem = f"The ledger {path} cannot be used ({message})"
             advice = (
-                "Make it writable, on a local disk with free space, or give another file with "
-                "ICEKIT_LEDGER"
+                "Make it writable, on a local disk with free space; if it stays locked, end the "
+                "process that uses it; or give another file with ICEKIT_LEDGER"
             )
         return LedgerUnusable(f"{problem}. {advice}.")
 

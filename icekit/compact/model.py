@@ -5,17 +5,17 @@ runs anything.
 from __future__ import annotations
 
 import datetime as dt
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from types import MappingProxyType
 
 from icekit import sql
 from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Shown
-from icekit.compact.skipped import Skipped
+from icekit.diagnose.heap import command as command_line
 from icekit.facts.files import Partition
-from icekit.facts.snapshot_statistics import renewal
-from icekit.facts.snapshots import SnapshotStatistics
+from icekit.facts.metadata import Json
+from icekit.facts.snapshot_statistics import renewal, statistics_of
 from icekit.units import count, size, span
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file
@@ -53,8 +53,7 @@ class Prediction:
     in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes
     apply, and nobody knows before a rewrite how many rows they delete; because position deletes may
     be of data files that are gone; or because rows go into an unknown number of partitions.
-    ``is_sampled``: ``bytes_out`` is what a sample of the keys of equality deletes leaves, and no
-    maximum. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table
+    ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table
     has on average.
     """
 
@@ -71,16 +70,6 @@ class Prediction:
     unit: str = "file"
     is_maximum: bool = False
     rows_in: int = 0
-    is_sampled: bool = False
-
-    @property
-    def files_read(self) -> int:
-        """The files that the action reads if it rewrites data files or converts deletes (then
-        including the data files they apply to), else 0.
-        """
-        if self.unit == EQUALITY_DELETE:
-            return self.files_in + self.files_out
-        return self.files_in if self.unit == "file" else 0
 
     @property
     def unit_out(self) -> str:
@@ -100,55 +89,17 @@ class Prediction:
 
     def __add__(self, other: Prediction) -> Prediction:
         both_known = self.seconds is not None and other.seconds is not None
-        summed = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
+        summed = {
+            figure.name: getattr(self, figure.name) + getattr(other, figure.name)
+            for figure in fields(self)
+            if figure.type == "int"
+        }
         return replace(
             self,
             seconds=(self.seconds or 0) + (other.seconds or 0) if both_known else None,
             source=self.source if self.source == other.source else "mixed",
             is_maximum=self.is_maximum or other.is_maximum,
-            is_sampled=self.is_sampled or other.is_sampled,
             **summed,
-        )
-
-
-_SUMMED = (
-    "files_in",
-    "bytes_in",
-    "files_out",
-    "bytes_out",
-    "delete_files_removed",
-    "groups",
-    "shuffle_bytes",
-    "file_opens_saved",
-    "rows_in",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class KeySample:
-    """How many rows of some data files a sample of about ``keys`` records of equality deletes
-    deletes.
-
-    ``rows`` are those among which the sampled keys' own would be: all, or as large a share of them
-    as the sample is of the keys.
-    """
-
-    keys: int
-    deleted_rows: int
-    rows: int
-
-    @property
-    def text(self) -> str:
-        """A sentence for the plan."""
-        if self.deleted_rows:
-            return (
-                f"A sample of about {count(self.keys, 'equality delete record')} deletes "
-                f"{self.deleted_rows:,} of {count(self.rows, 'row')}."
-            )
-        return (
-            f"None of about {self.keys:,} sampled keys of equality deletes is in the older data "
-            f"that was sampled ({count(self.rows, 'row')}). If the stream only adds new keys, its "
-            "upsert mode adds deletes that delete nothing (write.upsert.enabled in Flink)."
         )
 
 
@@ -228,14 +179,11 @@ class Action:
     @property
     def sql(self) -> str:
         """The statement that a person could paste, or the command if no statement does the same."""
-        if self.only_drops:
-            catalog = ["--catalog", self.catalog] if self.catalog != "lake" else []
-            branch = ["--ref", self.branch] if self.branch else []
-            return shlex.join(
-                ["icekit", "compact", sql.display_name(self.table), *catalog, *branch, "--execute"]
-            )
-        if self.procedure == CONVERT:
-            return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
+        if self.only_drops or self.procedure == CONVERT:
+            verb, option = ("compact", "--ref") if self.only_drops else ("convert", "--branch")
+            branch = [option, self.branch] if self.branch else []
+            name = sql.display_name(self.table)
+            return command_line(verb, self.catalog, name, *branch, "--execute")
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"
@@ -253,12 +201,62 @@ class Action:
     @property
     def title(self) -> str:
         """The procedure and its target, for a progress line."""
-        names = self.partition_names
-        what = f" {names[0]}" if names else ""
-        more = len(self.partitions) - 1
-        return f"{self.procedure}{what}" + (
-            f" and {count(more, 'more partition')}" if names and more > 0 else ""
-        )
+        names = _named(self.partition_names[:1], len(self.partitions))
+        return f"{self.procedure} {names}" if self.partition_names else self.procedure
+
+
+def total_of(actions: Iterable[Action], unit: str = "file") -> Prediction:
+    """The sum of the predictions of those actions that count this unit."""
+    first, *others = [a.prediction for a in actions if a.prediction.unit == unit] or [
+        Prediction(seconds=0.0, unit=unit)
+    ]
+    return sum(others, first)
+
+
+class SkipReason(StrEnum):
+    """Why a plan leaves partitions alone."""
+
+    OUTSIDE_WINDOW = "outside window"
+    RECENT = "recent"
+    LIKELY_CONFLICT = "likely conflict"
+    NO_FILTER = "no filter"
+    OVER_BUDGET = "over budget"
+    PLANNER_FINDS_NOTHING = "planner finds nothing"
+    SAVES_NOTHING = "saves nothing"
+
+
+# What follows the number of partitions in a sentence.
+_WORDS = {
+    SkipReason.OUTSIDE_WINDOW: "outside the time window",
+    SkipReason.RECENT: "written within the time of --leave-alone",
+    SkipReason.LIKELY_CONFLICT: "written within the last hour, where another commit may conflict "
+    "with the rewrite",
+    SkipReason.NO_FILTER: "which no short filter selects alone: it has the value NaN, its columns "
+    "were dropped, or its files are from before the table was partitioned",
+    SkipReason.OVER_BUDGET: "larger than the rest of the budget: a partition is rewritten as a "
+    "whole, and those that save the most file opens per byte come first",
+    SkipReason.PLANNER_FINDS_NOTHING: "the engine's planner finds nothing to rewrite",
+    SkipReason.SAVES_NOTHING: "a rewrite would save no file open",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Partitions that a plan leaves alone although a finding asks for them."""
+
+    reason: SkipReason
+    partition_count: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the partitions were written a short time ago."""
+        return self.reason in {SkipReason.RECENT, SkipReason.LIKELY_CONFLICT}
+
+    @property
+    def text(self) -> str:
+        """``2 partitions, outside the time window``."""
+        return f"{count(self.partition_count, 'partition')}, {_WORDS[self.reason]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +276,7 @@ class Plan(Shown):
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial;
     ``converts`` marks a conversion of equality deletes. ``refused`` is a procedure that the user
     named but that is not planned; a note says why. ``waits`` is why a plan has no actions although
-    rewrites would help, what they would save, and what to do; None otherwise. ``statistics`` are
-    those of the snapshot that the plan was made for. ``key_sample`` is what the keys of equality
-    deletes said, None if nothing was sampled.
+    rewrites would help, what they would save, and what to do; None otherwise.
     """
 
     catalog: str
@@ -297,28 +293,6 @@ class Plan(Shown):
     converts: bool = False
     refused: str | None = None
     waits: str | None = None
-    statistics: tuple[SnapshotStatistics, ...] = ()
-    key_sample: KeySample | None = None
-
-    @property
-    def lost_statistics(self) -> tuple[SnapshotStatistics, ...]:
-        """Statistics of the current snapshot that the new snapshots of the plan's commits will not
-        have.
-        """
-        return (
-            self.statistics
-            if any(action.procedure not in _WITHOUT_SNAPSHOT for action in self.actions)
-            else ()
-        )
-
-    @property
-    def renewals(self) -> tuple[str, ...]:
-        """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a
-        branch, whose new snapshot has no id yet.
-        """
-        if self.ref is not None:
-            return ()
-        return tuple(renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
 
     @property
     def name(self) -> str:
@@ -328,23 +302,17 @@ class Plan(Shown):
     @property
     def command(self) -> str:
         """The command for such a plan: ``compact``, ``convert`` or ``maintain``."""
-        if self.converts:
-            return "convert"
-        return (
-            "compact"
-            if all(action.procedure == "rewrite_data_files" for action in self.actions)
-            else "maintain"
-        )
+        is_compaction = all(a.procedure == "rewrite_data_files" for a in self.actions)
+        return "convert" if self.converts else "compact" if is_compaction else "maintain"
 
     @property
     def resume_command(self) -> str:
         """The command that continues the plan after it was stopped."""
         return self.command_with("--resume")
 
-    def command_with(self, option: str) -> str:
-        """The command for this plan's table and catalog, with an option."""
-        catalog = "" if self.catalog == "lake" else f" --catalog {shlex.quote(self.catalog)}"
-        return f"icekit {self.command} {shlex.quote(self.name)}{catalog} {option}"
+    def command_with(self, *options: str) -> str:
+        """The command for this plan's table and catalog, with options."""
+        return command_line(self.command, self.catalog, self.name, *options)
 
     @property
     def prediction(self) -> Prediction:
@@ -352,16 +320,16 @@ class Plan(Shown):
         add up.
         """
         unit = EQUALITY_DELETE if self.converts else "file"
-        each = [action.prediction for action in self.actions if action.prediction.unit == unit]
-        start = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
-        return sum(each, start)
+        return total_of(self.actions, unit)
 
     @property
     def reads(self) -> tuple[int, int]:
         """The files, and their bytes, that the rewrites and conversions will read: what a budget
         limits.
         """
-        return self.prediction.files_read, self.prediction.bytes_in
+        p = self.prediction
+        # A conversion also reads the data files that the deletes apply to.
+        return p.files_in + (p.files_out if self.converts else 0), p.bytes_in
 
     @property
     def summary(self) -> str:
@@ -373,9 +341,7 @@ class Plan(Shown):
             return f"{count(len(self.actions), 'action')}{total}."
         if self.refused:
             return f"{self.refused} is refused; nothing else is worth doing."
-        return self.waits or (
-            NOTHING if self.command != "convert" else "No equality deletes to convert."
-        )
+        return self.waits or NOTHING
 
     @property
     def recent_partitions(self) -> int:
@@ -384,24 +350,18 @@ class Plan(Shown):
 
     def details(self) -> list[Block]:
         """What follows the summary: the actions, what is left alone, and notes."""
-        settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
-        left = [
-            Sentence(f"{a.text}{_examples(a.examples, a.partition_count)}.", "Left alone")
-            for a in self.left_alone
-        ]
-        return [
-            *(_action(action) for action in self.actions),
-            *([Folded("Spark's options, and why", [Item("", settings)], True)] if settings else []),
-            *(
-                [Sentence(f"{self.refused} is not planned.", "Refused")]
-                if self.refused and self.actions
-                else []
-            ),
-            *([Sentence(self.rehearsed, "Tried on a zero-copy clone")] if self.rehearsed else []),
-            *left,
-            *([Item(note, (), self.renewals)] if (note := statistics_note(self)) else []),
-            *map(Sentence, self.notes),
-        ]
+        blocks: list[Block] = [_action(action) for action in self.actions]
+        if self.parallelism:
+            settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
+            blocks.append(Folded("Spark's options, and why", [Item("", settings)], True))
+        if self.refused and self.actions:
+            blocks.append(Sentence(f"{self.refused} is not planned.", "Refused"))
+        if self.rehearsed:
+            blocks.append(Sentence(self.rehearsed, "Tried on a zero-copy clone"))
+        for skipped in self.left_alone:
+            examples = _named(skipped.examples, skipped.partition_count)
+            blocks.append(Sentence(f"{skipped.text}: {examples}.", "Left alone"))
+        return [*blocks, *map(Sentence, self.notes)]
 
     def blocks(self) -> list[Block]:
         """The verdict with its figures, then each action with its reason, prediction and SQL."""
@@ -417,24 +377,18 @@ class Plan(Shown):
         ]
 
 
-# Procedures that remove snapshots or files, and commit no snapshot.
-_WITHOUT_SNAPSHOT = frozenset({"expire_snapshots", "remove_orphan_files"})
-
-
-def statistics_note(plan: Plan) -> str | None:
-    """The sentence on :attr:`Plan.lost_statistics`, before the statements that renew them; None if
-    there are none.
-    """
-    if not plan.lost_statistics:
-        return None
-    kinds = " and ".join(f"{lost.kind} statistics" for lost in plan.lost_statistics)
-    whose = f"The snapshot of {plan.ref}" if plan.ref else "The current snapshot"
-    renew = (
-        "Renew them after the run:"
-        if plan.renewals
-        else "Renew them after the run, with the branch's new snapshot as snapshot_id."
+def statistics_notes(
+    catalog: str, table: tuple[str, ...], metadata: Json, snapshot_id: int | None
+) -> list[str]:
+    """A note on the statistics of the snapshot that a plan starts from; none without any."""
+    statistics = statistics_of(metadata, snapshot_id)
+    kinds = " and ".join(f"{each.kind} statistics" for each in statistics)
+    renewals = "; ".join(renewal(catalog, table, each) for each in statistics)
+    note = (
+        f"The snapshot has {kinds}; those that this plan commits have none. To renew them after "
+        f"the run (on a branch, with its new snapshot as snapshot_id): {renewals}"
     )
-    return f"{whose} has {kinds}, and each commit of this plan makes a snapshot without. {renew}"
+    return [note] if statistics else []
 
 
 NOTHING = "Nothing to do under this policy."
@@ -450,46 +404,28 @@ _SOURCES = {
 
 def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
-    if p.unit in {"snapshot", "orphan"}:
-        return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
-    if p.unit == EQUALITY_DELETE:
-        return (
-            f"{count(p.files_in, p.unit)} become at most {count(p.files_out, p.unit_out)}, one "
-            f"per data file; reads up to {size(p.bytes_in)} of files{p.about}"
-        )
     most = "at most " if p.is_maximum else ""
-    if p.unit != "file":
-        source = _SOURCES.get(p.source, "")
-        return (
-            f"{count(p.files_in, p.unit)} ({size(p.bytes_in)}) become {most}{p.files_out:,}{source}"
-        )
-    text = (
-        f"{count(p.files_in, 'file')} ({size(p.bytes_in)}) become {most}{p.files_out:,}, in all "
-        + ("about " if p.is_sampled else most)
-        + size(p.bytes_out)
-    )
-    if p.delete_files_removed:
-        text += f", {count(p.delete_files_removed, 'delete file')} removed"
-    if p.shuffle_bytes:
-        text += f", {size(p.shuffle_bytes)} shuffled"
-    about = "about " if p.is_maximum else ""
-    more = "more" if p.file_opens_saved < 0 else "fewer"
-    text += f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} {more}"
-    return text + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
+    read = f" ({size(p.bytes_in)})" if p.bytes_in else ""
+    out = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
+    text = f"{count(p.files_in, p.unit)}{read} become {most}{out}"
+    if p.unit == "file":
+        text += f", in all {most}{size(p.bytes_out)}"
+        if p.delete_files_removed:
+            text += f", {count(p.delete_files_removed, 'delete file')} removed"
+        if p.shuffle_bytes:
+            text += f", {size(p.shuffle_bytes)} shuffled"
+        more = "more" if p.file_opens_saved < 0 else "fewer"
+        text += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {more}"
+    return f"{text}{p.about}{_SOURCES.get(p.source, '')}"
 
 
 def _action(action: Action) -> Item:
-    names = action.partition_names
-    where = (
-        [("where", f"{', '.join(names)}{_more(names, len(action.partitions))}")] if names else []
-    )
-    pairs = [("why", action.why), *where, ("predicted", predicted(action.prediction))]
+    pairs = [("why", action.why), ("predicted", predicted(action.prediction))]
+    if action.partition_names:
+        pairs.insert(1, ("where", _named(action.partition_names, len(action.partitions))))
     return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])
 
 
-def _examples(names: Sequence[str], of: int) -> str:
-    return f": {', '.join(names)}{_more(names, of)}" if names else ""
-
-
-def _more(names: Sequence[str], of: int) -> str:
-    return f" and {of - len(names):,} more" if of > len(names) else ""
+def _named(names: Sequence[str], of: int) -> str:
+    more = f" and {of - len(names):,} more" if of > len(names) else ""
+    return f"{', '.join(names)}{more}"

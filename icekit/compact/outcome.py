@@ -12,13 +12,11 @@ from icekit.answer.grid import TEXT, Grid
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown
 from icekit.compact.actual import Actual
 from icekit.compact.claims import ActionRecord
-from icekit.compact.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction
-from icekit.compact.skipped import Skipped
+from icekit.compact.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction, Skipped
 from icekit.errors import EXIT_UNHEALTHY
-from icekit.facts.snapshots import SnapshotStatistics
 from icekit.saving import slug, versions, write_json
 from icekit.status import Status
-from icekit.units import count, counted, elapsed, size, span
+from icekit.units import count, elapsed, size, span
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +38,19 @@ class ActionOutcome:
 
     @property
     def text(self) -> str:
-        """``done: 9 files → 1 file, 0 delete files removed, 1 commit, 2.3 s``."""
-        actual, did, unit = self.actual, self.change, self.action.prediction.unit
-        if unit == "file":
-            did += f", {count(actual.delete_files_removed, 'delete file')} removed"
-        elif unit == EQUALITY_DELETE:
-            did += f", {size(actual.bytes_in)} read, {size(actual.bytes_out)} written"
+        """``done: 9 files → 1 file, 1 commit, 2.3 s``."""
         why = f"; {self.error}" if self.error and self.status is Status.FAILED else ""
-        return f"{self.status}: {did}, {count(actual.commits, 'commit')}, {self.seconds:.1f} s{why}"
+        commits = count(self.actual.commits, "commit")
+        return f"{self.status}: {self.change}, {commits}, {self.seconds:.1f} s{why}"
 
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Shown):
     """The outcome of a plan.
 
-    ``proof`` is :class:`icekit.prove.proof.Proof`, or None for a dry run; ``leftovers`` are files that
-    failed attempts wrote and no snapshot names, and ``clean_up`` is the command that removes them.
-    ``iceberg_version`` is the version in the session of the run. ``exit_status`` is 0 when
-    everything planned is done and proved.
+    ``proof`` is :class:`icekit.prove.proof.Proof`, or None for a dry run. ``iceberg_version`` is
+    the version in the session of the run. ``exit_status`` is 0 when everything planned is done and
+    proved.
     """
 
     plan: Plan
@@ -65,8 +58,6 @@ class Outcome(Shown):
     actions: tuple[ActionOutcome, ...]
     proof: Any = None
     seconds: float = 0.0
-    leftovers: tuple[str, ...] = ()
-    clean_up: str | None = None
     notes: tuple[str, ...] = ()
     iceberg_version: str | None = None
 
@@ -237,20 +228,7 @@ def _next_to(change: str, actual: str, predicted: str | None) -> str:
 
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
-    if outcome.leftovers:
-        yield (
-            f"At least {counted(len(outcome.leftovers), 'file', 'is', 'are')} in no snapshot "
-            "although written since the run began, for example "
-            f"{outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not "
-            "committed yet, or another table in the same location. To remove the orphan files "
-            f"among them later: {outcome.clean_up}"
-        )
     yield from outcome.notes
-    if outcome.plan.renewals and any(action.actual.commits for action in outcome.actions):
-        yield (
-            "The current snapshot has no statistics now. To renew them: "
-            f"{'; '.join(outcome.plan.renewals)}"
-        )
     if outcome.status is Status.STOPPED:
         yield (
             f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same "
@@ -313,13 +291,9 @@ class PlanDocument:
     actions: Sequence[ActionDocument]
     left_alone: Sequence[Skipped]
     parallelism: Sequence[Explained]
-    lost_statistics: Sequence[SnapshotStatistics]
-    renew_statistics: Sequence[str]
     notes: Sequence[str]
     rehearsed: str | None
     proof: ProofDocument | None
-    leftovers: Sequence[str]
-    clean_up: str | None
 
 
 def document(outcome: Outcome) -> PlanDocument:
@@ -341,16 +315,12 @@ def document(outcome: Outcome) -> PlanDocument:
         actions=[_action(action) for action in outcome.actions],
         left_alone=plan.left_alone,
         parallelism=plan.parallelism,
-        lost_statistics=plan.lost_statistics,
-        renew_statistics=plan.renewals,
         notes=[*plan.notes, *outcome.notes],
         rehearsed=plan.rehearsed,
         proof=proof
         and ProofDocument(
             proof.ok, proof.mode, proof.is_sampled, round(proof.seconds, 3), proof.lines()
         ),
-        leftovers=outcome.leftovers,
-        clean_up=outcome.clean_up,
     )
 
 

@@ -11,8 +11,15 @@ from dataclasses import dataclass, field, replace
 
 from icekit.compact.actions import Rewriting, drop_dangling, parallelism, rewrite_action
 from icekit.compact.candidates import Candidate
-from icekit.compact.model import Action, Explained, Plan
-from icekit.compact.order import sort_by
+from icekit.compact.model import (
+    Action,
+    Explained,
+    Plan,
+    RewriteOrder,
+    Skipped,
+    SkipReason,
+    total_of,
+)
 from icekit.compact.policy import Policy
 from icekit.compact.selection import (
     Limits,
@@ -22,16 +29,15 @@ from icekit.compact.selection import (
     overrun,
     select,
 )
-from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds
 from icekit.engine.cluster import Cluster
-from icekit.errors import ParameterError, TableContradicted
+from icekit.errors import ParameterError, TableContradicted, require_known
 from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.units import count, counted, percent, raised, size, span
+from icekit.units import count, percent, size, span
 
 #: Replaces an estimate with the engine's prediction; see
 # :class:`icekit.compact.service.EnginePlanner`.
@@ -48,7 +54,7 @@ def plan(
     thresholds: Thresholds | None = None,
     cluster: Cluster | None = None,
     recent: Iterable[Partition] = (),
-    predict: Predict | None = None,
+    predict: Predict = lambda action: action,
     speed: Speed | None = None,
     now: dt.datetime | None = None,
 ) -> Plan:
@@ -62,16 +68,14 @@ def plan(
     that does not fit the table, and :class:`~icekit.errors.TableContradicted` for a table with
     :attr:`~icekit.facts.model.TableFacts.contradictions`.
     """
-    if facts.contradictions:
-        raise _contradicted(facts, findings)
-    _check_ref(facts)
+    _check(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     limits = policy.within(thresholds or Thresholds())
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
     explained: Sequence[Explained] = ()
     if cluster:
-        bytes_in, groups = sums(selected.chosen)[0], len(selected.chosen)
+        bytes_in, groups = sum(c.bytes_in for c in selected.chosen), len(selected.chosen)
         how = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
         explained = parallelism(cluster, facts.target_bytes, bytes_in, groups, **how)
     shared = Rewriting(facts, limits, policy, order, {e.name: e.value for e in explained})
@@ -96,8 +100,67 @@ def plan(
     )
 
 
-def _check_ref(facts: TableFacts) -> None:
-    """Raise for facts of a tag or a snapshot."""
+def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
+    """The row order that a policy asks for: its columns, else the table's sort order, else its
+    filter columns.
+
+    Raises :class:`~icekit.errors.ParameterError` for an unknown column, or if none is known.
+    """
+    known = {column.name: column for column in facts.columns}
+    for name in policy.columns:
+        require_known(name, known, "column")
+    if policy.strategy == "binpack":
+        return RewriteOrder()
+    wanted = policy.columns
+    if not wanted and policy.strategy == "sort" and facts.sort_order:
+        return RewriteOrder("sort")
+    if not wanted:
+        wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
+    if not wanted:
+        raise ParameterError(
+            f"{facts.name} has no sort order and declares no filter columns. Name the columns to "
+            f"{policy.strategy} by (columns: a,b), or set the table property "
+            "icekit.filter-columns."
+        )
+    if policy.strategy != "sort" and (refused := _refused_by_curve(facts, policy.strategy, wanted)):
+        raise ParameterError(
+            f"Iceberg cannot {policy.strategy} {facts.name}: {refused}. Use the strategy sort."
+        )
+    return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
+
+
+# Types that Iceberg's SparkZOrderUDF has no bytes for.
+_NOT_ZORDERED = ("decimal", "time(", "variant", "geometry", "geography", "unknown")
+
+
+def _refused_by_curve(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+    """Why Iceberg's own action would refuse a curve through these columns, after the run has begun;
+    None if it would not.
+    """
+    constant = {
+        field.source for field in facts.default_spec.fields if field.transform == "identity"
+    }
+    if constant.issuperset(names):
+        return "all columns are identity partition columns, which have one value in each partition"
+    for column in (facts.by_name[name] for name in names):
+        first = column.names[0]
+        if len(column.names) > 1 or "." in first or "`" in first:
+            return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"
+        is_unknown = column.type == "time" or column.type.startswith(_NOT_ZORDERED)
+        if strategy == "zorder" and is_unknown:
+            return f"it has no bytes for the type of {column.name} ({column.type})"
+    return None
+
+
+def _check(facts: TableFacts) -> None:
+    """Raise for a table, or a snapshot of one, that must not be rewritten."""
+    if facts.contradictions:
+        raise TableContradicted(
+            f"The manifests of {facts.name} contradict each other "
+            f"({', '.join(facts.contradictions)}), so nothing is rewritten. icekit look "
+            f"{facts.name} says what is wrong, and has the statements.",
+            facts.contradictions,
+        )
     branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
     if facts.ref and facts.ref not in branches:
         raise ParameterError(
@@ -111,7 +174,7 @@ class _Planner:
     """Turns batches of candidates into actions, as long as the budget lasts."""
 
     shared: Rewriting
-    predict: Predict | None
+    predict: Predict
     limits: Limits
     skipped: list[Skipped]
     actions: list[Action] = field(default_factory=list)
@@ -126,32 +189,29 @@ class _Planner:
             and action.where is None
             and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
         ):
-            return self._skip(SkipReason.LONG_FILTER, action.partitions)
+            return self._skip(SkipReason.NO_FILTER, action.partitions)
         fitted = self._fitted(action, batch)
         if fitted is None:
-            return self._skip(SkipReason.PLANNER_OVER_BUDGET, partitions)
-        if self.predict and not fitted.prediction.groups:
+            return self._skip(SkipReason.OVER_BUDGET, partitions)
+        if not fitted.prediction.groups:
             return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
         if saves_nothing(fitted):
             return self._skip(SkipReason.SAVES_NOTHING, partitions)
         self.actions.append(fitted)
         if cut := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
-            self._skip(SkipReason.PLANNER_OVER_BUDGET, cut)
+            self._skip(SkipReason.OVER_BUDGET, cut)
         return None
 
     def add_dangling(self, findings: Findings) -> None:
         """Add the action that only drops delete files that apply to nothing, if none else does."""
         action = drop_dangling(self.shared.facts, findings, self.actions)
         if action is not None:
-            ready = self._predicted(replace(action, action_id=self._next_id))
+            ready = self.predict(replace(action, action_id=self._next_id))
             self.actions += [ready] if ready.prediction.delete_files_removed else []
 
     @property
     def _next_id(self) -> str:
         return f"a{len(self.actions) + 1}"
-
-    def _predicted(self, action: Action) -> Action:
-        return self.predict(action) if self.predict else action
 
     def _skip(self, reason: SkipReason, partitions: Sequence[Partition]) -> None:
         self.skipped.append(left(reason, partitions, self.shared.facts))
@@ -160,14 +220,14 @@ class _Planner:
         """The action with its prediction, cut down until the engine's own figures fit the rest of
         the budget: of bytes, files and rows.
         """
-        spent, kept = _reads(self.actions), list(batch)
-        total, files, rows = (
+        rest = tuple(
             limit if limit is None else limit - used
-            for limit, used in zip(self.limits, spent, strict=True)
+            for limit, used in zip(self.limits, _reads(self.actions), strict=True)
         )
+        kept = list(batch)
         for _ in range(_TRIMS):
-            fitted = self._predicted(action)
-            over = overrun(_reads([fitted]), (total, files, rows))
+            fitted = self.predict(action)
+            over = overrun(_reads([fitted]), rest)
             if over <= 1:
                 return fitted
             kept = kept[: math.floor(len(kept) / over)]
@@ -177,30 +237,10 @@ class _Planner:
         return None
 
 
-def _reads(actions: Sequence[Action]) -> tuple[int, int, int]:
+def _reads(actions: Iterable[Action]) -> tuple[int, int, int]:
     """The bytes, files and rows that actions read."""
-    each = [action.prediction for action in actions]
-    return (
-        sum(p.bytes_in for p in each),
-        sum(p.files_in for p in each),
-        sum(p.rows_in for p in each),
-    )
-
-
-def _contradicted(facts: TableFacts, findings: Findings) -> TableContradicted:
-    """The error for a table that must not be rewritten yet: what is wrong, and what to do."""
-    first = facts.contradictions[0]
-    remedy = " ".join(
-        f"{finding.title}: {finding.evidence}. {finding.remedy}"
-        for finding in findings
-        if finding.name == first
-    )
-    return TableContradicted(
-        f"The manifests of {facts.name} contradict each other "
-        f"({', '.join(facts.contradictions)}), so nothing is rewritten. {raised(remedy)} icekit "
-        f"look {facts.name} has the statements.",
-        facts.contradictions,
-    )
+    total = total_of(actions)
+    return total.bytes_in, total.files_in, total.rows_in
 
 
 def saves_nothing(action: Action) -> bool:
@@ -247,12 +287,6 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
     return batches
 
 
-_OLDER_SPECS = (
-    "Files of older partition specs move into the current one only where that saves file opens; "
-    "--old-specs moves all of them."
-)
-
-
 def _notes(
     facts: TableFacts,
     findings: Findings,
@@ -262,9 +296,26 @@ def _notes(
 ) -> Iterable[str]:
     if policy.columns and policy.strategy == "binpack":
         yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
+    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
+    if actions and gap and share:
+        yield (
+            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
+            f"{len(facts.history.commits[-100:])} delete, overwrite or replace files, and could "
+            "conflict with this rewrite."
+        )
     if actions:
-        yield from _on_conflicts(facts)
-        yield from _on_size(facts, actions, policy)
+        total = total_of(actions)
+        yield (
+            f"The plan reads {size(total.bytes_in)} of {size(facts.data.size_in_bytes)} "
+            f"({percent(total.bytes_in / max(1, facts.data.size_in_bytes))} of the table), about "
+            f"{count(total.rows_in, 'row')}."
+        )
+        most = max(action.prediction.bytes_in for action in actions)
+        if most > policy.max_action_bytes:
+            yield (
+                f"An action takes up to {size(most)}, more than the limit of "
+                f"{size(policy.max_action_bytes)}: no action is smaller than one partition."
+            )
         if estimated := sum(a.prediction.source == "facts" for a in actions):
             yield (
                 f"The metadata gives the predictions of {estimated:,} of "
@@ -282,49 +333,7 @@ def _notes(
     if facts.fragile_fields:
         yield fragile(facts.fragile_fields)
     elif not policy.old_specs and "old_partition_spec" in findings.names:
-        yield _OLDER_SPECS
-
-
-def _on_conflicts(facts: TableFacts) -> Iterable[str]:
-    """How often another commit could get in the way."""
-    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
-    recent = facts.history.commits[-100:]
-    if gap and share:
         yield (
-            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last {len(recent)} "
-            "delete, overwrite or replace files, and could conflict with this rewrite."
+            "Files of older partition specs move into the current one only where that saves file "
+            "opens; --old-specs moves all of them."
         )
-    elif gap and recent:
-        yield "No recent commit could conflict with this rewrite."
-
-
-def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> Iterable[str]:
-    """What the plan reads, and whether an action is very large."""
-    total, _, rows = _reads(actions)
-    if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
-        most = size(max(a.prediction.bytes_in for a in large))
-        yield (
-            f"{counted(len(large), 'action', 'takes', 'take')} up to {most}, more than the limit "
-            f"of {size(policy.max_action_bytes)}: no action is smaller than one partition."
-        )
-    if facts.data.size_in_bytes:
-        yield (
-            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} "
-            f"({percent(total / facts.data.size_in_bytes)} of the table), about "
-            f"{count(rows, 'row')}."
-        )
-
-
-def covered(found: Sequence[Candidate], plan: Plan) -> list[Candidate]:
-    """The candidates whose partitions are all in the plan's actions."""
-    chosen = {p for action in plan.actions for p in action.partitions}
-    return [c for c in found if chosen.issuperset(c.partitions)]
-
-
-def sums(some: Sequence[Candidate]) -> tuple[int, int, int]:
-    """The bytes and files that candidates read, and the file opens that they save."""
-    return (
-        sum(c.bytes_in for c in some),
-        sum(c.files_in for c in some),
-        sum(c.file_opens_saved for c in some),
-    )

@@ -6,13 +6,14 @@ import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError, require_known, require_number
-from icekit.facts.recent import RECENT_MINUTES
+from icekit.facts.head import RECENT_MINUTES
 from icekit.options import flag, names, number, read_as, whole
+from icekit.options.commands import PolicyOptions
 from icekit.parsing import moment, seconds, size_in_bytes
 
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
@@ -38,8 +39,7 @@ class Policy:
     ``budget_rows`` and
     ``budget_minutes`` limit what the complete plan reads, according to its prediction.
     ``max_action_bytes`` and ``max_action_partitions`` limit one action, and so what one failed
-    attempt costs. ``min_win`` is the least number of file opens that a partition must save a full
-    scan (a sort needs none).
+    attempt costs.
     """
 
     scope: Scope = "minor"
@@ -58,7 +58,6 @@ class Policy:
     budget_minutes: float | None = None
     max_action_bytes: int = 50 * 10**9
     max_action_partitions: int = 100
-    min_win: int = 1
 
     def within(self, limits: Thresholds) -> Thresholds:
         """The limits of the findings, with those that the policy sets."""
@@ -72,17 +71,18 @@ class Policy:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Policy:
-        """Make a policy from plain values, as papermill and the command line give them.
+        """Make a policy from the plain values of
+        :class:`~icekit.options.commands.PolicyOptions`, as papermill and the command line give
+        them.
 
         Sizes may be strings (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
         ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
         ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
         :class:`~icekit.errors.ParameterError` for an unknown name or a wrong value.
         """
-        known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
         values: dict[str, Any] = {}
         for name, value in given.items():
-            require_known(name, sorted(known), "policy setting")
+            require_known(name, sorted(PolicyOptions.declared), "policy setting")
             if value is not None and value != "":
                 values |= _parsed(name, value)
         return cls(**values)
@@ -100,7 +100,7 @@ class Policy:
                 f"since ({self.since:%Y-%m-%d %H:%M}) is not before until "
                 f"({self.until:%Y-%m-%d %H:%M})."
             )
-        for name in ("skip_last_hours", "delete_ratio", "min_win"):
+        for name in ("skip_last_hours", "delete_ratio"):
             require_number(name, getattr(self, name))
         require_number("leave_alone_minutes", self.recent_minutes)
         for name in (
@@ -117,11 +117,9 @@ class Policy:
 
 _READERS: Mapping[str, Any] = {
     **dict.fromkeys(("since", "until"), moment),
-    **dict.fromkeys(("budget_bytes", "max_action_bytes"), lambda value: size_in_bytes(str(value))),
     **dict.fromkeys(("scope", "strategy"), lambda value: value),
-    **dict.fromkeys(
-        ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "budget_minutes"), number
-    ),
+    "max_action_bytes": lambda value: size_in_bytes(str(value)),
+    "delete_ratio": number,
     "columns": names,
     "old_specs": flag,
 }

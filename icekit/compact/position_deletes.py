@@ -5,14 +5,12 @@ out.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.asking import engine_plan
 from icekit.engine.bridge import compiled, elements, load_now
-from icekit.engine.errors import complaint
 from icekit.engine.staging import Staging
-from icekit.errors import DeletesUnmatched, EngineFailed
+from icekit.errors import DeletesUnmatched
 from icekit.prove.checked import RowsDiffer
 from icekit.units import count
 
@@ -109,17 +107,7 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
     if snapshot is None:
         return None
     plan = engine_plan(spark, action)
-    try:
-        deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
-    except Exception as error:
-        if not _has_any(table, snapshot):
-            return plan
-        raise EngineFailed(
-            "The table has position deletes, and this JVM compiles no class to check that they "
-            f"apply to its data files ({complaint(error)}). Nothing was changed. Run this with a "
-            "Java and a Spark that icekit is tested with (docs/limits.md), or call Iceberg's own "
-            "procedure, without this check."
-        ) from error
+    deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
     tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for group in elements(plan.groups()):
         tasks.addAll(group.fileScanTasks())
@@ -127,12 +115,6 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
         deletes.check_listed(tasks)
     deletes.check_paths(deletes.java.files(tasks), None if action.rewrites_deletes else tasks)
     return plan
-
-
-def _has_any(table: Any, snapshot: Any) -> bool:
-    """Whether a snapshot may have position deletes or deletion vectors."""
-    is_none = snapshot.summary().get("total-position-deletes") == "0"
-    return not is_none and int(snapshot.deleteManifests(table.io()).size()) > 0
 
 
 def _count(staging: Staging, tasks: Any) -> int:
@@ -152,7 +134,7 @@ def _refuse(wrong: Any) -> None:
     """Raise the error for a path that Java found to be wrong, if it found one."""
     if wrong is None:
         return
-    file, path, positions, instead = _texts(wrong)
+    file, path, positions, instead = map(str, elements(wrong))
     verb, them = ("names", "it") if positions == "1" else ("name", "them")
     what = (
         f"{verb} the data file {path}, which the table has as {instead}"
@@ -165,7 +147,3 @@ def _refuse(wrong: Any) -> None:
         "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
         "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."
     )
-
-
-def _texts(array: Iterable[Any]) -> list[str]:
-    return [str(each) for each in elements(array)]

@@ -9,26 +9,25 @@ joined to the group's rows as they are read. Each group is checked before it is 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.bundles import Bundle, bundled
 from icekit.compact.group import Group
 from icekit.compact.group_rows import NotHere, RewriteSession
-from icekit.compact.group_sample import DRAWN_FILES
 from icekit.compact.key import Key
-from icekit.compact.model import Action, KeySample
-from icekit.engine.bridge import elements, for_thread, iceberg_version, lent, make_active
+from icekit.compact.model import Action
+from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
-from icekit.engine.errors import kind_of
+from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.planner import plan_rewrite_at, rolled_up
+from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of, specs
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
@@ -52,9 +51,6 @@ _ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
 # Groups without equality deletes of which some whole files are read twice: each group takes a query
 # of its own.
 _COMPARED_GROUPS = 8
-# A sample of keys before a rewrite: groups, delete records; and of each group the most files and
-# delete records that are read for a plan.
-_DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_RECORDS = 3, 10_000, 500_000
 
 
 #: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
@@ -63,6 +59,25 @@ Written = tuple[Any, CheckedRows]
 
 def _is_always_raised(error: Exception) -> bool:
     return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteResult:
+    """The engine's result of one call; it may misreport, so icekit also checks the table.
+
+    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
+    """
+
+    planned: PlannedRewrite | None = None
+    failed_groups: int = 0
+    reason: str = "the engine logs the reason"
+    #: Manifest lists that an expiry deleted: one for each snapshot.
+    manifest_lists: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the planner selected nothing."""
+        return self.planned is not None and not self.planned.groups
 
 
 class CheckedRewrite(RewriteSession):
@@ -82,11 +97,11 @@ class CheckedRewrite(RewriteSession):
     ) -> None:
         super().__init__(spark, table, action.branch, stop or Stop(), check)
         self.action, self.tags = action, tags
-        #: What the planner selected.
-        self.planned = rolled_up(None)
+        #: Specs of which a column was dropped.
+        self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
 
-    def run(self) -> list[Exception]:
-        """Rewrite, check and commit every group; returns the errors of groups that failed.
+    def run(self) -> RewriteResult:
+        """Rewrite, check and commit every group; the result counts those that failed.
 
         With partial progress the other groups are committed, as Iceberg's own action does; without
         it, nothing is committed and the first error is raised. A conflict, a commit's error,
@@ -96,11 +111,13 @@ class CheckedRewrite(RewriteSession):
         """
         action, options = self.action, self.action.options
         if self.snapshot is None:
-            return []
-        plan = self._plan()
-        groups, self.planned = list(elements(plan.groups())), rolled_up(plan)
+            return RewriteResult(rolled_up(None))
+        plan = plan_rewrite(
+            self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
+        )
+        groups, planned = list(elements(plan.groups())), rolled_up(plan)
         if not groups:
-            return []
+            return RewriteResult(planned)
         keys = self._keys_of(groups)
         is_partial = options.get("partial-progress.enabled") == "true"
         # The first commit after an upgrade gives all rows ids, so that other files that were read
@@ -109,25 +126,19 @@ class CheckedRewrite(RewriteSession):
         most_commits = int(options.get("partial-progress.max-commits", "10"))
         with lent(self.spark, self._settings()):
             if action.order.is_sorting:
-                self.runner, self.order_id = self._runner()
+                # Iceberg's own action sorts in a session of its own: a copy of this one as it is
+                # now.
+                stock = spark_actions(self.spark).rewriteDataFiles(self.table)
+                stock = ordered(self.spark, stock, self.table, action)
+                self.runner = self.staging.java.runner(stock, options)
+                self.order_id = int(self.staging.java.sortOrderId(self.runner))
             at_once = min(
-                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks
+                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
             )
             works = self._works(bundled(self, groups, keys, at_once), at_once)
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
-            return self._rewritten(works, at_once, commits, is_partial=is_partial)
-
-    def _plan(self) -> Any:
-        """Iceberg's plan of the rewrite of the snapshot that it starts from."""
-        action = self.action
-        return plan_rewrite_at(
-            self.spark,
-            action.sql_name,
-            self.table,
-            self.snapshot,
-            action.options,
-            where=action.where,
-        )
+            failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
+        return RewriteResult(planned, len(failed), reason(failed[0]) if failed else "")
 
     def _works(self, bundles: Sequence[Bundle], at_once: int) -> list[tuple[Bundle, Group]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
@@ -180,70 +191,18 @@ class CheckedRewrite(RewriteSession):
         return failed
 
     def _written(self, bundle: Bundle, work: Group) -> tuple[list[Written], list[Exception]]:
-        """Write a bundle, or where that fails each of its groups by itself; returns what is ready to
-        be committed, and the errors.
+        """Write a bundle, or where that fails each of its groups by itself; returns what is ready
+        to be committed, and the errors.
         """
         try:
             return [(work.group, work.run())], []
         except Exception as error:
             if len(bundle.groups) == 1 or self.stop.is_set:
                 return [], [error]
-        ready: list[Written] = []
-        errors: list[Exception] = []
-        for alone in self._works(bundle.apart(), work.at_once):
-            written, problems = self._written(*alone)
-            ready += written
-            errors += problems
-        return ready, errors
-
-    def drawn(self, most_bytes: int) -> KeySample | None:
-        """How many rows a sample of delete keys deletes in a few groups of medium size, in files of
-        ``most_bytes``; None if no group is small enough.
-        """
-        if self.snapshot is None:
-            return None
-        groups = sorted(
-            elements(self._plan().groups()), key=lambda group: int(group.inputFilesSizeInBytes())
-        )
-        first = max(0, (len(groups) - _DRAWN_GROUPS) // 2)
-        with_keys: list[tuple[Any, list[Key]]] = []
-        for group in groups[first : first + _DRAWN_GROUPS]:
-            with contextlib.suppress(NotHere, ConvertFirst):
-                keys = self._keys(group)
-                files = sum(int(key.files.size()) for key in keys)
-                if (
-                    keys
-                    and files <= DRAWN_FILES
-                    and sum(key.records for key in keys) <= _DRAWN_RECORDS
-                ):
-                    with_keys.append((group, keys))
-        records = sum(max(key.records for key in keys) for _, keys in with_keys)
-        one_in = max(1, -(-records // _DRAWN_KEYS))
-        make_active(self.spark)
-        with lent(self.spark, self._settings()):
-            drawn = [
-                Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(with_keys))
-                for group, keys in with_keys
-            ]
-        rows = sum(rows for rows, _ in drawn)
-        return (
-            KeySample(records // one_in, sum(deleted for _, deleted in drawn), rows)
-            if rows
-            else None
-        )
-
-    def _runner(self) -> tuple[Any, int]:
-        """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy
-        of this one as it is now.
-        """
-        stock = spark_actions(self.spark).rewriteDataFiles(self.table)
-        try:
-            runner = self.staging.java.runner(
-                ordered(self.spark, stock, self.table, self.action), self.action.options
-            )
-            return runner, int(self.staging.java.sortOrderId(runner))
-        except Exception as error:
-            raise NotHere(f"this version of Iceberg sorts in another way: {error}") from None
+        alone = [self._written(*each) for each in self._works(bundle.apart(), work.at_once)]
+        return [done for written, _ in alone for done in written], [
+            error for _, errors in alone for error in errors
+        ]
 
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
@@ -273,43 +232,36 @@ class CheckedRewrite(RewriteSession):
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
-        cannot either.
+        has no memory for the deletes either.
         """
         keys: list[list[Key]] = []
-        refusals: list[NotHere | ConvertFirst] = []
+        refusals: list[NotHere] = []
         for group in groups:
             try:
                 keys.append(self._keys(group))
-            except (NotHere, ConvertFirst) as refusal:
+            except NotHere as refusal:
                 refusals.append(refusal)
         if not refusals:
             return keys
         most = most_records(self.cluster.executor)
-        first = next((each for each in refusals if isinstance(each, ConvertFirst)), refusals[0])
-        # A conversion is refused where a column of a spec was dropped.
-        can_convert = isinstance(first, NotHere) and not any(
-            spec.dropped for spec in specs(self.metadata)
+        fits = all(
+            int(self.staging.java.applied(group.fileScanTasks(), most)) >= 0 for group in groups
         )
-        if can_convert and any(
-            int(self.staging.java.applied(group.fileScanTasks(), most)) < 0 for group in groups
-        ):
-            raise ConvertFirst(
-                _CONVERT_FIRST.format(
-                    f"{first}, and a data file has more deletes than fit in memory"
-                )
-            )
-        raise first
+        # A conversion is refused where a column of a spec was dropped.
+        if fits or self.dropped_specs:
+            raise refusals[0]
+        why = f"{refusals[0]}, and a data file has more deletes than fit in memory"
+        raise ConvertFirst(_CONVERT_FIRST.format(why))
 
     def _keys(self, group: Any) -> list[Key]:
         """The keys of a group's equality deletes.
 
         Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and
-        :class:`ConvertFirst` where it cannot either.
+        :class:`ConvertFirst` if this version of it cannot either.
         """
         java, tasks = self.staging.java, group.fileScanTasks()
         fields = schema_of(self.metadata)["fields"]
-        dropped = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
-        if dropped and not dropped.isdisjoint(
+        if self.dropped_specs and not self.dropped_specs.isdisjoint(
             int(task.file().specId()) for task in elements(tasks)
         ):
             raise NotHere(
@@ -324,10 +276,10 @@ class CheckedRewrite(RewriteSession):
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from None
             if not all(path_to(fields, i) for i in ids):
-                is_readable = reads_dropped_keys(iceberg_version(self.spark, self.action.catalog))
-                raise self._left_to_reader(
-                    tasks, "the column of their key was dropped", is_readable=is_readable
-                )
+                why = "the column of their key was dropped"
+                if reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)):
+                    raise NotHere(why)
+                raise ConvertFirst(_CONVERT_FIRST.format(why))
             result.append(
                 Key(
                     len(result),
@@ -339,21 +291,10 @@ class CheckedRewrite(RewriteSession):
         if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be
             # counted twice as they are read.
-            raise self._left_to_reader(tasks, "their data files move to another partition spec")
+            raise NotHere("their data files move to another partition spec")
         if result and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
         return result
-
-    def _left_to_reader(self, tasks: Any, why: str, *, is_readable: bool = True) -> Exception:
-        """The error for deletes that are left to Iceberg's own reader; another one if it cannot
-        read them, or has no memory for them.
-        """
-        if (
-            is_readable
-            and int(self.staging.java.applied(tasks, most_records(self.cluster.executor))) >= 0
-        ):
-            return NotHere(why)
-        return ConvertFirst(_CONVERT_FIRST.format(why))
 
 
 _CONVERT_FIRST = (

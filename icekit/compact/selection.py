@@ -9,9 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from icekit.compact.candidates import Candidate, candidates, in_window, is_bounded
+from icekit.compact.candidates import Candidate, candidates, has_filter, in_window
+from icekit.compact.model import Skipped, SkipReason
 from icekit.compact.policy import Policy
-from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
@@ -19,7 +19,7 @@ from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.units import count
 
-Limits = tuple[int | None, int | None, int | None]
+Limits = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RewriteSelection:
     found: tuple[Candidate, ...]
     chosen: tuple[Candidate, ...]
     skipped: tuple[Skipped, ...]
-    limits: Limits = (None, None, None)
+    limits: Limits
 
     @property
     def postponed(self) -> str:
@@ -66,39 +66,34 @@ def select(
     """
     every = candidates(facts, findings, policy, thresholds)
     if not every:
-        return RewriteSelection((), (), ())
+        return RewriteSelection((), (), (), (None, None, None))
     limits = _budget_bytes(policy, speed, every), policy.budget_files, policy.budget_rows
-    held, why_held = _held(facts, every, policy, frozenset(recent))
+    held = _held(facts, every, policy, frozenset(recent))
     window = in_window(facts, policy, now or dt.datetime.now(dt.UTC))
-    refused: dict[_Refusal, list[Partition]] = {}
+    refused: dict[SkipReason, list[Partition]] = {}
     chosen: list[Candidate] = []
     size_in_bytes = files = 0
-    refusal: _Refusal
     for candidate in every:
         more, more_files = size_in_bytes + candidate.bytes_in, files + candidate.files_in
-        reason = _unfiltered(facts, candidate)
+        is_selectable = candidate.mode in {"spec", "table"} or has_filter(
+            facts, candidate.partitions
+        )
         if window is not None and not window.issuperset(candidate.partitions):
-            refusal = SkipReason.OUTSIDE_WINDOW, 0, 0
+            reason = SkipReason.OUTSIDE_WINDOW
         elif not held.isdisjoint(candidate.partitions):
-            refusal = why_held, policy.recent_minutes, 0
-        elif reason is not None:
-            refusal = reason, 0, 0
+            is_stated = policy.leave_alone_minutes is not None
+            reason = SkipReason.RECENT if is_stated else SkipReason.LIKELY_CONFLICT
+        elif not is_selectable:
+            reason = SkipReason.NO_FILTER
         elif overrun((more, more_files, more * rows_per_byte(facts)), limits) > 1:
-            refusal = _over_budget(every, limits)
+            reason = SkipReason.OVER_BUDGET
         else:
             chosen.append(candidate)
             size_in_bytes, files = more, more_files
             continue
-        refused.setdefault(refusal, []).extend(candidate.partitions)
-    skipped = [
-        left(reason, partitions, facts, limit, needed)
-        for (reason, limit, needed), partitions in refused.items()
-    ]
-    return RewriteSelection(every, tuple(chosen), tuple(skipped), limits)
-
-
-# A reason, with the figure of the policy behind it, and what the smallest candidate needs.
-_Refusal = tuple[SkipReason, float, int]
+        refused.setdefault(reason, []).extend(candidate.partitions)
+    skipped = tuple(left(reason, partitions, facts) for reason, partitions in refused.items())
+    return RewriteSelection(every, tuple(chosen), skipped, limits)
 
 
 def overrun(needed: Sequence[float], limits: Limits) -> float:
@@ -109,60 +104,23 @@ def overrun(needed: Sequence[float], limits: Limits) -> float:
     )
 
 
-def _unfiltered(facts: TableFacts, candidate: Candidate) -> SkipReason | None:
-    """Why no filter selects a candidate's partitions; None if one does, or none is needed."""
-    if candidate.mode in {"spec", "table"}:
-        return None
-    parts = candidate.partitions
-    if not all(facts.askable(p) for p in parts):
-        return SkipReason.NAN
-    return None if is_bounded(facts, parts) else SkipReason.NO_FILTER
-
-
-def _over_budget(found: Sequence[Candidate], limits: Limits) -> _Refusal:
-    """Why the budget does not cover a candidate: others save more, or it covers none of them."""
-    budget_bytes, budget_files, _ = limits
-    least_bytes, least_files = min(c.bytes_in for c in found), min(c.files_in for c in found)
-    if budget_files is not None and budget_files < least_files:
-        return SkipReason.TOO_MANY_FILES, budget_files, least_files
-    if budget_bytes is not None and budget_bytes < least_bytes:
-        return SkipReason.TOO_MANY_BYTES, budget_bytes, least_bytes
-    return SkipReason.BUDGET_SPENT, 0, 0
-
-
 def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
     if speed is None or speed.most_bytes < min(candidate.bytes_in for candidate in found):
-        runs = (
-            "the ledger has none"
-            if speed is None
-            else "those in the ledger are far smaller than this table's rewrites"
-        )
         raise ParameterError(
-            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run "
-            "give the budget in bytes (budget: 200 GB)."
+            "A budget in minutes needs the speed of past runs of about this size, and the ledger "
+            "has none. For the first run give the budget in bytes (budget: 200 GB)."
         )
     by_time = speed.bytes_within(policy.budget_minutes * 60)
     return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 
-def left(
-    reason: SkipReason,
-    partitions: Sequence[Partition],
-    facts: TableFacts,
-    limit: float = 0,
-    needed: int = 0,
-) -> Skipped:
+def left(reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts) -> Skipped:
     """Partitions that are left alone for a reason, with the first three as examples."""
-    return Skipped(
-        reason,
-        len(partitions),
-        tuple(facts.partition_name(p) for p in partitions[:3]),
-        limit,
-        needed,
-    )
+    examples = tuple(facts.partition_name(partition) for partition in partitions[:3])
+    return Skipped(reason, len(partitions), examples)
 
 
 def rows_per_byte(facts: TableFacts) -> float:
@@ -207,15 +165,12 @@ def changing_share(facts: TableFacts) -> float:
 
 def _held(
     facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
-) -> tuple[frozenset[Partition], SkipReason]:
+) -> frozenset[Partition]:
     """The recently written partitions to leave alone: all that the policy names, or those with a
     likely conflict.
     """
-    if policy.leave_alone_minutes is not None:
-        return recent, SkipReason.RECENT
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
-    is_likely = (
-        conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
-    )
-    return recent if is_likely else frozenset(), SkipReason.LIKELY_CONFLICT
+    chance = conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE))
+    is_held = policy.leave_alone_minutes is not None or chance >= LIKELY_CONFLICT
+    return recent if is_held else frozenset()

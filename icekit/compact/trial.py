@@ -4,6 +4,7 @@ predictions from the result.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,19 +13,18 @@ from icekit.catalog import Lake
 from icekit.compact.actual import RUN_TAG, Actual, actual
 from icekit.compact.asking import ask_planner
 from icekit.compact.execute import execute, narrowed, require_api
-from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.model import Action, Plan, Prediction, Skipped, SkipReason
 from icekit.compact.plan import saves_nothing
-from icekit.compact.skipped import Skipped, SkipReason
-from icekit.compact.speed import speed_of
-from icekit.engine.errors import engine_errors, explain
+from icekit.engine.errors import explaining
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import IcekitError, RehearsalFailed
+from icekit.errors import RehearsalFailed
 from icekit.facts.files import FileGroup, Kind, Partition, Totals
 from icekit.facts.head import head, since
 from icekit.facts.model import TableFacts
 from icekit.prove.commits import prove_commits
-from icekit.sandbox.clones import Clone, clone
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import ScratchTable
 from icekit.units import count, size
 
 #: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this
@@ -41,7 +41,8 @@ def try_plan(
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
 ) -> Plan:
-    """The plan with each prediction corrected by a trial on a clone; the table is not written to.
+    """The plan of a compaction with each prediction corrected by a trial on a clone; the table is
+    not written to.
 
     An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of a
     larger action some partitions are tried, and files, bytes and seconds are scaled by the
@@ -50,22 +51,17 @@ def try_plan(
     changed. Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped` and removes
     the clone.
     """
-    todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
-    if not todo:
+    if not plan.actions:
         return plan
-    require_api(lake.spark, todo)
-    tried: dict[str, Action] = {}
+    require_api(lake.spark, plan.actions)
     with clone(lake, plan.table) as copy:
         first = head(lake, copy.table, plan.ref).snapshot_id
-        for action in todo:
-            tried[action.action_id] = _tried(
-                lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress
-            )
-        commits = (
-            [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)]
-            if first is not None
-            else []
+        tried = tuple(
+            _tried(lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress)
+            for action in plan.actions
         )
+        added = since(head(lake, copy.table, plan.ref), first)
+        commits = [int(snapshot["snapshot-id"]) for snapshot in added]
         proof = prove_commits(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
@@ -73,11 +69,7 @@ def try_plan(
             "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
         )
     verdict = proof.lines()[0].partition(": ")[2] if proof is not None else None
-    return without_gain(
-        replace(
-            plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=verdict
-        )
-    )
+    return without_gain(replace(plan, actions=tried, rehearsed=verdict))
 
 
 def without_gain(plan: Plan) -> Plan:
@@ -86,8 +78,7 @@ def without_gain(plan: Plan) -> Plan:
     """
     idle = [a for a in plan.actions if saves_nothing(a)]
     left = tuple(
-        Skipped(SkipReason.TRIAL_SAVES_NOTHING, len(a.partitions), a.partition_names[:3])
-        for a in idle
+        Skipped(SkipReason.SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle
     )
     kept = tuple(a for a in plan.actions if a not in idle)
     return replace(plan, actions=kept, left_alone=plan.left_alone + left)
@@ -96,7 +87,7 @@ def without_gain(plan: Plan) -> Plan:
 def _tried(
     lake: Lake,
     facts: TableFacts,
-    copy: Clone,
+    copy: ScratchTable,
     action: Action,
     *,
     sample_bytes: int,
@@ -117,24 +108,20 @@ def _tried(
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
-        answer = execute(
-            lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
-        )
+        with explaining(action.sql_name):
+            answer = execute(
+                lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
+            )
     except Stopped:
         if stop is not None:
             raise
         raise KeyboardInterrupt from None
-    except engine_errors() as error:
-        if isinstance(explained := explain(error, action.sql_name), IcekitError):
-            raise explained from None
-        raise
     seconds = time.monotonic() - started
     changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not changed.any):
-        reason = f" ({answer.reason})" if answer.reason else ""
         raise RehearsalFailed(
             f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
-            f"{action.action_id} failed{reason}. Nothing "
+            f"{action.action_id} failed ({answer.reason}). Nothing "
             "was run on the table itself. Run without a trial, which splits the action and names "
             "the failing part, or make it smaller with max_action_bytes."
         )
@@ -143,10 +130,9 @@ def _tried(
         f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in "
         f"{seconds:.1f} s"
     )
-    scaled = _of_all(action.prediction, changed, seconds)
-    if sample is not None:
-        scaled = _scaled(action.prediction, planned, changed, seconds)
-    return replace(action, prediction=scaled)
+    if sample is None:
+        return replace(action, prediction=_of_all(action.prediction, changed, seconds))
+    return replace(action, prediction=_scaled(action.prediction, planned, changed, seconds))
 
 
 def _sample(
@@ -159,12 +145,10 @@ def _sample(
         return None
     groups = {g.partition: g for g in facts.of_kind(Kind.DATA)}
     known = [groups[p] for p in action.partitions if p in groups]
-    ordered = sorted(known, key=lambda group: group.size_in_bytes)
-    # From the middle outwards: neither the smallest nor an outlier.
-    middle = len(ordered) // 2
-    outwards = sorted(range(len(ordered)), key=lambda i: abs(i - middle))
+    # Those of about the median size first: neither the smallest nor an outlier.
+    median = statistics.median(group.size_in_bytes for group in known)
     chosen: list[FileGroup] = []
-    for group in (ordered[index] for index in outwards):
+    for group in sorted(known, key=lambda group: abs(group.size_in_bytes - median)):
         if chosen and sum(g.size_in_bytes for g in (*chosen, group)) > sample_bytes:
             break
         chosen.append(group)
@@ -185,7 +169,6 @@ def _of_all(p: Prediction, done: Actual, seconds: float) -> Prediction:
         file_opens_saved=opens,
         source="trial",
         is_maximum=False,
-        is_sampled=False,
     )
 
 
@@ -196,14 +179,12 @@ def _scaled(p: Prediction, planned: PlannedRewrite, done: Actual, seconds: float
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
     files = round(p.files_out * done.files_out / planned.files_out)
-    speed = speed_of([(planned.bytes_in, seconds)])
     return replace(
         p,
         files_out=files,
         bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
-        seconds=(speed.seconds(p.bytes_in) if speed else None) or p.seconds,
+        seconds=seconds * p.bytes_in / planned.bytes_in,
         file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
         is_maximum=False,
-        is_sampled=False,
     )

@@ -36,7 +36,6 @@ def metrics_missing(context: Context) -> Finding | None:
     if not any(without.values()):
         return None
     return context.finding(
-        Severity.WARNING,
         tuple(without),
         evidence="; ".join(
             f"{name} (mode {facts.by_name[name].metrics_mode}) has no bounds in {files} of "
@@ -53,8 +52,7 @@ def metrics_missing(context: Context) -> Finding | None:
         else "The table asks for these bounds already: the files are older than that, or their "
         f"writer keeps none. icekit compact {facts.name} --scope major --budget '100 GB' "
         "rewrites them in portions.",
-        sql=(context.alter(properties), context.rewrite()) if properties else (),
-        at_stake=facts.data,
+        sql=(context.alter(properties), *context.rewrite()) if properties else (),
     )
 
 
@@ -73,10 +71,10 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
     return context.finding(
-        Severity.INFO,
         tuple(bare),
-        evidence=f"{len(facts.columns):,} columns; {count(len(bare), 'column')} beyond the first {limit} "
-        "get no metrics",
+        severity=Severity.INFO,
+        evidence=f"{len(facts.columns):,} columns; {count(len(bare), 'column')} beyond the first "
+        f"{limit} get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added "
@@ -84,7 +82,6 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries "
         "filter by. Declare those columns (icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
-        files_at_stake=facts.data.file_count,
     )
 
 
@@ -97,7 +94,7 @@ def too_many_metrics(context: Context) -> Finding | None:
     if len(kept) <= limits.metrics_columns or per_entry is None:
         return None
     return context.finding(
-        Severity.INFO,
+        severity=Severity.INFO,
         evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of "
         f"manifest per data file, {size(facts.manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
@@ -107,8 +104,6 @@ def too_many_metrics(context: Context) -> Finding | None:
         "keep their statistics until they are rewritten. Declare the columns "
         "(icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.manifests.data_bytes,
     )
 
 
@@ -118,12 +113,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     sample = facts.metrics_sample
     # Sorting clusters only the first sort column; it orders the next ones only within equal values
     # of the first.
-    wanted = dict.fromkeys(
-        (
-            *facts.filter_columns,
-            *(f.source for f in facts.sort_order[:1] if f.transform == "identity"),
-        )
-    )
+    first = [f.source for f in facts.sort_order[:1] if f.transform == "identity"]
+    wanted = dict.fromkeys((*facts.filter_columns, *first))
     sick = [
         (seen, seen.stab_share)
         for name in wanted
@@ -138,11 +129,10 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     # The first column wins most, a second one little, further ones nothing; only a trial shows
     # whether a curve does better.
     order = ", ".join(f"{quoted(facts.by_name, name)} ASC NULLS LAST" for name in names[:2])
-    statements = [context.rewrite(strategy="sort", sort_order=order)]
+    statements = [*context.rewrite(strategy="sort", sort_order=order)]
     if not facts.sort_order:
         statements.append(f"ALTER TABLE {context.table} WRITE ORDERED BY {order}")
     return context.finding(
-        Severity.WARNING,
         tuple(names),
         evidence="; ".join(
             f"a value of {seen.column} is within the bounds of {percent(share)} of "
@@ -157,7 +147,6 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         f"keeps each run small. icekit tune layout {facts.name} tries other orders. For strings "
         "with a long shared prefix, first keep longer bounds (icekit tune metrics-columns).",
         sql=tuple(statements),
-        at_stake=facts.data,
     )
 
 

@@ -33,10 +33,17 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     properties = facts.properties.items()
     on = [name for name, value in properties if value.lower() == "true"]
     blooms = [name.removeprefix(_BLOOM) for name in on if name.startswith(_BLOOM)]
-    rows = facts.data.record_count / max(1, facts.data.file_count)
+    cause = (
+        "footers and indexes, which grow with columns × row groups, or bloom filters of a "
+        "writer's own settings"
+    )
+    remedy = (
+        f"Check the writer's row group size ({ROW_GROUP} is {size(facts.int_setting(ROW_GROUP))}) "
+        "and its bloom filters, and write more rows per file."
+    )
     if blooms:
         cause = (
-            f"{count(len(blooms), 'bloom filter')} ({', '.join(blooms)}), each of up to "
+            f"bloom filters ({', '.join(blooms)}), each of up to "
             "write.parquet.bloom-filter-max-bytes per row group"
         )
         remedy = (
@@ -45,33 +52,18 @@ def bytes_outside_columns(context: Context) -> Finding | None:
             "write.parquet.bloom-filter-max-bytes. Filters help only point lookups: remove those "
             "that no query uses."
         )
-    else:
-        cause = (
-            "footers and indexes, which grow with columns × row groups, or bloom filters of a "
-            "writer's own settings"
-        )
-        remedy = (
-            f"Check the writer's row group size ({ROW_GROUP} is "
-            f"{size(facts.int_setting(ROW_GROUP))}) and its bloom filters, and write more rows "
-            "per file."
-        )
     return context.finding(
-        Severity.WARNING,
         tuple(blooms),
         evidence=f"columns are {percent(share)} of the bytes of "
         f"{count(sample.sized_files, 'sampled data file')}: a file of "
         f"{size(sample.file_bytes / sample.sized_files)} on average holds "
-        f"{size(sample.column_bytes / sample.sized_files)} of columns; a file of the table holds "
-        f"{rows:,.0f} rows on average",
+        f"{size(sample.column_bytes / sample.sized_files)} of columns",
         threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and "
         f"{size(_OUTSIDE_BYTES)} per file",
         effect="The files look well-sized, but hold few rows, so compaction leaves them alone: "
         f"the rest is {cause}.",
-        remedy=remedy
-        + " Then rewrite the files, which have the size of the target: icekit compact with "
-        "--scope major.",
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=round(facts.data.size_in_bytes * (1 - share)),
+        remedy=f"{remedy} Then rewrite the files, which have the size of the target: icekit "
+        "compact with --scope major.",
     )
 
 
@@ -88,7 +80,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
     # The next power of two, as far as Parquet advises.
     enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
     return context.finding(
-        Severity.INFO,
+        severity=Severity.INFO,
         evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
         f"on average, and {size(mean / columns)} of a file of {size(mean)}",
         threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
@@ -101,7 +93,6 @@ def thin_column_chunks(context: Context) -> Finding | None:
         "the memory: a writer holds a row group, a task reads one. Or move columns that are "
         "rarely read to another table.",
         sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
-        at_stake=facts.data,
     )
 
 
@@ -110,47 +101,37 @@ def heavy_metadata(context: Context) -> Finding | None:
     every reader pays for.
     """
     facts, limits = context.facts, context.thresholds
-    manifests, data, file = (
-        facts.manifests.data_bytes + facts.manifests.delete_bytes,
-        facts.data.size_in_bytes,
-        facts.metadata_bytes or 0,
-    )
+    manifests = facts.manifests.data_bytes + facts.manifests.delete_bytes
+    data, file = facts.data.size_in_bytes, facts.metadata_bytes or 0
     is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
     is_file = file >= limits.metadata_bytes
     if not (is_listed or is_file):
         return None
     evidence, remedy = [], []
     if is_listed:
-        per_file = f"{size(manifests / max(1, facts.data.file_count))} per data file"
         evidence.append(
             f"manifests hold {size(manifests)} for {size(data)} of data "
-            f"({percent(manifests / max(1, data))}), {per_file}"
+            f"({percent(manifests / max(1, data))})"
         )
         remedy.append(
             "Write larger files, and keep statistics only of the columns that queries filter by "
             "(write.metadata.metrics.*): rewritten files then have smaller entries."
         )
     if is_file:
-        history = facts.history
         evidence.append(
-            f"the metadata file has {size(file)}, with "
-            f"{count(history.snapshot_count, 'snapshot')}, "
-            f"{count(len(facts.specs), 'partition spec')}, "
-            f"{count(history.schema_count, 'schema')} and "
-            f"{count(len(facts.properties), 'table property', 'table properties')}"
+            f"the metadata file has {size(file)}; snapshots: {facts.history.snapshot_count:,}, "
+            f"partition specs: {len(facts.specs):,}, schemas: {facts.history.schema_count:,}, "
+            f"table properties: {len(facts.properties):,}"
         )
         remedy.append(
-            "Expire snapshots (icekit maintain); the procedure with clean_expired_metadata => true also "
-            "removes unused schemas and specs. Move large values out of the table's properties."
+            "Expire snapshots (icekit maintain); the procedure with clean_expired_metadata => true "
+            "also removes unused schemas and specs. Move large values out of the table's properties."
         )
     return context.finding(
-        Severity.WARNING,
         evidence="; ".join(evidence),
         threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
         f"the data, or a metadata file of {size(limits.metadata_bytes)}",
         effect="Planning reads the manifests before the first row. Each commit writes the "
         "metadata file again, and each reader loads it.",
         remedy=" ".join(remedy),
-        files_at_stake=facts.manifests.data_count + facts.manifests.delete_count,
-        bytes_at_stake=manifests,
     )

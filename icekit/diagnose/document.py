@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
+from icekit.diagnose.findings import Finding, Findings, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.files import Kind, Totals
 from icekit.facts.model import TableFacts
@@ -19,27 +19,12 @@ from icekit.facts.rollup import worst_partitions
 from icekit.saving import as_data, versions, write_json, write_text
 
 #: Goes up by one when a field changes its meaning or is removed; an added field does not count.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
 #: Characters from which on a document gives only the length of a table property.
 MAX_PROPERTY = 10_000
 _FACTS = TypeAdapter(TableFacts)
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedHealth:
-    """One table's health, read back from its report document; ``findings`` holds the ``name`` and
-    ``severity`` of each.
-    """
-
-    catalog: str
-    table: str
-    status: str
-    worst: Severity | None
-    findings: tuple[dict[str, Any], ...]
-    totals: dict[str, Any]
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +55,7 @@ class ReportDocument:
 
 def status_of(findings: Findings) -> str:
     """``healthy``, or the most serious severity in lower case."""
-    return findings.worst.name.lower() if findings.worst else "healthy"
+    return str(findings.worst or "healthy")
 
 
 def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
@@ -87,9 +72,7 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> R
         versions=versions() | iceberg,
         thresholds=thresholds,
         totals={kind: facts.total(kind) for kind in Kind},
-        findings=[
-            FindingDocument(**asdict(f) | {"severity": f.severity.name.lower()}) for f in findings
-        ],
+        findings=[FindingDocument(**asdict(f) | {"severity": str(f.severity)}) for f in findings],
         facts=kept,
         facts_left_out=left_out,
     )
@@ -98,28 +81,6 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> R
 def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
     """Write the document; a reader never sees a half-written one."""
     return write_json(path, document(facts, findings, thresholds))
-
-
-def read(path: Path) -> ReportedHealth:
-    """Read a document, for an index or a gate; raises ParameterError for another schema version."""
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    if saved.get("schema_version") != SCHEMA_VERSION:
-        raise ParameterError(
-            f"{path} has schema version {saved.get('schema_version')}, but this icekit reads "
-            f"version {SCHEMA_VERSION}; create the report again."
-        )
-    # The outcomes of many tables are in memory at once; the document has the rest of each finding.
-    findings = tuple({key: f[key] for key in ("name", "severity")} for f in saved["findings"])
-    status = saved["status"]
-    return ReportedHealth(
-        catalog=saved["catalog"],
-        table=saved["table"],
-        status=status,
-        worst=None if status == "healthy" else Severity[status.upper()],
-        findings=findings,
-        totals=saved["totals"],
-        seconds=saved["seconds"],
-    )
 
 
 def save_facts(facts: TableFacts, path: Path) -> Path:
@@ -145,25 +106,26 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     of long properties only their length.
     """
     # Not the start of a value, whose end could cut a secret in two that is then not masked.
-    long = {
-        name: f"({len(value):,} characters)"
+    properties = {
+        name: value if len(value) <= MAX_PROPERTY else f"({len(value):,} characters)"
         for name, value in facts.properties.items()
-        if len(value) > MAX_PROPERTY
     }
-    facts = replace(facts, properties={**facts.properties, **long}) if long else facts
-    partitions = len(set(facts.partitions()))
-    if (
-        partitions <= MAX_PARTITIONS
-        and max(len(facts.sequences), len(facts.unapplied)) <= MAX_PARTITIONS * 10
-    ):
-        return facts, {}
-    kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
-    sequences = tuple(s for s in facts.sequences if s.partition in kept)
+    dropped = set(facts.partitions())
+    if len(dropped) > MAX_PARTITIONS:
+        dropped -= {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
+    else:
+        dropped = set()
+    most = MAX_PARTITIONS * 10
     shortened: dict[str, Any] = {
-        "groups": tuple(g for g in facts.groups if g.partition in kept),
-        "sequences": sequences[: MAX_PARTITIONS * 10],
-        "unapplied": facts.unapplied[: MAX_PARTITIONS * 10],
-        "recent": tuple(p for p in facts.recent if p in kept),
+        "groups": tuple(g for g in facts.groups if g.partition not in dropped),
+        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped)[:most],
+        "unapplied": facts.unapplied[:most],
+        "recent": tuple(p for p in facts.recent if p not in dropped),
     }
-    left_out = {name: len(getattr(facts, name)) - len(rows) for name, rows in shortened.items()}
-    return replace(facts, **shortened), {"partitions": partitions - len(kept), **left_out}
+    left_out = {"partitions": len(dropped)} | {
+        name: len(getattr(facts, name)) - len(rows) for name, rows in shortened.items()
+    }
+    return (
+        replace(facts, properties=properties, **shortened),
+        {name: number for name, number in left_out.items() if number},
+    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
+from typing import Any
 
 from icekit.diagnose.findings import (
     CHOICE,
     Context,
     Finding,
     Severity,
-    Thresholds,
     limit_options,
     oversized,
     under,
@@ -18,9 +16,8 @@ from icekit.diagnose.findings import (
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.files import Kind, Partition, Totals
 from icekit.facts.metadata import ROW_GROUP, TARGET
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import expected_files, max_file_size, open_file_cost, split_bytes
-from icekit.facts.where import MOST_PARTITIONS, partition_span
+from icekit.facts.rollup import expected_files, open_file_cost, split_bytes
+from icekit.facts.where import MOST_PARTITIONS
 from icekit.units import count, percent, size
 
 
@@ -48,14 +45,17 @@ def small_files(context: Context) -> Finding | None:
     removed.sort(key=lambda each: -each[0])
     gone = sum(n for n, _, _ in removed)
     partitions = [p for _, together, _ in removed for p in together.partitions]
-    files_in, bytes_in = (
-        sum(small.file_count for _, _, small in removed),
-        sum(small.size_in_bytes for _, _, small in removed),
-    )
+    files_in = sum(small.file_count for _, _, small in removed)
+    bytes_in = sum(small.size_in_bytes for _, _, small in removed)
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
+    # Without a filter it would also distribute files of older specs over more files of the current
+    # one.
+    filtered: dict[str, Any] = (
+        {"where": facts.where(partitions[:MOST_PARTITIONS])} if keeps_older else {}
+    )
     return context.finding(
-        Severity.CRITICAL if grave else Severity.WARNING,
         context.paths(partitions),
+        severity=Severity.CRITICAL if grave else Severity.WARNING,
         evidence=f"compaction would remove {gone:,} of "
         f"{count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of "
         f"{size(bytes_in / files_in)} on average in {count(len(partitions), 'partition')}; the "
@@ -67,19 +67,13 @@ def small_files(context: Context) -> Finding | None:
         "files than the data needs, and planning takes longer with each file.",
         remedy="Combine the small files, then change how they are written, or new ones will "
         "follow.",
-        # Without a filter it would also distribute files of older specs over more files of the
-        # current one.
-        sql=_rewrite_of(
-            context, partitions[:MOST_PARTITIONS] if keeps_older else None, facts.target_bytes
-        ),
-        files_at_stake=files_in,
-        bytes_at_stake=bytes_in,
+        sql=() if None in filtered.values() else context.rewrite(**filtered),
     )
 
 
 def oversized_files(context: Context) -> Finding | None:
     """Data files that a rewrite would split. Source: SizeBasedFileRewritePlanner."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
     row_group = facts.int_setting(ROW_GROUP)
     large = [
         oversized(group, context.max_file_size, row_group) for group in facts.of_kind(Kind.DATA)
@@ -90,20 +84,19 @@ def oversized_files(context: Context) -> Finding | None:
     total = Totals.of(over)
     share = total.size_in_bytes / facts.data.size_in_bytes
     return context.finding(
-        Severity.WARNING if share >= 0.05 else Severity.INFO,
-        context.paths([group.partition for group in over]),
+        context.paths(group.partition for group in over),
+        severity=Severity.WARNING if share >= 0.05 else Severity.INFO,
         evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} with "
         f"{size(total.size_in_bytes)} ({percent(share)} of the bytes); the largest is "
         f"{size(total.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
-        threshold=f"larger than {percent(limits.max_file_size_ratio)} of the target "
+        threshold=f"larger than {percent(context.thresholds.max_file_size_ratio)} of the target "
         f"({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
         effect="The bounds of a large file cover many values, so filters skip less; a "
         "copy-on-write change rewrites the entire file.",
         remedy="Rewrite the large files to split them, and check the writer's target file size "
         "and row group size.",
-        sql=(context.rewrite(),),
-        at_stake=total,
+        sql=context.rewrite(),
     )
 
 
@@ -114,107 +107,51 @@ _BARE_FILE, _BARE_COLUMN = 512, 128
 _BARE_SHARE = 0.1
 
 
-def files_of_small_target(
-    facts: TableFacts, limits: Thresholds
-) -> dict[Partition, tuple[int, int]]:
-    """The partitions in which a target far below a read split makes too many files: their number
-    and bytes.
-
-    Too many are files that hold a split or more together, and those of which compaction leaves
-    :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split asks
-    for (``min_input_files`` where the target is below what a file of these columns can be).
-    """
-    split = split_bytes(facts)
-    if facts.target_bytes >= limits.small_target_share * split:
-        return {}
-    bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
-    fewest = (
-        limits.min_input_files
-        if facts.target_bytes * _BARE_SHARE <= bare
-        else limits.critical_files
-    )
-    largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
-    files_of = {}
-    for group in facts.of_kind(Kind.DATA):
-        splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
-        files, total = (
-            group.file_count - splittable.file_count,
-            group.size_in_bytes - splittable.size_in_bytes,
-        )
-        # Compaction combines what is smaller than the target.
-        left = min(files, expected_files(total, facts.target_bytes))
-        if files and (total >= split or left - expected_files(total, split) >= fewest):
-            files_of[group.partition] = files, total
-    return files_of
-
-
 def target_too_small(context: Context) -> Finding | None:
     """The target file size makes small files, which no rewrite can combine, because they have the
     size that was asked for.
+
+    Partitions count in which files hold a read split or more together, or of which compaction
+    leaves :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split
+    asks for (``min_input_files`` where the target is below what a file of these columns can be).
     """
-    facts = context.facts
+    facts, limits = context.facts, context.thresholds
     target, split = facts.target_bytes, split_bytes(facts)
-    files = files_of_small_target(facts, context.thresholds)
+    if target >= limits.small_target_share * split:
+        return None
+    bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
+    fewest = limits.min_input_files if target * _BARE_SHARE <= bare else limits.critical_files
+    files: dict[Partition, tuple[int, int]] = {}
+    for group in facts.of_kind(Kind.DATA):
+        large = oversized(group, context.max_file_size, facts.int_setting(ROW_GROUP))
+        number = group.file_count - large.file_count
+        total = group.size_in_bytes - large.size_in_bytes
+        # Compaction combines what is smaller than the target.
+        left = min(number, expected_files(total, target))
+        if number and (total >= split or left - expected_files(total, split) >= fewest):
+            files[group.partition] = number, total
     if not files:
         return None
-    worst = sorted(files, key=lambda p: -files[p][0])
     existing, total = (sum(row[i] for row in files.values()) for i in (0, 1))
-    asked, enough = (
-        sum(expected_files(held, each) for _, held in files.values()) for each in (target, split)
-    )
-    is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
-    closed = _closed(facts, worst)
+    enough = sum(expected_files(held, split) for _, held in files.values())
     return context.finding(
-        Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
-        context.paths(worst),
+        context.paths(sorted(files, key=lambda p: -files[p][0])),
+        severity=Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "
-        f"split ({size(split)}). For {size(total)} in "
-        f"{count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are "
-        f"{existing:,}); a target of {size(split)} would ask for "
-        f"{enough:,}",
-        threshold=f"a target below {percent(context.thresholds.small_target_share)} of "
-        "read.split.target-size, and one partition with a split of such files, with "
-        f"{context.thresholds.critical_files} of them too many, or with "
-        f"{context.thresholds.min_input_files} if the target is below what a file of these "
-        "columns can be; critical below read.split.open-file-cost",
+        f"split ({size(split)}). There are {count(existing, 'file')} of {size(total)} in "
+        f"{count(len(files), 'partition')}; a target of {size(split)} would ask for {enough:,}",
+        threshold=f"a target below {percent(limits.small_target_share)} of "
+        "read.split.target-size, and one partition with a split of such files, or with "
+        f"{fewest} of them too many; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: "
         "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the "
-        "partitions that are no longer written to (the statement names at most "
-        f"{MOST_PARTITIONS:,}). If the target is small on purpose, so that "
-        f"copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
+        "table, best without the partitions that are still written to. If the target is small on "
+        f"purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} "
+        "compares merge-on-read.",
         sql=(
-            context.alter(
-                {TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})
-            ),
-            *_rewrite_of(context, closed and closed[:MOST_PARTITIONS], split),
+            context.alter({TARGET: str(split)}),
+            *context.rewrite(limit_options(limits, split)),
         ),
-        files_at_stake=existing,
-        bytes_at_stake=total,
     )
-
-
-def _closed(facts: TableFacts, partitions: Sequence[Partition]) -> list[Partition] | None:
-    """Those partitions whose time is over; None if the table is not partitioned by time."""
-    spans = {p: partition_span(facts.spec(p.spec_id), p) for p in partitions}
-    if not any(spans.values()):
-        return None
-    now = dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
-    return [
-        p for p, time in spans.items() if time is not None and time[1] <= now and facts.askable(p)
-    ]
-
-
-def _rewrite_of(
-    context: Context, partitions: Sequence[Partition] | None, target_bytes: int
-) -> tuple[str, ...]:
-    """The rewrite of these partitions, or of the table (None) for this target; none if there are no
-    partitions.
-    """
-    facts, limits = context.facts, context.thresholds
-    options = limit_options(limits, target_bytes)
-    if partitions is None:
-        return (context.rewrite(options),)
-    predicate = facts.where(partitions) if partitions else None
-    return (context.rewrite(options, where=predicate),) if predicate else ()

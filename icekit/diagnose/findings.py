@@ -16,22 +16,25 @@ from typing import Any
 from icekit import sql
 from icekit.answer import html
 from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
-from icekit.diagnose.heap import command, forecast_heap, verdict
+from icekit.diagnose.heap import HeapForecast, command, forecast_heap
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_known
-from icekit.facts.files import FileGroup, Partition, Totals
-from icekit.facts.integrity import DeleteState
+from icekit.facts.files import FileGroup, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
+from icekit.facts.where import WITHOUT_FUNCTIONS
 from icekit.units import count, raised
 
 
 class Severity(IntEnum):
-    """Ordered, so that reports can sort by severity and gates can compare."""
+    """Ordered, so that reports can sort and gates can compare; written in lower case."""
 
     INFO = 1
     WARNING = 2
     CRITICAL = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +45,7 @@ class Finding:
     ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in plain
     words what the problem costs, ``remedy`` what to do; ``command`` is what icekit runs for it, on
     a clone or as a dry run first (None: nothing, or not now), and ``sql`` has statements ready to
-    paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
+    paste, in order.
     """
 
     name: str
@@ -57,8 +60,6 @@ class Finding:
     remedy: str
     sql: tuple[str, ...] = ()
     command: str | None = None
-    files_at_stake: int = 0
-    bytes_at_stake: int = 0
 
     @property
     def title(self) -> str:
@@ -66,10 +67,10 @@ class Finding:
         return self.name.replace("_", " ")
 
     def __repr__(self) -> str:
-        return f"{self.severity.name.lower():<8} {self.name}: {self.evidence}"
+        return f"{self.severity!s:<8} {self.name}: {self.evidence}"
 
     def _repr_html_(self) -> str:
-        return as_html(_blocks(self, "", None))
+        return as_html(_blocks(self))
 
 
 #: Findings that ``icekit compact`` fixes.
@@ -178,13 +179,8 @@ class Thresholds:
         known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
             require_known(name, known, "threshold")
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, float))
-                or not math.isfinite(value)
-                or value < 0
-                or (known[name] is int and value != int(value))
-            ):
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or not 0 <= value < math.inf or value != known[name](value):
                 kind = "whole number" if known[name] is int else "number"
                 raise ParameterError(
                     f"Threshold {name} must be a {kind} of 0 or more, not {value!r}."
@@ -245,20 +241,6 @@ def covered_by(names: Iterable[str]) -> dict[str, str]:
     return {name: group[0] for group in same for name in group[1:]}
 
 
-def titles(names: Sequence[str]) -> list[str]:
-    """The names as a person reads them; those that one action fixes are together, at the place of
-    the first.
-    """
-    covered = covered_by(names)
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(covered.get(name, name), []).append(name.replace("_", " "))
-    return [
-        group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]} (one fix)"
-        for group in groups.values()
-    ]
-
-
 NOTHING = "Nothing to do: no finding at these thresholds."
 
 #: Shapes that differ without colour, in every font that has text symbols.
@@ -270,29 +252,19 @@ UNFOLDED = 3
 
 
 def findings_html(
-    findings: Sequence[Finding],
-    saves: Mapping[str, str] = MappingProxyType({}),
-    *,
-    context: Sequence[str] = (),
-    picture: str = "",
+    findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """The verdict and a card for each finding, in the given order, or a sentence that there is
     none.
 
     ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under
-    an empty name; ``context`` are facts about the table, shown below the verdict; ``picture`` is
-    HTML below them.
+    an empty name.
     """
-    facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context) + picture
     if not findings:
-        return html.framed(
-            '<div class="finding fine"><span class="badge">✔ healthy</span> '
-            f"{html.text(NOTHING)}</div>",
-            facts,
-        )
+        return as_html([Badge("fine", "✔ healthy", NOTHING)])
     covered = covered_by(f.name for f in findings)
     cards = [
-        card(_blocks(finding, saves.get(finding.name, ""), covered.get(finding.name)))
+        card(_blocks(finding, saves.get(finding.name, ""), finding.name in covered))
         for finding in findings
     ]
     more = count(len(cards) - UNFOLDED, "more finding")
@@ -300,63 +272,48 @@ def findings_html(
     verdict = (
         f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
     )
-    return html.framed(verdict, facts, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
+    return html.framed(verdict, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """``3 findings: 1 critical, 2 warnings``."""
+    """``3 findings: 1 critical, 2 warning``."""
     if not findings:
         return NOTHING
-    counted = Counter(f.severity for f in findings)
-    parts = {
-        Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical",
-        Severity.WARNING: count(counted[Severity.WARNING], "warning"),
-        Severity.INFO: f"{counted[Severity.INFO]} info",
-    }
-    listed = ", ".join(parts[severity] for severity in parts if counted[severity])
+    numbers = Counter(f.severity for f in findings)
+    listed = ", ".join(
+        f"{numbers[severity]} {severity}" for severity in sorted(numbers, reverse=True)
+    )
     return f"{count(len(findings), 'finding')}: {listed}"
-
-
-def badge(severity: Severity) -> str:
-    """The severity as symbol, word and colour."""
-    return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
 
 
 #: What Spark's own statement leaves out, beside the command.
 SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
-#: Calls of the actions that fix several findings.
-_SHARED_CALLS = (".rewrite_data_files(", ".rewrite_manifests(")
 
 
-def _blocks(finding: Finding, saves: str, covered: str | None) -> list[Block]:
+def _blocks(finding: Finding, saves: str = "", is_covered: bool = False) -> list[Block]:
     """A finding's evidence, remedy and command; where, why and at which threshold are folded.
 
-    ``covered`` is the finding whose action also fixes this one: the command stands there.
+    The action of another finding also fixes one that ``is_covered``: the command stands there.
     """
-    statements = [
-        s for s in finding.sql if covered is None or not any(call in s for call in _SHARED_CALLS)
-    ]
-    own: list[Block] = [Sql("", statements)]
+    steps: list[Block] = [Sql("", finding.sql)]
     if finding.command is not None:
-        own = [Sql("", () if covered else [finding.command]), Folded(SPARKS_OWN, own)]
+        steps = [Sql("", [finding.command]), Folded(SPARKS_OWN, steps)]
     more = finding.where_count - len(finding.where)
     where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
     return [
         Badge(
-            finding.severity.name.lower(),
-            f"{SYMBOLS[finding.severity]} {finding.severity.name.lower()}",
-            finding.title,
+            str(finding.severity), f"{SYMBOLS[finding.severity]} {finding.severity}", finding.title
         ),
         Sentence(f"{raised(finding.evidence.rstrip('.'))}."),
         Sentence(finding.remedy),
         Sentence(saves, is_strong=True),
-        *own,
+        *([] if is_covered else steps),
         Folded(
             "Where, and why it matters",
             [
                 Item(
                     pairs=[
-                        *([("Where", where)] if finding.where else []),
+                        *([("Where", where)] if where else []),
                         ("Effect", finding.effect),
                         ("Threshold", f"{finding.threshold} ({finding.source})"),
                     ]
@@ -369,9 +326,6 @@ def _blocks(finding: Finding, saves: str, covered: str | None) -> list[Block]:
 WHERE_LIMIT = 10
 
 CHOICE = "icekit default; change it with a threshold"
-
-
-_NO_FILES = Totals()
 
 #: A choice: the executor that is assumed if the session is not known.
 USUAL_EXECUTOR = Executor(4, 8 * 2**30)
@@ -391,25 +345,14 @@ class Context:
         return min_file_size(self.facts.target_bytes, self.thresholds.min_file_size_ratio)
 
     @cached_property
-    def rewrite_heap_bytes(self) -> int:
-        """The heap per executor, in bytes, that Spark's own rewrite needs to apply equality deletes; 0
-        without any.
+    def heap(self) -> HeapForecast:
+        """The heap that Spark's own rewrite needs to apply equality deletes, in an executor of the
+        reading session, or in a typical one if the session is not known.
         """
-        return forecast_heap(self.facts, self.executor).needed_bytes
-
-    @property
-    def resolves_first(self) -> bool:
-        """Tell whether Spark's own rewrite would not fit into an executor, so that equality deletes
-        must become position deletes first.
-        """
-        return verdict(self.rewrite_heap_bytes, self.executor.heap_bytes) != "fits"
-
-    @property
-    def executor(self) -> Executor:
-        """An executor of the reading session; a typical one if the session is not known."""
-        return (
-            USUAL_EXECUTOR if self.session_conf is None else Executor.of_settings(self.session_conf)
-        )
+        executor = USUAL_EXECUTOR
+        if self.session_conf is not None:
+            executor = Executor.of_settings(self.session_conf)
+        return forecast_heap(self.facts, executor)
 
     @property
     def max_file_size(self) -> int:
@@ -423,52 +366,59 @@ class Context:
 
     def finding(
         self,
-        severity: Severity,
         where: Sequence[str] = (),
         *,
-        at_stake: Totals = _NO_FILES,
+        severity: Severity = Severity.WARNING,
         source: str = CHOICE,
         **fields: Any,
     ) -> Finding:
         """A finding about this table, named after its check; ``where`` is cut to the worst ten."""
-        stake = {"files_at_stake": at_stake.file_count, "bytes_at_stake": at_stake.size_in_bytes}
         worst = tuple(where[:WHERE_LIMIT])
-        fields = {**stake, "source": source, **fields}
-        return Finding("", severity, self.facts.name, worst, len(where), **fields)
+        return Finding("", severity, self.facts.name, worst, len(where), source=source, **fields)
 
-    def unapplied(self, state: DeleteState) -> tuple[Totals, list[str]]:
-        """The deletes that apply to nothing for one reason, and their partitions."""
-        deletes = self.facts.unapplied_in(state)
-        total = Totals(
-            sum(each.file_count for each in deletes),
-            sum(each.size_in_bytes for each in deletes),
-            sum(each.record_count for each in deletes),
-        )
-        return total, self.paths(list(dict.fromkeys(each.partition for each in deletes)))
-
-    def paths(self, partitions: Sequence[Partition]) -> list[str]:
+    def paths(self, partitions: Iterable[Partition]) -> list[str]:
         """Partitions as people read them; the single partition of an unpartitioned table has no
         name.
         """
         return [self.facts.partition_name(p) for p in partitions]
 
+    def files_where(self, partitions: Sequence[Partition]) -> str | None:
+        """A condition for the rows of these partitions, which a DELETE or an overwrite matches with
+        whole files; None without partitions, where their fields need a function, as buckets do, and
+        where it would be wider.
+        """
+        fields = [
+            field
+            for partition in partitions
+            for field in self.facts.spec(partition.spec_id).active_fields
+        ]
+        is_exact = all(field.source and field.transform in WITHOUT_FUNCTIONS for field in fields)
+        if not partitions or not is_exact:
+            return None
+        return self.facts.where(partitions, of_rows=True)
+
     def call(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
-    def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
-        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
-        differ from the defaults, and these options.
+    def rewrite(
+        self, options: Mapping[str, str] | None = None, **arguments: Any
+    ) -> tuple[str, ...]:
+        """The CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
+        differ from the defaults, and these options. Empty if it would load equality deletes that
+        do not fit into its memory.
 
         For a table with :attr:`~icekit.facts.model.TableFacts.fragile_fields`, of all its files in
         one commit.
         """
+        if self.heap.verdict != "fits":
+            return ()
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
-            return self.call("rewrite_data_files", options=whole)
+            return (self.call("rewrite_data_files", options=whole),)
         limits = limit_options(self.thresholds, self.facts.target_bytes)
         given = {"partial-progress.enabled": "true", **limits, **(options or {})}
-        return self.call("rewrite_data_files", **arguments, options=given)
+        return (self.call("rewrite_data_files", **arguments, options=given),)
 
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""
@@ -481,11 +431,6 @@ class Context:
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
         return sql.set_properties(self.facts.sql_name, properties)
-
-
-def agree(number: int, singular: str, plural: str) -> str:
-    """The verb of a number of things."""
-    return singular if number == 1 else plural
 
 
 def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
@@ -504,23 +449,18 @@ def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
     return {name: value for name, value in options(limits).items() if value != default[name]}
 
 
-def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
-    """The files of a group that are smaller than a limit, and the rest; exact, since limits are
-    bucket edges.
+def under(group: FileGroup, limit_bytes: int) -> FileGroup:
+    """The files of a group that are smaller than a limit; exact, since limits are bucket edges.
 
     Raises ParameterError for a limit at which the facts were not cut.
     """
-    for bucket in group.buckets:
-        if bucket.min_bytes < limit_bytes <= bucket.max_bytes:
-            raise ParameterError(
-                f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; "
-                "observe the table with size_ratios=thresholds.size_ratios."
-            )
+    if any(bucket.min_bytes < limit_bytes <= bucket.max_bytes for bucket in group.buckets):
+        raise ParameterError(
+            f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; "
+            "observe the table with size_ratios=thresholds.size_ratios."
+        )
     below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
-    rest = tuple(b for b in group.buckets if b.max_bytes >= limit_bytes)
-    return FileGroup(group.partition, group.kind, below), FileGroup(
-        group.partition, group.kind, rest
-    )
+    return FileGroup(group.partition, group.kind, below)
 
 
 #: A writer looks at the size of its file after each thousand rows
@@ -530,18 +470,16 @@ ROWS_PER_LOOK = 1000
 
 def oversized(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:
     """The files of a group that are larger than a limit, and that a rewrite can split: with more
-    rows than a writer puts into any file, or row groups.
+    rows than a writer puts into any file, or row groups; raises as :func:`under` does.
     """
-    large = split_at(group, limit_bytes + 1)[1]
+    small = under(group, limit_bytes + 1).buckets
     can_split = (
         b
-        for b in large.buckets
-        if b.record_count > ROWS_PER_LOOK * b.file_count
-        or b.size_in_bytes > row_group_bytes * b.file_count
+        for b in group.buckets
+        if b not in small
+        and (
+            b.record_count > ROWS_PER_LOOK * b.file_count
+            or b.size_in_bytes > row_group_bytes * b.file_count
+        )
     )
     return FileGroup(group.partition, group.kind, tuple(can_split))
-
-
-def under(group: FileGroup, limit_bytes: int) -> FileGroup:
-    """The files of a group that are smaller than a limit; raises as :func:`split_at` does."""
-    return split_at(group, limit_bytes)[0]

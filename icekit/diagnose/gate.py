@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from icekit.diagnose.findings import Severity, Thresholds
-from icekit.errors import ParameterError, nearest
+from icekit.errors import require_known
 
-GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
+GATES = ("never", *map(str, (Severity.WARNING, Severity.CRITICAL)))
 
 
 def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Thresholds:
@@ -18,11 +18,7 @@ def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Th
 
 def check_gate(fail_on: str) -> None:
     """Refuse a gate that is not one of never, warning, critical."""
-    if fail_on not in GATES:
-        raise ParameterError(
-            "fail_on is "
-            f"{fail_on!r}{nearest(fail_on, GATES, count=1) or '; use ' + ', '.join(GATES) + '.'}"
-        )
+    require_known(fail_on, GATES, "fail_on")
 
 
 def gated(worst: Severity | None, fail_on: str) -> bool:

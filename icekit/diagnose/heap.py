@@ -79,37 +79,54 @@ class HeapForecast(Shown):
         return not self.records
 
     @property
-    def task_bytes(self) -> int:
-        """The peak of one task."""
-        return self.records * (RECORD_BYTES + self.key_bytes)
-
-    @property
     def needed_bytes(self) -> int:
         """The peak of an executor whose tasks all work on the worst data files; 0 if no delete
         applies.
         """
-        return 0 if self.is_empty else BASE_BYTES + self.executor.tasks * self.task_bytes
+        task = self.records * (RECORD_BYTES + self.key_bytes)
+        return 0 if self.is_empty else BASE_BYTES + self.executor.cores * task
 
     @property
     def verdict(self) -> Verdict:
         """Whether the peak fits the executor's heap."""
         return verdict(self.needed_bytes, self.executor.heap_bytes)
 
-    @property
-    def cores_that_fit(self) -> int:
-        """The largest number of cores with which an executor of this heap fits; 0 if none."""
-        if self.verdict == "fits":
-            return self.executor.cores
-        tasks = int(FITS_SHARE * self.executor.heap_bytes - BASE_BYTES) // self.task_bytes
-        return max(0, tasks) * self.executor.task_cpus
-
     def blocks(self) -> list[Block]:
         """The verdict, and what it rests on."""
+        if self.is_empty:
+            return [
+                Badge("fine", "✔ nothing to forecast", self.name),
+                Sentence("No equality delete applies to any data file."),
+            ]
         kind, mark = _KIND[self.verdict]
-        badge = "nothing to forecast" if self.is_empty else self.verdict
+        needs = (
+            f"To read or rewrite {self.name}, Spark itself needs about {size(self.needed_bytes)} "
+            f"per executor of {count(self.executor.cores, 'core')}; the heap is "
+            f"{size(self.executor.heap_bytes)}: {self.verdict}."
+        )
+        compact, convert = (
+            command(verb, self.catalog, self.name) for verb in ("compact", "convert")
+        )
+        remedy = (
+            f"{compact} does not need this memory. {convert} does not need it either, and rewrites "
+            "no data file."
+        )
         return [
-            Badge(kind, f"{mark} {badge}", self.name),
-            *map(Sentence, (summary(self), *basis(self))),
+            Badge(kind, f"{mark} {self.verdict}", self.name),
+            Sentence(needs if self.verdict == "fits" else f"{needs} {remedy}"),
+            Sentence(
+                f"{count(self.delete_record_count, 'equality delete record')} in "
+                f"{count(self.delete_file_count, 'file')}; a full scan of "
+                f"{count(self.data_file_count, 'data file')} loads "
+                f"{count(self.loads, 'delete record')}."
+            ),
+            Sentence(
+                f"One data file in {self.path} needs up to "
+                f"{count(self.records, 'delete record')}: {self.records:,} × ({RECORD_BYTES} + "
+                f"{self.key_bytes} bytes of the key) × {count(self.executor.cores, 'task')}, and "
+                f"{size(BASE_BYTES)} for Spark itself. A peak fits if it needs at most "
+                f"{percent(FITS_SHARE)} of the heap."
+            ),
         ]
 
 
@@ -157,49 +174,7 @@ def value_bytes(type_name: str) -> int:
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)
 
 
-def summary(forecast: HeapForecast) -> str:
-    """What happens and what to do, in a few sentences."""
-    if forecast.is_empty:
-        return (
-            f"{forecast.name}: no equality delete applies to any data file, so there is nothing "
-            "to forecast."
-        )
-    executor, cores = forecast.executor, forecast.cores_that_fit
-    needs = (
-        f"To read or rewrite {forecast.name}, Spark itself needs about "
-        f"{size(forecast.needed_bytes)} per executor of {count(executor.cores, 'core')}; the heap "
-        f"is {size(executor.heap_bytes)}: {forecast.verdict}."
-    )
-    if forecast.verdict == "fits":
-        return needs
-    compact, convert = (
-        command(verb, forecast.catalog, forecast.name) for verb in ("compact", "convert")
-    )
-    fitting = f"it fits executors of {count(cores, 'core')}" if cores else "not even one task fits"
-    return (
-        f"{needs} With this heap, {fitting}. {compact} does not need this memory. {convert} does "
-        "not need it either, and rewrites no data file."
-    )
-
-
 def command(verb: str, catalog: str, table: str, *options: str) -> str:
     """A command line of icekit for a table."""
     of_catalog = [] if catalog == "lake" else ["--catalog", catalog]
     return shlex.join(["icekit", verb, table, *of_catalog, *options])
-
-
-def basis(forecast: HeapForecast) -> tuple[str, ...]:
-    """The figures behind a forecast, one sentence each."""
-    if forecast.is_empty:
-        return ()
-    tasks = count(forecast.executor.tasks, "task")
-    return (
-        f"{count(forecast.delete_record_count, 'equality delete record')} in "
-        f"{count(forecast.delete_file_count, 'file')}; a full scan of "
-        f"{count(forecast.data_file_count, 'data file')} loads "
-        f"{count(forecast.loads, 'delete record')}.",
-        f"One data file in {forecast.path} needs up to "
-        f"{count(forecast.records, 'delete record')}: {forecast.records:,} × ({RECORD_BYTES} + "
-        f"{forecast.key_bytes} bytes of the key) × {tasks}, and {size(BASE_BYTES)} for Spark "
-        f"itself. A peak fits if it needs at most {percent(FITS_SHARE)} of the heap.",
-    )

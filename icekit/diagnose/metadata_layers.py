@@ -9,6 +9,7 @@ from icekit.units import count, elapsed, percent, size, span
 
 #: A choice: the time of one small request to an object store, in seconds.
 _REQUEST_SECONDS = 0.02
+_MERGING = "commit.manifest-merge.enabled"
 
 
 def fragmented_manifests(context: Context) -> Finding | None:
@@ -27,35 +28,29 @@ def fragmented_manifests(context: Context) -> Finding | None:
     ):
         return None
     saved = manifests.data_count - needed
-    merging = facts.is_on("commit.manifest-merge.enabled")
-    sql = [context.call("rewrite_manifests")]
-    if not merging:
-        sql.append(context.alter({"commit.manifest-merge.enabled": "true"}))
+    sql, evidence, remedy = [context.call("rewrite_manifests")], "", ""
+    if not facts.is_on(_MERGING):
+        sql.append(context.alter({_MERGING: "true"}))
+        evidence = f"; {_MERGING} is false"
+        remedy = (
+            " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on "
+            "a schedule instead."
+        )
     return context.finding(
-        Severity.WARNING,
         evidence=f"{count(manifests.data_count, 'data manifest')} of "
         f"{size(manifests.data_bytes / manifests.data_count)} on average with "
         f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} "
-        f"of {size(target)} would be enough"
-        + ("" if merging else "; merging on commit is turned off"),
+        f"of {size(target)} would be enough{evidence}",
         threshold=f"{limits.fragmented_manifests} data manifests smaller than half of "
         "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
         "for one request per manifest before the first row is read. A rewrite saves a query up to "
-        f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on an object "
-        f"store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
+        f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on "
+        f"an object store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
         "measures it.",
-        remedy="Rewrite the manifests; this does not touch data files."
-        + (
-            ""
-            if merging
-            else " Turn merging on again. If a streaming writer needs it off, rewrite the "
-            "manifests on a schedule instead."
-        ),
+        remedy=f"Rewrite the manifests; this does not touch data files.{remedy}",
         sql=tuple(sql),
-        files_at_stake=manifests.data_count,
-        bytes_at_stake=manifests.data_bytes,
     )
 
 
@@ -81,7 +76,6 @@ def overlapping_manifests(context: Context) -> Finding | None:
     if best.mean_share < limits.overlap_share:
         return None
     return context.finding(
-        Severity.WARNING,
         tuple(o.field for o in overlaps),
         evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
         f"other {count(best.manifest_count - 1, 'manifest')} on average; every other partition "
@@ -92,8 +86,6 @@ def overlapping_manifests(context: Context) -> Finding | None:
         "list its files.",
         remedy="Rewrite the manifests, which groups their entries by partition.",
         sql=(context.call("rewrite_manifests"),),
-        files_at_stake=best.manifest_count,
-        bytes_at_stake=facts.manifests.data_bytes,
     )
 
 
@@ -110,36 +102,36 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    remedy = (
-        f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last "
-        f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how far "
-        "back people need to look."
-    )
-    collected = facts.is_on("gc.enabled")
     gone = history.expirable_count
-    if collected and gone == 0:
-        remedy += (
-            " No snapshot would expire now: each is younger, among the last of a branch (every "
-            "branch keeps its own), or the head of a branch or tag. Drop branches and tags that "
-            f"nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep "
-            "TIME --keep-last N."
+    sql: tuple[str, ...] = ()
+    if not facts.is_on("gc.enabled"):
+        remedy = (
+            "The table has gc.enabled=false, so snapshots must not be expired: another table may "
+            "share its files."
         )
-    would = f"; {gone:,} would expire now" if collected and gone is not None else ""
+    elif gone == 0:
+        remedy = (
+            "No snapshot would expire now: each is younger than the table's limit of "
+            f"{span(max_age)}, among the last of a branch (every branch keeps its own), or the "
+            "head of a branch or tag. Drop branches and tags that nobody needs, or state a "
+            f"shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+        )
+    else:
+        remedy = (
+            f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last "
+            f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how "
+            "far back people need to look."
+        )
+        sql = (context.call("expire_snapshots", retain_last=retained),)
+    would = "" if gone is None else f"; {gone:,} would expire now"
     return context.finding(
-        Severity.WARNING,
         evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
-        f"{count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
+        f"protected branches and tags: {len(history.refs):,}{would}",
         threshold=f"{limits.snapshots} snapshots",
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
         "file that a snapshot references can be deleted.",
-        remedy=remedy
-        if collected
-        else "The table has gc.enabled=false, so snapshots must not be expired: another table may "
-        "share its files.",
-        sql=(context.call("expire_snapshots", retain_last=retained),)
-        if collected and gone != 0
-        else (),
-        files_at_stake=history.snapshot_count,
+        remedy=remedy,
+        sql=sql,
     )
 
 
@@ -154,7 +146,7 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     if deleting or facts.history.metadata_log_count < limit:
         return None
     return context.finding(
-        Severity.INFO,
+        severity=Severity.INFO,
         evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
         "write.metadata.delete-after-commit.enabled is false",
         threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
@@ -168,7 +160,6 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
             context.alter({"write.metadata.delete-after-commit.enabled": "true"}),
             context.list_orphans(),
         ),
-        files_at_stake=facts.history.metadata_log_count,
     )
 
 
@@ -192,8 +183,8 @@ def stale_statistics(context: Context) -> Finding | None:
         for age in stale
     )
     return context.finding(
-        Severity.INFO,
         [str(age.snapshot_id) for age in stale],
+        severity=Severity.INFO,
         evidence="; ".join(ages),
         threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
         "of those at the time",

@@ -1,5 +1,5 @@
-"""Check how the table is written, as its history shows it: by how many tasks, how often, and what
-else manages it.
+"""Check how the table is written, as its history shows it: by how many tasks, into how many files,
+how often, and what else manages it.
 """
 
 from __future__ import annotations
@@ -32,50 +32,36 @@ def one_writing_task(context: Context) -> Finding | None:
         for write in facts.metrics_sample.writes
         if write.file_count >= _FILES and write.partition_count == 1
     ]
-    alone = [
-        write
-        for write in writes
-        if write.task_count == 1
-        and write.size_in_bytes >= write.file_count * context.min_file_size * 2 / 3
-    ]
+    full = context.min_file_size * 2 / 3
+    alone = [w for w in writes if w.task_count == 1 and w.size_in_bytes >= w.file_count * full]
     if len(alone) < 2 or 2 * len(alone) < len(writes):
         return None
     append = facts.distribution[0]
+    remedy = (
+        "Let the job that writes have more tasks (repartition its rows before the write), or "
+        "write with write.distribution-mode=range and an order."
+    )
     if append.mode == "hash":
-        cause = (
-            "under the distribution mode hash, all rows of a partition go to one task, unless "
-            "adaptive execution splits it"
-        )
+        # All rows of a partition go to one task, unless adaptive execution splits it.
         remedy = (
             "Add a bucket of an evenly distributed column to the partition spec: as many tasks as "
             "buckets, and as many more partitions. Or write ordered by a column with "
-            "write.distribution-mode=range: tasks get equal shares, but Spark samples the rows first. "
-            "Or set the mode to none: no shuffle, and each task writes a file into each partition "
-            "that it has rows of."
-        )
-    else:
-        cause = (
-            f"the distribution mode is {append.mode} ({append.origin}), so the writer itself had "
-            "one task"
-        )
-        remedy = (
-            "Let the job that writes have more tasks (repartition its rows before the write), or "
-            "write with write.distribution-mode=range and an order."
+            "write.distribution-mode=range: tasks get equal shares, but Spark samples the rows "
+            "first. Or set the mode to none: no shuffle, and each task writes a file into each "
+            "partition that it has rows of."
         )
     files = sum(write.file_count for write in alone)
     total = sum(write.size_in_bytes for write in alone)
     return context.finding(
-        Severity.WARNING,
         evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for "
-        f"{files / len(alone):,.1f} files of {size(total / files)} on average; {cause}",
+        f"{files / len(alone):,.1f} files of {size(total / files)} on average, with "
+        f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
         "two of them",
         source=f"{CHOICE}; the task is in the name of each file",
         effect="One task writes what many could write at once: the commit takes as many times "
         "longer.",
         remedy=remedy,
-        files_at_stake=files,
-        bytes_at_stake=total,
     )
 
 
@@ -115,32 +101,65 @@ def frequent_commits(context: Context) -> Finding | None:
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
     interval = gap * context.min_file_size / max(rhythm.bytes_per_partition, 1)
-    day = 24 * 3600
-    files = sum(c.added_data_files or 0 for c in appends)
     return context.finding(
-        Severity.WARNING,
         evidence=f"the last {len(appends):,} commits with new files came {span(gap * 1000)} apart "
-        f"with files of {size(added)} (median): about {files / len(appends) * day / gap:,.0f} files a day. With one commit "
-        f"every {span(interval * 1000)}, a file per partition would have "
-        f"{size(context.min_file_size)}",
+        f"with files of {size(added)} (median). With one commit every {span(interval * 1000)}, a "
+        f"file per partition would have {size(context.min_file_size)}",
         threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
         f"{span(_STREAM_SECONDS * 1000)} or more",
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
         "have to run as often as files pile up, and conflict with the writer more.",
         remedy="Commit less often (the trigger of a Spark stream, the checkpoint interval of "
-        "Flink), as far as readers can wait; "
-        + (
-            "an interval of days is not practical: compact closed partitions instead."
-            if interval > day
-            else "compact what is written meanwhile."
-        ),
-        files_at_stake=files,
-        bytes_at_stake=sum(_added(c) for c in appends),
+        "Flink), as far as readers can wait, and compact what is written meanwhile.",
     )
 
 
 def _added(commit: Commit) -> int:
     return commit.added_bytes or 0
+
+
+def distribution_mode(context: Context) -> Finding | None:
+    """Recent appends that wrote several small files into each partition they touched."""
+    facts, limits = context.facts, context.thresholds
+    if facts.default_spec.is_unpartitioned or not limits.recent_commits:
+        return None
+    recent = [
+        (c.added_data_files, c.changed_partitions, c.added_bytes)
+        for c in facts.history.commits[-limits.recent_commits :]
+        if c.operation == "append" and c.added_data_files and c.changed_partitions and c.added_bytes
+    ]
+    # One file per partition and one per target size are not a problem: the bytes alone explain
+    # them.
+    scattered = [
+        (f, p, b)
+        for f, p, b in recent
+        if f > limits.files_per_partition_per_commit * (p + b / facts.target_bytes)
+    ]
+    if not scattered or len(scattered) * 2 < len(recent):
+        return None
+    per_partition = statistics.median(f / p for f, p, _ in scattered)
+    mean_bytes = statistics.median(b / f for f, _, b in scattered)
+    append = facts.distribution[0]
+    remedy = (
+        "Spark shuffles the rows, but into small tasks: check that adaptive execution is on and "
+        "that no session or write option overrides the table's distribution."
+    )
+    if append.mode == "none":
+        remedy = (
+            "Let Spark group the rows by partition before it writes: one more shuffle, and about "
+            "one file per partition and commit."
+        )
+    return context.finding(
+        evidence=f"{len(scattered):,} of the last {count(len(recent), 'append')} wrote "
+        f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
+        f"write.distribution-mode={append.mode} ({append.origin})",
+        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
+        "per target size written",
+        effect="Every task writes its own file into every partition it has rows for: tasks × "
+        "partitions files, however few the rows.",
+        remedy=remedy,
+        sql=(context.alter({"write.distribution-mode": "hash"}),) if append.mode == "none" else (),
+    )
 
 
 def identifiers_not_unique(context: Context) -> Finding | None:
@@ -159,7 +178,6 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
     names = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
     return context.finding(
-        Severity.WARNING,
         sample.identifiers,
         evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
         f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst.snapshot_id} added "
@@ -178,7 +196,6 @@ def identifiers_not_unique(context: Context) -> Finding | None:
             f"SELECT {names}, count(*) AS row_count FROM {context.table} GROUP BY "
             f"{names} HAVING count(*) > 1",
         ),
-        files_at_stake=facts.data.file_count,
     )
 
 
@@ -204,7 +221,6 @@ def vectors_rewritten(context: Context) -> Finding | None:
     written = sum(c.added_delete_files or 0 for c in again)
     replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
     return context.finding(
-        Severity.WARNING,
         evidence=f"{len(again):,} of the last {count(len(changes), 'commit')} with deletes wrote "
         f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
         f"{count(written, 'vector')} replaced an earlier one",
@@ -216,7 +232,6 @@ def vectors_rewritten(context: Context) -> Finding | None:
         remedy="Delete in fewer, larger statements, or compact between them, which drops the "
         "vectors with their rows. If most files are hit by each commit, icekit tune write-mode "
         f"{facts.name} compares copy-on-write.",
-        files_at_stake=written,
     )
 
 
@@ -228,7 +243,7 @@ def managed_elsewhere(context: Context) -> Finding | None:
     if manager is None:
         return None
     return context.finding(
-        Severity.INFO,
+        severity=Severity.INFO,
         evidence=manager.evidence,
         threshold="one property or location that only such a service has",
         source=f"the documentation of {manager.name}",
@@ -236,5 +251,4 @@ def managed_elsewhere(context: Context) -> Finding | None:
         "the service may undo what icekit does.",
         remedy=f"Let {manager.name} maintain the table, or turn its maintenance off for this "
         "table, before icekit changes anything.",
-        files_at_stake=context.facts.data.file_count,
     )

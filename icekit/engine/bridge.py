@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from icekit.engine.compat import classic, inheriting
+from icekit.engine.compat import classic, inheriting, is_at_least
 from icekit.errors import ClassicSessionRequired
 from icekit.sql import Identifier, identifier
 
@@ -62,49 +62,23 @@ def iceberg_version(spark: SparkSession, catalog: str) -> str:
     return str(row[0]) if row is not None else "of an unknown version"
 
 
-# The classes of Iceberg's Java API that a rewrite needs, each with the number of parameters that
-# one of its constructors must have (None: any). All are there from 1.11 on. Before, a rewrite could
-# not say to which branch it commits, and a snapshot alone reads no manifest of a dropped column.
-_NEEDED_API = {
-    "org.apache.iceberg.actions.RewriteDataFilesCommitManager": 5,
-    "org.apache.iceberg.SnapshotChanges": None,
-}
-
-
 def missing_api(spark: SparkSession) -> str | None:
-    """The sentence for a session whose Iceberg lacks what a rewrite, a conversion and their proofs
-    need; None if nothing is missing.
+    """The sentence for a session whose Iceberg is older than 1.11, without what a rewrite, a
+    conversion and their proofs need; None if nothing is missing.
 
-    A session of Spark Connect runs Iceberg's own procedures, and needs nothing.
+    Before, a rewrite could not say to which branch it commits, and a snapshot alone reads no
+    manifest of a dropped column. A session of Spark Connect runs Iceberg's own procedures, and
+    needs nothing.
     """
-    missing = [
-        name.rpartition(".")[2]
-        for name, parameters in _NEEDED_API.items()
-        if has_bridge(spark) and not _has_api(spark, name, parameters)
-    ]
-    if not missing:
+    if not has_bridge(spark):
+        return None
+    version = iceberg_version(spark, "")
+    if is_at_least(version, 11):
         return None
     return (
         "icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has "
-        f"{iceberg_version(spark, '')}, whose Java API lacks {' and '.join(missing)}. Nothing "
-        "was written. Give the session a newer iceberg-spark-runtime; look, plan and report work "
-        "with this one."
-    )
-
-
-def _has_api(spark: SparkSession, name: str, parameters: int | None) -> bool:
-    jvm: Any = spark._jvm
-    loader = (
-        jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
-        .getClass()
-        .getClassLoader()
-    )
-    try:
-        constructors = loader.loadClass(name).getConstructors()
-    except Exception:
-        return False  # ClassNotFoundException
-    return parameters is None or any(
-        int(each.getParameterCount()) == parameters for each in elements(constructors)
+        f"{version}. Nothing was written. Give the session a newer iceberg-spark-runtime; look, "
+        "plan and report work with this one."
     )
 
 
@@ -121,15 +95,6 @@ def read_bytes(io: Any, location: str) -> bytes:
     stream = io.newInputFile(location).newStream()
     try:
         return bytes(stream.readAllBytes())
-    finally:
-        stream.close()
-
-
-def write_bytes(io: Any, location: str, content: bytes) -> None:
-    """Write a small file through a table's own FileIO."""
-    stream = io.newOutputFile(location).createOrOverwrite()
-    try:
-        stream.write(content)
     finally:
         stream.close()
 
@@ -159,12 +124,6 @@ def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     """A Scala sequence of some values."""
     jvm: Any = spark._jvm
     return jvm.org.apache.spark.api.python.PythonUtils.toSeq(list(values))
-
-
-def session_value(spark: SparkSession, name: str) -> str | None:
-    """A session's setting as a string; None if it is not set and has no default."""
-    value = spark.conf.get(name, None)
-    return None if value is None else str(value)
 
 
 def is_case_sensitive(spark: SparkSession) -> bool:

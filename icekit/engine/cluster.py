@@ -30,13 +30,8 @@ SESSION_SETTINGS = (
     "spark.driver.memory",
     "spark.executor.cores",
     "spark.executor.memory",
-    "spark.task.cpus",
 )
-_TEXT = re.compile(
-    r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? "
-    r"(?:a|per) task)?\s*",
-    re.I,
-)
+_TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*", re.I)
 
 
 def caches_deletes(conf: Mapping[str, str]) -> bool:
@@ -54,55 +49,42 @@ def memory_bytes(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``."""
+    """One executor: ``cores``, each with a task at a time, and the largest heap of its JVM."""
 
     cores: int
     heap_bytes: int
-    task_cpus: int = 1
 
     def __post_init__(self) -> None:
-        if self.cores < 1 or self.heap_bytes < 1 or self.task_cpus < 1:
-            raise ParameterError(
-                "An executor needs at least one core, some heap and one core per task, not "
-                f"{self!r}."
-            )
-
-    @property
-    def tasks(self) -> int:
-        """Tasks that run at once and share the heap; at least one."""
-        return max(1, self.cores // self.task_cpus)
+        if self.cores < 1 or self.heap_bytes < 1:
+            raise ParameterError(f"An executor needs at least one core and some heap, not {self}.")
 
     @property
     def task_memory_bytes(self) -> int:
         """Memory that one task may use before it spills or dies."""
-        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks, 2**20)
+        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.cores, 2**20)
 
     def __str__(self) -> str:
         return f"{count(self.cores, 'core')} and {size(self.heap_bytes)} of heap"
 
     @classmethod
     def parse(cls, text: str) -> Executor:
-        """Read ``2 cores 4g``, or ``4 cores, 16 GB, 2 cpus per task``; sizes are binary, as
-        Spark's.
-        """
+        """Read ``2 cores 4g``, or ``4 cores and 16 GB``; sizes are binary, as Spark's."""
         match = _TEXT.fullmatch(text)
         if not match:
             raise ParameterError(f"{text!r} is not an executor. Write it as '2 cores 4g'.")
-        return cls(int(match[1]), size_in_bytes(f"{match[2]} {match[3]}iB"), int(match[4] or 1))
+        return cls(int(match[1]), size_in_bytes(f"{match[2]} {match[3]}iB"))
 
     @classmethod
     def of_settings(cls, conf: Mapping[str, str]) -> Executor:
         """The executor in a session's settings, with Spark's defaults (1 core and 1 GiB; in local
         mode the driver's heap).
         """
-        task_cpus = int(conf.get("spark.task.cpus", "1"))
         if match := re.match(r"local(?:\[(\d+|\*)|$)", conf.get("spark.master", "")):
             cores = (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
-            return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")), task_cpus)
+            return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")))
         return cls(
             int(conf.get("spark.executor.cores", "1")),
             memory_bytes(conf.get("spark.executor.memory", "1g")),
-            task_cpus,
         )
 
 
@@ -118,11 +100,6 @@ class Cluster:
     def cores(self) -> int:
         """The cores of all executors."""
         return self.executors * self.executor.cores
-
-    @property
-    def tasks(self) -> int:
-        """Tasks that run at once on all executors."""
-        return self.executors * self.executor.tasks
 
 
 def cluster_of(spark: SparkSession) -> Cluster:

@@ -71,13 +71,6 @@ def streams() -> dict[str, int]:
     return {"stdout": 2} if _IS_3 else {}
 
 
-def at_snapshot(snapshot_id: int) -> dict[str, str]:
-    """The option of a read of a table at one of its snapshots. Iceberg's own is refused from Spark
-    4.1 on, Spark's own is new in 4.0.
-    """
-    return {"snapshot-id" if _IS_3 else "versionAsOf": str(snapshot_id)}
-
-
 def where_then(predicate: str, iceberg: str) -> str:
     """A filter for a snapshot whose columns had other names than the table's have now, in the names
     of then.
@@ -85,7 +78,7 @@ def where_then(predicate: str, iceberg: str) -> str:
     Iceberg before 1.12 looks them up among today's: it fails, or takes another column. There, only
     Spark filters the rows.
     """
-    if _is_1_12(iceberg):
+    if is_at_least(iceberg, 12):
         return predicate
     # Neither this nor a test for null that Spark infers from it is pushed into a scan.
     return f"CAST(coalesce({predicate}, false) AS int) + 0 = 1"
@@ -93,10 +86,10 @@ def where_then(predicate: str, iceberg: str) -> str:
 
 def reads_dropped_keys(iceberg: str) -> bool:
     """Whether Iceberg's own reader can apply equality deletes by a column that was dropped."""
-    return _is_1_12(iceberg) and not _IS_3
+    return is_at_least(iceberg, 12) and not _IS_3
 
 
-def _is_1_12(iceberg: str) -> bool:
-    """Whether a version is 1.12 or newer; one that is not known is taken for older."""
+def is_at_least(iceberg: str, minor: int) -> bool:
+    """Whether a version is 1.``minor`` or newer; one that is not known is taken for older."""
     known = re.match(r"(\d+)\.(\d+)", iceberg)
-    return known is not None and (int(known[1]), int(known[2])) >= (1, 12)
+    return known is not None and (int(known[1]), int(known[2])) >= (1, minor)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.bridge import compiled, elements
 from icekit.engine.cluster import is_local
 from icekit.engine.interrupting import new_tag, tagged
-from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 CPU = "CPU time"
 #: Seconds that the tasks took, all of them added up: waiting for the storage is included.
 TASKS = "task time"
-#: Seconds from begin to end.
-CLOCK = "wall-clock time"
 
 _WAIT_MILLISECONDS = 60_000
 
@@ -44,16 +41,9 @@ def unit_for(spark: SparkSession, location: str) -> str:
 
     The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the
     threads that read delete files. So it is for a local session with local files; elsewhere the
-    time of the tasks counts. Where Spark does not tell, only the clock is left.
+    time of the tasks counts.
     """
-    try:
-        _spent(spark, new_tag(), TASKS)
-        if not is_local(spark) or not location.startswith(("file:", "/")):
-            return TASKS
-        delete_threads(spark)
-    except Exception:  # Spark's own classes, which another version or vendor may have changed
-        return CLOCK
-    return CPU
+    return CPU if is_local(spark) and location.startswith(("file:", "/")) else TASKS
 
 
 @contextlib.contextmanager
@@ -71,26 +61,9 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
         started = time.monotonic()
         yield effort
         effort.seconds = time.monotonic() - started
-    effort.cost = effort.seconds if unit == CLOCK else _spent(spark, tag, unit)
+    effort.cost = _spent(spark, tag, unit)
     if threads is not None:
         effort.cost += (int(threads.cpuNanos()) - before) / 1e9
-
-
-def forget_deletes(spark: SparkSession, table: Identifier) -> None:
-    """Let the next scan of a table (named with its catalog) read its delete files, in a local
-    session.
-
-    Iceberg keeps what it has read of them from one query to the next (SparkExecutorCache), until
-    the JVM happens to collect the table that a query has sent to its tasks: of repeated scans, some
-    would read them and others not. On a cluster the cache is in the executors, out of reach.
-    """
-    if not is_local(spark):
-        return
-    with contextlib.suppress(Exception):  # the cache of another version of Iceberg, or none
-        jvm: Any = spark._jvm
-        cache = getattr(jvm, "org.apache.iceberg.spark.SparkExecutorCache").get()
-        if cache is not None:
-            cache.invalidate(".".join(table))
 
 
 def _spent(spark: SparkSession, tag: str, unit: str) -> float:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from icekit.errors import (
@@ -24,10 +23,9 @@ from icekit.errors import (
     first_line,
     nearest,
 )
-from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
-from icekit.units import first_names, shorten
+from icekit.units import shorten
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
 # ``refused``: Iceberg refused to commit, which a fresh plan helps only if another commit was in
@@ -71,8 +69,6 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
         return without_metadata(table)
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
-    if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
-        near = f"; {display_name(table[:-1])} holds {first_names(siblings, 8)}."
     return TableNotFound(
         f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}"
     )
@@ -205,11 +201,11 @@ def engine_errors() -> tuple[type[Exception], ...]:
     """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`;
     none without PySpark.
     """
-    if not spark_version():
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+    except ImportError:
         return ()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     return PySparkException, Py4JError
 
 
@@ -244,61 +240,15 @@ def reason(error: BaseException) -> str:
     return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
-def first_sentence(error: BaseException) -> str:
-    """The first sentence of :func:`reason`, without Java's packages and Spark's codes."""
+def complaint(error: BaseException) -> str:
+    """Spark's objection to a person's own SQL: the first line of :func:`reason` without Java's
+    packages and Spark's codes, and where a syntax error is.
+    """
     line = re.sub(r"^(?:[\w$]+\.)+(\w+(?:Exception|Error))\b", r"\1", reason(error))
-    return re.sub(r"^\[[A-Z_.0-9]+\] ", "", line).split(" SQLSTATE")[0].split(". ")[0].rstrip(". ")
-
-
-def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
-    """Spark's objection to a person's own SQL, as a clause without codes: a missing name comes with
-    the nearest ones.
-
-    ``columns`` are the existing columns; without them the nearest are those that Spark names.
-    """
-    message = first_sentence(error)
-    code, given = condition_of(error), _parameters(error)
-    if code.startswith("UNRESOLVED_COLUMN"):
-        name = _plain(given.get("objectName", "")) or "of that name"
-        known = list(columns) or [
-            _plain(name_parts)
-            for name_parts in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))
-        ]
-        listed = f"; the columns are {first_names(known, 10)}" if known else ""
-        return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or listed}"
-    if code.startswith("UNRESOLVED_ROUTINE"):
-        return f"there is no function {_plain(given.get('routineName', ''))}"
-    if code.startswith("TABLE_OR_VIEW_NOT_FOUND"):
-        return f"there is no table or view {_plain(given.get('relationName', ''))}"
-    if code.startswith("UNSUPPORTED_MERGE_CONDITION.SUBQUERY"):
-        return "Spark does not allow a subquery in a condition of a MERGE"
-    if code.startswith("PARSE_SYNTAX_ERROR") and (
-        position := re.search(r"\(line (\d+), pos (\d+)\)", str(error))
-    ):
-        return f"{message} in line {position[1]}, column {int(position[2]) + 1}"
-    return message
-
-
-def condition_of(error: Any) -> str:
-    """The name that Spark gives an error, or an empty text; its method has another name before
-    Spark 4.
-    """
-    with contextlib.suppress(Exception):
-        return str(
-            (error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or ""
-        )
-    return ""
-
-
-def _parameters(error: Any) -> dict[str, str]:
-    with contextlib.suppress(Exception):
-        return dict(error.getMessageParameters() or {})
-    return {}
-
-
-def _plain(name: str) -> str:
-    """A name as a person writes it: ``t.flight_id`` of `` `t`.`flight_id` ``."""
-    return name.replace("``", "\0").replace("`", "").replace("\0", "`")
+    line = re.split(r" SQLSTATE|\(line \d", re.sub(r"^\[[A-Z_.0-9]+\] ", "", line))[0].rstrip(". ")
+    if position := re.search(r"\(line (\d+), pos (\d+)\)", str(error)):
+        return f"{line} in line {position[1]}, column {int(position[2]) + 1}"
+    return line
 
 
 def kind_of(error: BaseException) -> FailureKind:
@@ -341,8 +291,6 @@ def _causes(error: BaseException) -> list[str]:
     return causes
 
 
-_LONGEST = 200
-_PACKAGE = Path(__file__).parents[1]
 # What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all
 # else is a wrong statement.
 _OF_FILE = tuple(
@@ -410,11 +358,11 @@ def outside(error: BaseException) -> IcekitError | None:
         return _of_engine(error)
     if _is_of_client(error):
         return CatalogUnreachable(
-            "The catalog, its storage or another server failed, or cannot be reached "
+            "Spark, the catalog, its storage or another server failed, or cannot be reached "
             f"({type(error).__name__}: {first_line(error)}). Check the profile and the network."
         )
     if isinstance(error, OSError):
-        return None if _is_packaged(error) else _of_system(error)
+        return _of_system(error)
     if getattr(error, "sqlite_errorname", "").startswith(_OF_FILE):
         return DiskUnusable(
             f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its "
@@ -438,7 +386,7 @@ def outside(error: BaseException) -> IcekitError | None:
 def _is_of_client(error: BaseException) -> bool:
     """Whether what talks to a catalog or a storage raised it, or the system because of a host."""
     return (
-        isinstance(error, TimeoutError)
+        isinstance(error, (TimeoutError, ConnectionError))
         or any(
             f"{kind.__module__}.".startswith(f"{client}.")
             for kind in type(error).__mro__
@@ -448,27 +396,8 @@ def _is_of_client(error: BaseException) -> bool:
     )
 
 
-def _is_packaged(error: OSError) -> bool:
-    """Whether the missing file is one of icekit's own."""
-    return (
-        isinstance(error, FileNotFoundError)
-        and error.filename is not None
-        and _PACKAGE in Path(str(error.filename)).parents
-    )
-
-
 def _of_system(error: OSError) -> IcekitError:
-    if isinstance(error, ConnectionError):
-        return SparkUnavailable(
-            f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process "
-            "or the catalog is gone. Try again."
-        )
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return DiskUnusable(
-            "Too many files are open at once. Raise the limit (ulimit -n), or process fewer "
-            "tables at once (--jobs)."
-        )
-    name = "A file or folder" if error.filename is None else shorten(str(error.filename), _LONGEST)
+    name = "A file or folder" if error.filename is None else shorten(str(error.filename), 200)
     return DiskUnusable(
         f"{name} cannot be written or read: {error.strerror or first_line(error)}. Check the path, "
         "its disk and its permissions, or choose another path."
@@ -485,9 +414,7 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         or "ParseException" in kinds
     ):
         return None
-    if "AnalysisException" in kinds and condition_of(error).startswith(
-        ("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")
-    ):
+    if re.match(r"\[UNRESOLVED_(?:COLUMN|ROUTINE)", str(error)):
         return None
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(

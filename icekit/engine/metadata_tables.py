@@ -1,13 +1,10 @@
-"""Read the current state of a table's metadata tables, which only this module names in a query, and
-list the files in its folders.
-"""
+"""Read the current state of a table's metadata tables, which only this module names in a query."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import compiled, has_bridge, load_table
+from icekit.engine.bridge import compiled, load_table
 from icekit.engine.compat import classic
 from icekit.sql import Identifier, identifier
 
@@ -58,52 +55,6 @@ def spread(files: DataFrame, most: int) -> list[str]:
         .limit(most)
         .collect()
     ]
-
-
-def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: int) -> DataFrame:
-    """The files in a folder of a table and in its subfolders, written since a moment: ``path``,
-    ``modified_at_ms``. Opens none.
-
-    Spark's executors list them, without names that begin with ``_`` or ``.``. Storage for which
-    Spark has no file system (``s3://`` with S3FileIO) is listed by the table's own FileIO, on the
-    driver. Raises Spark's errors.
-    """
-    from pyspark.sql import functions as F
-
-    if not has_bridge(spark) or _has_file_system(spark, folder):
-        listed = (
-            spark.read.format("binaryFile")
-            .options(recursiveFileLookup="true", ignoreMissingFiles="true", __globPaths__="false")
-            .load(folder)
-        )
-        return listed.select(
-            "path", F.unix_millis("modificationTime").alias("modified_at_ms")
-        ).where(F.col("modified_at_ms") >= since_ms)
-    jvm: Any = spark._jvm
-    loaded = load_table(spark, table)
-    listing = compiled(jvm, loaded, "Storage", loaded).since(f"{folder.rstrip('/')}/", since_ms)
-    dataset = spark._jsparkSession.createDataset(
-        listing, jvm.org.apache.spark.sql.Encoders.STRING()
-    ).toDF()
-    lines = type(spark.range(0))(dataset, spark)
-    return lines.selectExpr(
-        "substring(value, instr(value, ' ') + 1) AS path",
-        "CAST(substring_index(value, ' ', 1) AS BIGINT) AS modified_at_ms",
-    )
-
-
-def _has_file_system(spark: SparkSession, folder: str) -> bool:
-    """Whether Spark itself can list a folder and read the files in it."""
-    if urlsplit(folder).scheme in {"", "file"}:
-        return True
-    context: Any = spark.sparkContext
-    try:
-        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
-            urlsplit(folder).scheme, context._jsc.hadoopConfiguration()
-        )
-    except Exception:
-        return False
-    return True
 
 
 def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, is_case_sensitive, load_now
-from icekit.engine.errors import complaint, explaining
+from icekit.engine.errors import complaint
 from icekit.errors import StatementRefused
 from icekit.sql import Identifier, identifier
 from icekit.terminal import quiet_errors
@@ -104,30 +104,6 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
 
 
 def plan_rewrite(
-    spark: SparkSession,
-    name: Identifier,
-    options: Mapping[str, str],
-    *,
-    where: str | None,
-    branch: str | None,
-    of_deletes: bool,
-) -> Any:
-    """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None
-    for a table without a snapshot.
-
-    Needs a classic session; raises the errors of :mod:`icekit.errors`.
-    """
-    with explaining(name):
-        table = load_now(spark, name)
-        snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
-        if snapshot is None:
-            return None
-        return plan_rewrite_at(
-            spark, name, table, snapshot, options, where=where, of_deletes=of_deletes
-        )
-
-
-def plan_rewrite_at(
     spark: SparkSession,
     name: Identifier,
     table: Any,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.engine.bridge import iceberg_version
@@ -12,13 +13,12 @@ from icekit.errors import MetadataUnreadable, ParameterError, first_line, requir
 from icekit.facts import local, metadata
 from icekit.facts.counts import Rollup
 from icekit.facts.definition import Flaw, MetadataFlaw
-from icekit.facts.files import Partition
+from icekit.facts.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifests import (
     Record,
     file_counts,
     is_counted,
-    live_count,
     manifest_facts,
     manifest_list,
     sample_metrics,
@@ -26,12 +26,10 @@ from icekit.facts.manifests import (
 from icekit.facts.metadata_file import RESTORE_OLDER, load_metadata, sized_metadata
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import TableFacts
-from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
-from icekit.facts.rollup import Cut, edges, sort_key
+from icekit.facts.rollup import edges, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.storage import MissingFiles, Role, StorageFacts
-from icekit.facts.validation import field_ids
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -69,8 +67,8 @@ def observe(
     sizes, as shares of the target, at which thresholds count. ``filter_columns`` are the columns
     that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
     lists orphan files, unless another table of the catalog shares the location: this reads every
-    table's metadata file, and ``say`` gets its progress. Spark lists them, unless the table is
-    small and on a disk of this machine. ``progress`` is called with (manifests read, of how many).
+    table's metadata file, and ``say`` gets its progress. Spark lists them, and looks up every
+    referenced file. ``progress`` is called with (manifests read, of how many).
     Raises the errors of :mod:`icekit.errors`.
     """
     started = time.monotonic()
@@ -83,12 +81,13 @@ def observe(
     identifiers = schema.get("identifier-field-ids") or ()
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
-    target = metadata.number(definition["properties"], metadata.TARGET)
-    cut, last = Cut(edges(target, size_ratios), target), int(meta.get("last-sequence-number", 0))
-    rollup = Rollup(manifests, specs, metadata.key_columns(meta), cut, last)
     searched = Searched(meta, snapshot, manifests, specs)
-    used = _count(lake, name, source, searched, rollup, collector, progress)
+    new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
+    rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
     now_ms = int(time.time() * 1000)
+    recent = written_within(
+        source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
+    )
     return TableFacts(
         catalog=lake.name,
         table=name,
@@ -99,11 +98,11 @@ def observe(
         **_files(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
-        recent=_recent(searched, source, rollup, now_ms),
+        recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,
         flaws=_flaws(searched),
         statistics=statistics_ages(meta, snapshot),
-        **(_storage(lake, name, source, searched, used, say) if storage else {}),
+        **(_storage(lake, name, searched, say) if storage else {}),
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=now_ms,
@@ -142,7 +141,7 @@ def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that count files."""
     target_bytes = metadata.number(properties, "commit.manifest.target-size-bytes")
     return {
-        "data_edges": rollup.cut.edges,
+        "data_edges": rollup.edges,
         "groups": rollup.groups(),
         "sequences": rollup.sequences(),
         "sequence_width": rollup.width,
@@ -155,20 +154,12 @@ def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _recent(
-    searched: Searched, source: TableSource, rollup: Rollup, now_ms: int
-) -> tuple[Partition, ...]:
-    """The partitions that were written lately."""
-    since_ms = now_ms - int(RECENT_MINUTES * 60_000)
-    recent = written_since(
-        source.read,
-        searched.metadata,
-        searched.snapshot,
-        since_ms,
-        rollup.manifests,
-        MOST_MANIFESTS,
-    )
-    return tuple(sorted(recent, key=sort_key))
+def _new_rollup(searched: Searched, size_ratios: Iterable[float]) -> Rollup:
+    meta = searched.metadata
+    target = metadata.number(meta.get("properties") or {}, metadata.TARGET)
+    given = searched.manifests, searched.specs, metadata.key_columns(meta)
+    last = int(meta.get("last-sequence-number") or 0)
+    return Rollup(*given, edges(target, size_ratios), target, last)
 
 
 def _count(
@@ -176,21 +167,18 @@ def _count(
     name: Identifier,
     source: TableSource,
     searched: Searched,
-    rollup: Rollup,
+    new_rollup: Callable[[], Rollup],
     collector: Collector,
     progress: Callable[[int, int], None] | None,
-) -> Literal["spark", "local"]:
-    """Count the files; returns the collector that did."""
-    snapshot = searched.snapshot or {}
-    counted = file_counts(rollup.manifests, snapshot.get("summary"))
-    used = choose(
-        lake, collector, sum(map(live_count, rollup.manifests)) if counted is None else sum(counted)
-    )
-    if not all(map(is_counted, rollup.manifests)):
-        used = "local"  # Iceberg's metadata tables fail
+) -> tuple[Rollup, Literal["spark", "local"]]:
+    """Count the files; also tells the collector that did."""
+    rollup, snapshot = new_rollup(), searched.snapshot or {}
+    counted = file_counts(searched.manifests)
+    # Iceberg's metadata tables fail where a manifest list does not count the entries.
+    used = "local" if counted is None else choose(lake, collector, sum(counted))
     if used == "local" or not snapshot:
         local.roll_up(rollup, source.read, progress)
-        return used
+        return rollup, used
     from icekit.facts import spark
 
     full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
@@ -198,11 +186,10 @@ def _count(
     spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
     if is_contradicted:
         # A rare table: what contradicts itself is named in one place.
-        last = rollup.last_sequence_number
-        named = Rollup(rollup.manifests, rollup.specs, rollup.columns, rollup.cut, last)
+        named = new_rollup()
         local.roll_up(named, source.read, progress)
         rollup.integrity = named.integrity
-    return used
+    return rollup, used
 
 
 def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
@@ -261,7 +248,8 @@ def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
         for s in meta.get("snapshots") or ()
         if schemas and s.get("schema-id") not in {None, *schemas}
     ]
-    columns, default = field_ids(metadata.schema_of(meta)), meta.get("default-sort-order-id", 0)
+    columns = {leaf.field_id for leaf in metadata.leaves(metadata.schema_of(meta))}
+    default = meta.get("default-sort-order-id", 0)
     orders = [
         order["order-id"]
         for order in meta.get("sort-orders") or ()
@@ -303,12 +291,15 @@ def _filter_columns(
     return tuple(stated)
 
 
+def _has_expired(lake: Lake, name: Identifier, searched: Searched) -> bool:
+    snapshots = snapshots_by_id(load_metadata(lake.tables.source(name)))
+    return searched.snapshot_id not in snapshots
+
+
 def _storage(
     lake: Lake,
     name: Identifier,
-    source: TableSource,
     searched: Searched,
-    used: Collector,
     say: Callable[[str], None] | None,
 ) -> dict[str, Any]:
     """The fields of :class:`TableFacts` about orphan files and missing files."""
@@ -317,20 +308,13 @@ def _storage(
         TableQuery,
         list_orphans,
         orphans_before,
-        orphans_on_disk,
         sharing,
     )
 
-    meta = searched.metadata
-
-    def latest() -> tuple[TableSource, metadata.Json]:
-        now = lake.tables.source(name)
-        return now, load_metadata(now)
-
-    missing = None
+    meta, missing = searched.metadata, None
     if searched.snapshot is not None:
-        missing = missing_files(lake, name, source, searched, with_spark=used == "spark")
-        if missing.counts and searched.snapshot_id not in snapshots_by_id(latest()[1]):
+        missing = missing_files(lake, name, searched)
+        if missing.counts and _has_expired(lake, name, searched):
             missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
     # The procedure rejects a table whose files others may share: nobody can say which files are
     # orphans.
@@ -347,9 +331,8 @@ def _storage(
     if others.shared:
         listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
     else:
-        on_disk = orphans_on_disk(meta, latest) if used == "local" else None
         try:
-            listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+            listed = list_orphans(lake.spark, lake.sql_name(name), meta["location"])
         except MetadataUnreadable as error:
             return {"missing": missing, "unlisted": first_line(error).rstrip(".")}
     return {"missing": missing, "storage": replace(listed, sharing=others)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from icekit.facts.definition import PartitionSpec
@@ -18,53 +19,55 @@ from icekit.facts.manifests import (
     live_count,
     may_have_live,
 )
-from icekit.facts.rollup import Cut, sequence_width, sort_key
+from icekit.facts.rollup import max_file_size, min_file_size, sort_key
 
-# Sequence counts are lists in the order of SequenceCounts; each kind's counts start at this place.
-_FIRST_COUNT = {
-    Kind.DATA: 0,
-    Kind.EQUALITY_DELETES: 4,
-    Kind.POSITION_DELETES: 6,
-    Kind.DELETION_VECTORS: 6,
+#: The most rows of sequence counts that the driver holds; with more, sequence numbers are
+#: counted in ranges.
+MAX_SEQUENCE_ROWS = 200_000
+# The order of sequence numbers of no data file.
+NEVER = 2**63 - 1
+# How the counts of a kind begin in SequenceCounts.
+_COUNTED_AS = {
+    Kind.DATA: "data",
+    Kind.EQUALITY_DELETES: "equality_delete",
+    Kind.POSITION_DELETES: "position_delete",
+    Kind.DELETION_VECTORS: "position_delete",
 }
-_Counts = dict[tuple[Partition, Kind], dict[int, list[int]]]
 
 
-@dataclass(slots=True)
+@dataclass
 class Rollup:
-    """What a collector counts of the live files of a snapshot, which :meth:`add_up` adds to buckets
-    and sequence counts; :meth:`groups` and :meth:`sequences` freeze these.
+    """What a collector counts of the live files of a snapshot.
 
-    Given are the ``manifests``, the table's partition specs and columns (by id), how sizes are cut,
-    and the last sequence number. ``counted`` has buckets by partition, kind, and (range of)
-    sequence number, 0 where no deletes are. A bucket is [files, bytes, records, smallest,
-    largest], by its edge. Deletes that apply to nothing are only in ``unapplied``, as [files,
-    bytes, records].
+    Given are the ``manifests``, the table's partition specs and columns (by id), the ``edges`` of
+    size buckets, the target size of data files, and the last sequence number. ``counted`` has
+    buckets by partition, kind, and (range of) sequence number, 0 where no deletes are. A bucket is
+    [files, bytes, records, smallest, largest], by its edge. Deletes that apply to nothing are only
+    in ``unapplied``, as [files, bytes, records]. ``ruled_out`` has the files and records of later
+    equality deletes that do not apply to the data of a partition and range, by their key bounds.
     """
 
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
     columns: Mapping[int, KeyColumn]
-    cut: Cut
+    edges: tuple[int, ...]
+    target_bytes: int
     last_sequence_number: int = 0
     width: int = 1
     counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    buckets: _Counts = field(default_factory=lambda: defaultdict(dict))
     file_scoped: Counter[tuple[Partition, Kind]] = field(default_factory=Counter)
-    by_sequence: dict[tuple[Partition, int], list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0] * 10)
-    )
     by_key: dict[tuple[int, ...], list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0])
     )
     unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0, 0, 0])
     )
+    ruled_out: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
     integrity: Integrity = field(default_factory=Integrity)
 
-    @property
+    @cached_property
     def has_deletes(self) -> bool:
         """Tell whether any manifest may have live delete files."""
         return any(is_delete_manifest(m) and may_have_live(m) for m in self.manifests)
@@ -82,11 +85,15 @@ class Rollup:
             kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind, _ in self.counted
         )
 
-    def set_width(self, partition_count: int) -> None:
-        """Set the width of sequence numbers."""
-        files = sum(map(live_count, self.manifests))
-        width = sequence_width(files, partition_count, self.last_sequence_number)
-        self.width = max(self.width, width)
+    def set_width(self, partition_count: Callable[[], int]) -> None:
+        """Set how many consecutive sequence numbers count as one: 1 unless there are very many.
+
+        There cannot be more rows than files, nor more than partitions times sequence numbers.
+        Without deletes, sequence numbers are not counted.
+        """
+        if self.has_deletes and sum(map(live_count, self.manifests)) > MAX_SEQUENCE_ROWS:
+            most = partition_count() * self.last_sequence_number
+            self.width = max(self.width, -(-most // MAX_SEQUENCE_ROWS))
 
     def set_apart(
         self, state: DeleteState, is_apart: Callable[[Partition, Kind, int], bool]
@@ -96,23 +103,43 @@ class Rollup:
             for row in self.counted.pop(key).values():
                 add(self.unapplied[(*key[:2], state)], *row[:3])
 
+    def set_older_apart(self) -> None:
+        """Set the deletes apart that are older than all data they could apply to (table spec, "Scan
+        Planning"). Within a range of sequence numbers the order is not known, so deletes count as
+        later.
+        """
+        oldest: dict[Partition, int] = {}
+        for partition, kind, sequence in self.counted:
+            if kind is Kind.DATA:
+                end = range_end(sequence, self.width)
+                oldest[partition] = min(end, oldest.get(partition, NEVER))
+        oldest_of_all = min(oldest.values(), default=NEVER)
+
+        def is_older(partition: Partition, kind: Kind, sequence: int) -> bool:
+            end, first = range_end(sequence, self.width), oldest.get(partition, NEVER)
+            if kind is not Kind.EQUALITY_DELETES:
+                return kind is not Kind.DATA and end < first
+            if self.is_global(partition):
+                first = oldest_of_all
+            return end <= first if self.width == 1 else end < first
+
+        self.set_apart(DeleteState.DANGLING, is_older)
+
     def rule_out(
         self,
-        numbers: Mapping[Partition, int],
+        partitions: Sequence[Partition],
         data: Keyed,
         deletes: Mapping[tuple[int, ...], Keyed],
     ) -> None:
         """Set the equality deletes apart whose keys are in no older data file by their bounds, and
-        count what bounds rule out of other data; ``numbers`` are those of the partitions.
+        count what bounds rule out of other data; files are keyed by the places of ``partitions``.
         """
         from icekit.facts.ruled_out import rule_out  # numpy is loaded only for equality deletes
 
-        everywhere = {number for partition, number in numbers.items() if self.is_global(partition)}
-        partitions = list(numbers)
-        ruled_out = rule_out(data, deletes, everywhere, self.width == 1)
-        for (number, end), counts in ruled_out.data.items():
-            self.by_sequence[partitions[number], end][8:] = counts
-        new_keys = {(partitions[number], end) for number, end in ruled_out.deletes}
+        everywhere = {place for place, each in enumerate(partitions) if self.is_global(each)}
+        found = rule_out(data, deletes, everywhere, self.width == 1)
+        self.ruled_out = {(partitions[n], end): counts for (n, end), counts in found.data.items()}
+        new_keys = {(partitions[place], end) for place, end in found.deletes}
         self.set_apart(
             DeleteState.NEW_KEYS,
             lambda partition, kind, sequence: (
@@ -121,37 +148,6 @@ class Rollup:
             ),
         )
 
-    def add_up(self) -> None:
-        """Add the files that are counted, and left, to the buckets and the sequence counts."""
-        has_deletes, (low, high) = self.has_deletes, self.cut.well_sized
-        for (partition, kind, sequence), buckets in self.counted.items():
-            end, first = range_end(sequence, self.width), _FIRST_COUNT[kind]
-            for edge, row in buckets.items():
-                self._add_bucket(partition, kind, edge, row)
-                if has_deletes:
-                    counts = self.by_sequence[partition, end]
-                    counts[first] += row[0]
-                    counts[first + 1] += row[2]
-                    # Both limits are bucket edges, so no bucket crosses them.
-                    if kind is Kind.DATA and low <= row[3] and row[4] <= high:
-                        counts[2] += row[0]
-                        counts[3] += row[1]
-
-    def _add_bucket(self, partition: Partition, kind: Kind, edge: int, row: Sequence[int]) -> None:
-        buckets = self.buckets[partition, kind]
-        bucket = buckets.get(edge)
-        if bucket is None:
-            buckets[edge] = list(row)
-            return
-        add(bucket, *row[:3])
-        bucket[3:] = min(bucket[3], row[3]), max(bucket[4], row[4])
-
-    def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
-        """Add equality delete files with these key columns, in order."""
-        counts = self.by_key[tuple(field_ids)]
-        counts[0] += files
-        counts[1] += records
-
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
         return tuple(EqualityKey(ids, *counts) for ids, counts in sorted(self.by_key.items()))
@@ -159,7 +155,7 @@ class Rollup:
     def file_counts(self) -> FileCounts:
         """The live data files and delete files, each as often as it is listed."""
         files: Counter[bool] = Counter()
-        for (_, kind), buckets in self.buckets.items():
+        for (_, kind, _), buckets in self.counted.items():
             files[kind is Kind.DATA] += sum(row[0] for row in buckets.values())
         unapplied = sum(count for count, _, _ in self.unapplied.values())
         return FileCounts(files[True], files[False] + unapplied)
@@ -173,32 +169,57 @@ class Rollup:
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""
+        groups: dict[tuple[Partition, Kind], dict[int, list[list[int]]]] = {}
+        for (partition, kind, _), buckets in self.counted.items():
+            group = groups.setdefault((partition, kind), defaultdict(list))
+            for edge, row in buckets.items():
+                group[edge].append(row)
         return tuple(
             FileGroup(
                 *key,
-                tuple(Bucket(edge, *row) for edge, row in sorted(self.buckets[key].items())),
-                self.file_scoped.get(key, 0),
+                tuple(_bucket(edge, rows) for edge, rows in sorted(groups[key].items())),
+                self.file_scoped[key],
             )
-            for key in sorted(self.buckets, key=_order)
+            for key in sorted(groups, key=_order)
         )
 
     def sequences(self) -> tuple[SequenceCounts, ...]:
         """Freeze the sequence counts of the partitions to which deletes may apply."""
+        with_deletes = {p for p, kind, _ in self.counted if kind is not Kind.DATA}
         everywhere = self.has_global_deletes
-        with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
-        kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
-        # There are few partitions and their sort keys are slow to compute, so each is computed
-        # once.
-        ranks = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
-        ordered = sorted(kept, key=lambda key: (ranks[key[0]], key[1]))
-        return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
+        low, high = min_file_size(self.target_bytes), max_file_size(self.target_bytes)
+        sequences: dict[Partition, dict[int, Counter[str]]] = {}
+        for (partition, kind, sequence), buckets in self.counted.items():
+            if not (everywhere or partition in with_deletes):
+                continue
+            of_partition = sequences.setdefault(partition, defaultdict(Counter))
+            counts = of_partition[range_end(sequence, self.width)]
+            for files, size, records, smallest, largest in buckets.values():
+                counts[f"{_COUNTED_AS[kind]}_file_count"] += files
+                counts[f"{_COUNTED_AS[kind]}_record_count"] += records
+                # Both limits are bucket edges, so no bucket crosses them.
+                if kind is Kind.DATA and low <= smallest and largest <= high:
+                    counts["well_sized_file_count"] += files
+                    counts["well_sized_bytes"] += size
+        for (partition, end), (files, records) in self.ruled_out.items():
+            counts = sequences[partition][end]
+            counts.update(ruled_out_file_count=files, ruled_out_record_count=records)
+        return tuple(
+            SequenceCounts(partition, end, **counts)
+            for partition in sorted(sequences, key=sort_key)
+            for end, counts in sorted(sequences[partition].items())
+        )
 
 
-def add(counts: list[int], files: int, size: int, records: int) -> None:
-    """Add to the first three of some counts."""
-    counts[0] += files
-    counts[1] += size
-    counts[2] += records
+def add(counts: list[int], *amounts: int) -> None:
+    """Add to the first of some counts."""
+    for place, amount in enumerate(amounts):
+        counts[place] += amount
+
+
+def _bucket(edge: int, rows: Iterable[Sequence[int]]) -> Bucket:
+    files, size, records, smallest, largest = zip(*rows, strict=True)
+    return Bucket(edge, sum(files), sum(size), sum(records), min(smallest), max(largest))
 
 
 _RANKS = {name: rank for rank, name in enumerate((*Kind, *DeleteState))}

@@ -22,8 +22,7 @@ from typing import Any
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
 #: The fields to read: each with None for the complete value, with fields of a nested record, or
-# with keys of a map, whose values are then a tuple in their order, with None for a key that is
-# missing.
+# with the keys of a map that are read.
 Fields = Mapping[str, "Fields | tuple[int, ...] | None"]
 
 # A number has the high bit set in every byte except its last.
@@ -44,18 +43,15 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     Without ``fields``, all are read.
     """
     plan: list[tuple[str | None, Any]] = []
-    kinds = {field["name"]: field["type"] for field in schema["fields"]}
-    wanted = dict.fromkeys(kinds) if fields is None else fields
-    for name, kind in kinds.items():
-        inner = wanted.get(name)
-        if name not in wanted:
+    for field in schema["fields"]:
+        name, kind = field["name"], field["type"]
+        inner = fields.get(name) if fields is not None else None
+        if fields is not None and name not in fields:
             plan.append((None, _compiled(kind)[1]))
-        elif isinstance(inner, tuple):
-            plan.append((name, _picker(kind, inner)))
-        elif inner is not None:
+        elif isinstance(inner, Mapping):
             plan.append((name, record_reader(kind, inner)))
         else:
-            plan.append((name, _compiled(kind)[0]))
+            plan.append((name, _compiled(kind, inner)[0]))
 
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
         record = {}
@@ -69,9 +65,9 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     return read
 
 
-def _compiled(schema: Any) -> tuple[Read, Skip]:
+def _compiled(schema: Any, keys: Sequence[int] | None = None) -> tuple[Read, Skip]:
     if isinstance(schema, list):
-        return _union([_compiled(branch) for branch in schema])
+        return _union([_compiled(branch, keys) for branch in schema])
     if isinstance(schema, str):
         return _PRIMITIVES[schema]
     kind = schema["type"]
@@ -79,10 +75,16 @@ def _compiled(schema: Any) -> tuple[Read, Skip]:
         skip = record_reader(schema, {})
         return record_reader(schema), lambda data, at: skip(data, at)[1]
     if kind == "array":
-        return _array(schema["items"])
+        items = schema["items"]
+        return _map(items, keys) if _is_pair(items) else _array(items)
     if kind == "fixed" or schema.get("logicalType") == "decimal":
         return _bytes_like(schema)
     return _compiled(kind)
+
+
+def _is_pair(schema: Any) -> bool:
+    fields = schema.get("fields", ()) if isinstance(schema, dict) else ()
+    return [field["name"] for field in fields] == ["key", "value"]
 
 
 def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
@@ -105,9 +107,8 @@ def _array(items: Any) -> tuple[Read, Skip]:
             if not count:
                 return values, at
             if count < 0:
-                at = _skip_long(
-                    data, at
-                )  # the size of the block in bytes, for readers that skip it
+                # The size of the block in bytes, for readers that skip it.
+                at = _skip_long(data, at)
             for _ in range(abs(count)):
                 item, at = read_item(data, at)
                 values.append(item)
@@ -120,11 +121,7 @@ def _array(items: Any) -> tuple[Read, Skip]:
             if count < 0:
                 at = _skip_bytes(data, at)
                 continue
-            if (
-                pattern is not None
-                and count <= _LONGEST_MATCH
-                and (match := _whole_array(pattern, count).match(data, at))
-            ):
+            if match := _matcher(pattern, count)(data, at):
                 return match.end()
             for _ in range(count):
                 at = skip_item(data, at)
@@ -134,61 +131,33 @@ def _array(items: Any) -> tuple[Read, Skip]:
     return read, skip
 
 
-def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
-    """Read the values of some keys of a map that is written as an array of pairs.
+def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
+    """A map, which is written as an array of pairs; of ``keys``, only those are read."""
+    read_pairs, skip = _array(pair)
+    kind = pair["fields"][1]["type"]
+    pattern, read_value = _pattern(pair), _compiled(kind)[0]
+    # What precedes the value of a key: the pairs before it, and the key.
+    before = [
+        (key, re.compile(b"(?:%b)*?%b" % (pattern, re.escape(_number(key))), re.DOTALL))
+        for key in keys or ()
+        if pattern is not None
+    ]
 
-    One regular expression skips the other pairs as fast as the whole array: it expects the keys
-    where the last array of that length had them.
-    """
-    if isinstance(schema, list):
-        none = (None,) * len(keys)
-        reads = {
-            2 * i: (lambda _, at: (none, at)) if branch == "null" else _picker(branch, keys)
-            for i, branch in enumerate(schema)
-        }
-        return lambda data, at: reads[data[at]](data, at + 1)
-    kind = schema["items"]["fields"][1]["type"]
-    read_pairs, read_value = _array(schema["items"])[0], _compiled(kind)[0]
-    value, is_bytes = _pattern(kind), kind == "bytes"
-    wanted = [_number(key) for key in keys]
-    any_pair = _NUMBER + (value or b"")
-    layouts: dict[int, tuple[re.Pattern[bytes], list[int]]] = {}
-
-    def learn(pairs: Sequence[Any], value: bytes) -> None:
-        indexes = {pair["key"]: index for index, pair in enumerate(pairs)}
-        groups, parts, at = [0] * len(keys), [], 0
-        # No key is there twice, so only one that is missing may be elsewhere next time.
-        missing = [re.escape(wanted[i]) for i, key in enumerate(keys) if key not in indexes]
-        other = b"(?!%b)%b" % (b"|".join(missing), any_pair) if missing else any_pair
-        for group, (index, key) in enumerate(
-            sorted((indexes[key], i) for i, key in enumerate(keys) if key in indexes), 1
-        ):
-            parts.append(b"(?:%b){%d}%b(%b)" % (other, index - at, re.escape(wanted[key]), value))
-            groups[key], at = group, index + 1
-        parts.append(b"(?:%b){%d}\x00" % (other, len(pairs) - at))
-        layouts[len(pairs)] = re.compile(b"".join(parts), re.DOTALL), groups
-
-    def read(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+    def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         count, start = _long(data, at)
-        if count in layouts:
-            pattern, groups = layouts[count]
-            if match := pattern.match(data, start):
-                values = (
-                    [match[group][1:] if group else None for group in groups]
-                    if is_bytes  # after a length of one byte
-                    else [
-                        read_value(data, match.start(group))[0] if group else None
-                        for group in groups
-                    ]
-                )
-                return tuple(values), match.end()
-        pairs, end = read_pairs(data, at)
-        if value is not None and len(pairs) == count <= _LONGEST_MATCH:
-            learn(pairs, value)
-        held = {pair["key"]: pair["value"] for pair in pairs}
-        return tuple([held.get(key) for key in keys]), end
+        match = _matcher(pattern, count)(data, start) if keys is not None else None
+        if match is None:
+            pairs, at = read_pairs(data, at)
+            wanted = (each for each in pairs if keys is None or each["key"] in keys)
+            return {each["key"]: each["value"] for each in wanted}, at
+        values = {}
+        for key, until in before:
+            # Not up to the zero after the pairs, which is like a key.
+            if preceding := until.match(data, start, match.end() - 1):
+                values[key] = read_value(data, preceding.end())[0]
+        return values, match.end()
 
-    return read
+    return read, skip
 
 
 def _number(value: int) -> bytes:
@@ -211,9 +180,13 @@ def _pattern(schema: Any) -> bytes | None:
 
 
 @lru_cache(maxsize=256)
-def _whole_array(pattern: bytes, count: int) -> re.Pattern[bytes]:
-    """Match ``count`` items in one block and the zero after them, as all writers write arrays."""
-    return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL)
+def _matcher(pattern: bytes | None, count: int) -> Callable[[bytes, int], re.Match[bytes] | None]:
+    """Match ``count`` items in one block and the zero after them, as all writers write arrays;
+    nothing if items have no pattern, or are none or very many.
+    """
+    if pattern is None or not 0 < count <= _LONGEST_MATCH:
+        return lambda _, __: None
+    return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL).match
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
@@ -274,26 +247,17 @@ _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
 
 def _bytes_like(schema: Any) -> tuple[Read, Skip]:
     """Bytes that may represent a decimal or a UUID."""
-    read, skip = (
-        _packed(f"{schema['size']}s") if schema["type"] == "fixed" else _PRIMITIVES["bytes"]
-    )
-    convert = {"decimal": _decimal(schema), "uuid": _uuid}.get(schema.get("logicalType"))
-    if convert is None:
+    is_fixed, logical = schema["type"] == "fixed", schema.get("logicalType")
+    read, skip = _packed(f"{schema['size']}s") if is_fixed else _PRIMITIVES["bytes"]
+    if logical not in {"decimal", "uuid"}:
         return read, skip
+    scale, context = schema.get("scale", 0), Context(prec=schema.get("precision", 38))
 
     def converted(data: bytes, at: int) -> tuple[str, int]:
         raw, at = read(data, at)
-        return convert(raw), at
+        if logical == "uuid":
+            return str(uuid.UUID(bytes=raw)), at
+        unscaled = Decimal(int.from_bytes(raw, "big", signed=True))
+        return format(unscaled.scaleb(-scale, context), "f"), at
 
     return converted, skip
-
-
-def _decimal(schema: Any) -> Callable[[bytes], str]:
-    scale, context = schema.get("scale", 0), Context(prec=schema.get("precision", 38))
-    return lambda raw: format(
-        Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, context), "f"
-    )
-
-
-def _uuid(raw: bytes) -> str:
-    return str(uuid.UUID(bytes=raw))

@@ -4,6 +4,7 @@ metadata alone.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 
@@ -11,10 +12,9 @@ from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
-from icekit.facts.where import start_of
+from icekit.facts.where import UNITS, start_of
 
-# Transforms of time, the coarsest first, with the most values of the next finer one in a value.
-_UNITS = ("year", "month", "day", "hour")
+# The most values of the next finer transform of time in a value.
 _MOST_IN_ONE = {"year": 12, "month": 31, "day": 24}
 
 
@@ -73,13 +73,11 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
             key = known if None not in known else (group.partition,)
             older.setdefault(key, []).append(group)
     for several in older.values():
-        most = max(
-            (
-                most_partitions(facts.spec(g.partition.spec_id), facts.default_spec) or math.inf
-                for g in several
-            ),
-        )
-        rewrites.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
+        specs = {facts.spec(group.partition.spec_id) for group in several}
+        limits = [most_partitions(spec, facts.default_spec) for spec in specs]
+        known_limits = [limit for limit in limits if limit is not None]
+        is_limited = len(known_limits) == len(limits)
+        rewrites.append(RewriteGroup(tuple(several), max(known_limits) if is_limited else None))
     return tuple(rewrites)
 
 
@@ -105,25 +103,21 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
 
 def values_of(
     older: PartitionSpec, partition: Partition, current: PartitionSpec
-) -> tuple[tuple[Scalar, ...] | None, ...]:
+) -> tuple[tuple[object, ...] | None, ...]:
     """What is known of the current spec's values of all rows of an older partition: equal for equal
     values; None for a field without one value.
     """
-    pairs = list(zip(older.fields, partition.values, strict=True))
-    values_known: list[tuple[Scalar, ...] | None] = []
-    for field in current.active_fields:
-        same = [
-            (before, value)
-            for before, value in pairs
-            if before.source_id == field.source_id and before.transform != "void"
-        ]
-        values = [
-            _value(before, value, field)
-            for before, value in same
-            if _most_values(before, field) == 1
-        ]
-        values_known.append(min(values, key=len, default=None))
-    return tuple(values_known)
+    return tuple(
+        next(
+            (
+                _value(before, value, field)
+                for before, value in zip(older.fields, partition.values, strict=True)
+                if before.source_id == field.source_id and _most_values(before, field) == 1
+            ),
+            None,
+        )
+        for field in current.active_fields
+    )
 
 
 def _most_values(before: PartitionField, field: PartitionField) -> int | None:
@@ -132,36 +126,25 @@ def _most_values(before: PartitionField, field: PartitionField) -> int | None:
     """
     if before.transform in (field.transform, "identity"):
         return 1
-    if before.transform in _UNITS and field.transform in _UNITS:
-        first, last = _UNITS.index(before.transform), _UNITS.index(field.transform)
-        return math.prod(_MOST_IN_ONE[unit] for unit in _UNITS[first:last])
+    if before.transform in UNITS and field.transform in UNITS:
+        first, last = UNITS.index(before.transform), UNITS.index(field.transform)
+        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first:last])
     if before.buckets and field.buckets:
         return field.buckets if before.buckets % field.buckets else 1
     return None
 
 
-def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tuple[Scalar, ...]:
+def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tuple[object, ...]:
     """The field's own value where it is easily computed; else what it is computed from, which tells
     fewer values apart as equal.
     """
-    if before.transform == field.transform or value is None:
-        return (value,)
-    if isinstance(value, int) and before.transform in _UNITS:
-        return (_coarser(before.transform, value, field.transform),)
-    if isinstance(value, int) and before.result_type == "date" and field.transform in _UNITS[:3]:
-        return (_coarser("day", value, field.transform),)
+    if value is None:
+        return (None,)
+    unit = "day" if before.result_type == "date" else before.transform
+    if isinstance(value, int) and unit in UNITS and field.transform in UNITS:
+        # Times before year 1 or after 9999 have no calendar here.
+        with contextlib.suppress(ValueError, OverflowError):
+            return start_of(unit, value).timetuple()[: UNITS.index(field.transform) + 1]
     if isinstance(value, int) and before.buckets:
         return (value % field.buckets,)
     return before.transform, value
-
-
-def _coarser(unit: str, value: int, wanted: str) -> int:
-    """Hours, days or months since 1970 in a coarser unit."""
-    if unit == "hour":
-        unit, value = "day", value // 24
-    if unit == wanted:
-        return value
-    if unit == "day":
-        start = start_of(unit, value)
-        value = (start.year - 1970) * 12 + start.month - 1
-    return value // 12 if wanted == "year" else value

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from icekit.errors import SnapshotNotFound
 from icekit.facts.files import Partition
 from icekit.facts.lineage import choose_snapshot, lineage, snapshots_by_id
+from icekit.facts.manifests import Record, files_of, manifest_list, read_ahead
 from icekit.facts.metadata import Json
 from icekit.facts.metadata_file import load_metadata
-from icekit.facts.recent import written_since
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
+
+#: A choice: a partition written within this many minutes may still be written to.
+RECENT_MINUTES = 60.0
+#: A choice: the most entries to read to find such partitions, those of the newest manifests.
+MOST_ENTRIES = 10_000
+#: A choice: the manifests that an observation reads for it, the newest ones; it has read them once
+# before.
+MOST_MANIFESTS = 16
 
 
 @dataclass(frozen=True)
@@ -48,16 +57,43 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
 
 
 def written_within(
-    lake: Lake, table: Identifier, at: Head, minutes: float, now_ms: int
+    read: Callable[[str], bytes],
+    at: Head,
+    minutes: float,
+    now_ms: int,
+    listed: Sequence[Record] | None = None,
+    most_manifests: int | None = None,
 ) -> frozenset[Partition]:
-    """The partitions written within so many minutes before ``now_ms``, as
-    :func:`icekit.facts.recent.written_since` finds them.
+    """The partitions to which commits of the lineage added files within the minutes before
+    ``now_ms``.
+
+    Commits that only replace files (compactions) do not count. Reads the manifests that were added
+    since then, which may hold older entries too, newest first, until these have
+    :data:`MOST_ENTRIES`, and at most ``most_manifests``. A partition that is left out is not waited
+    for. ``listed`` is the snapshot's manifest list, if it has been read.
     """
-    if not minutes:
+    since_ms = now_ms - round(minutes * 60_000)
+    young = {
+        s["snapshot-id"]: (s.get("summary") or {}).get("operation")
+        for s in takewhile(lambda s: s["timestamp-ms"] >= since_ms, at.lineage())
+    }
+    writes = {snapshot_id for snapshot_id, operation in young.items() if operation != "replace"}
+    location = (at.snapshot or {}).get("manifest-list")
+    if not minutes or not writes or location is None:
         return frozenset()
-    return written_since(
-        lake.tables.source(table).read, at.metadata, at.snapshot, now_ms - round(minutes * 60_000)
-    )
+    manifests = manifest_list(read(location), location) if listed is None else listed
+    added = [m for m in manifests if m.get("added_snapshot_id") in young]
+    newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
+    partitions: set[Partition] = set()
+    left = MOST_ENTRIES
+    for manifest, content in read_ahead(read, newest):
+        for _, partition, _, snapshot_id in files_of(manifest, content, frozenset()):
+            left -= 1
+            if snapshot_id in writes:
+                partitions.add(partition)
+        if left <= 0:
+            break
+    return frozenset(partitions)
 
 
 def since(at: Head, before: int | None) -> tuple[Json, ...]:

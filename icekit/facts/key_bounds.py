@@ -5,39 +5,28 @@ of equality deletes; both collectors do.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from icekit.facts.values import base_type
+
 # Bounds of other types leave nothing out: versions of Iceberg order UUIDs differently, and a NaN
 # has no order.
-_LITTLE_ENDIAN = frozenset(
-    {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+_COMPARED = frozenset(
+    "int long date time timestamp timestamptz timestamp_ns timestamptz_ns decimal string binary "
+    "fixed boolean".split()
 )
-_AS_BYTES = frozenset({"string", "binary", "fixed", "boolean"})
 
 
 class KeyColumn(NamedTuple):
-    """A column of a key: its type, and whether all schemas of the table require it."""
+    """A column of a key: its type, whether all schemas of the table require it, and its dotted
+    name.
+    """
 
     type: str
     required: bool
-
-
-def decode(type_name: str) -> Callable[[bytes], Any] | None:
-    """How to read a bound of a type as a value that compares as in Iceberg; None if such bounds
-    leave nothing out.
-
-    Source: table spec, "Binary single-value serialization". The bytes of texts have the order of
-    their code points, as Iceberg's comparator; numbers may have the shorter width of an older
-    schema.
-    """
-    name = type_name.partition("(")[0].partition("[")[0]
-    if name in _LITTLE_ENDIAN:
-        return lambda raw: int.from_bytes(raw, "little", signed=True)
-    if name == "decimal":
-        return lambda raw: int.from_bytes(raw, "big", signed=True)
-    return bytes if name in _AS_BYTES else None
+    name: str
 
 
 def compared(
@@ -48,7 +37,7 @@ def compared(
     return {
         each: columns[each]
         for each in ids
-        if each in columns and decode(columns[each].type) is not None
+        if each in columns and base_type(columns[each].type) in _COMPARED
     }
 
 
@@ -125,14 +114,10 @@ class Keyed:
                 spans.append()
         return row
 
-    def within(self, width: int, is_live: Callable[[int, int], bool]) -> Keyed:
-        """The same by ranges of sequence numbers, without the rows that are not ``is_live``, given
-        their partition and sequence number.
-        """
+    def within(self, width: int) -> Keyed:
+        """The same by ranges of sequence numbers."""
         ranged = Keyed.of(self.columns)
         for (partition, sequence), row in self.rows.items():
-            if not is_live(partition, sequence):
-                continue
             into = ranged.row(partition, range_end(sequence, width))
             ranged.files[into] += self.files[row]
             ranged.records[into] += self.records[row]

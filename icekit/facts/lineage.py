@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from icekit.errors import MetadataUnreadable, SnapshotNotFound, nearest
@@ -17,16 +17,6 @@ MAX_COMMITS = 1000
 
 class Damaged(MetadataUnreadable):
     """A table's metadata is wrong; the message says where."""
-
-
-class CyclicLineage(Damaged):
-    """A snapshot that is its own ancestor."""
-
-    def __init__(self, ids: Sequence[object]) -> None:
-        shown = " → ".join(map(str, (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0])))
-        super().__init__(
-            f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known"
-        )
 
 
 def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
@@ -66,14 +56,16 @@ def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
 def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
     """A snapshot and its existing ancestors, newest first; ``snapshots`` are all snapshots by id.
 
-    Raises :class:`CyclicLineage` if a snapshot is its own ancestor.
+    Raises :class:`Damaged` if a snapshot is its own ancestor.
     """
-    seen: dict[object, None] = {}
+    seen: set[object] = set()
     while snapshot is not None:
         if snapshot["snapshot-id"] in seen:
-            ids = list(seen)
-            raise CyclicLineage(ids[ids.index(snapshot["snapshot-id"]) :])
-        seen[snapshot["snapshot-id"]] = None
+            raise Damaged(
+                f"parent-snapshot-id forms a circle around {snapshot['snapshot-id']}, so the "
+                "history of the table is not known"
+            )
+        seen.add(snapshot["snapshot-id"])
         yield snapshot
         snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
 
@@ -120,17 +112,13 @@ def _commit(snapshot: Json) -> Commit:
         removed_data_files=number("deleted-data-files"),
         changed_partitions=number("changed-partition-count"),
         removed_delete_files=number("removed-delete-files"),
-        removed_bytes=number("removed-files-size"),
     )
 
 
 def _writer(summary: Mapping[str, str]) -> str | None:
     if "engine-name" in summary:
-        return " ".join(
-            filter(
-                None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))
-            )
-        )
+        named = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
+        return " ".join(filter(None, named))
     for engine, key in (("flink", "flink.job-id"), ("spark", "spark.app.id")):
         if key in summary:
             return f"{engine} {summary[key]}"

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
-from icekit.facts.decode import Fields, Read, record_reader
-from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.decode import Read, record_reader
+from icekit.facts.definition import Column, PartitionSpec
 from icekit.facts.files import Partition
-from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
 from icekit.facts.manifest_counts import (
     ColumnSample,
     ManifestFacts,
@@ -35,26 +31,30 @@ from icekit.facts.manifest_counts import (
     SampledWrite,
     SpecManifests,
 )
-from icekit.facts.values import from_bytes, partition_of, to_scalar
+from icekit.facts.values import partition_of, range_of
 
-SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
-FILE_FIELDS = SIZE_FIELDS | {
+DATA_FIELDS = frozenset({"file_path", "record_count", "file_size_in_bytes"})
+DELETE_FIELDS = DATA_FIELDS | {
     "content",
-    "file_format",
+    "content_offset",
     "content_size_in_bytes",
-    "referenced_data_file",
     "equality_ids",
+    "file_format",
+    "referenced_data_file",
 }
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
-COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
 NULL_FIELDS = frozenset({"null_value_counts", "value_counts"})
-_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | SIZE_FIELDS | {"file_path"}
+_SAMPLED_FIELDS = DATA_FIELDS | BOUND_FIELDS | {"value_counts", "column_sizes"}
+_MAPS = BOUND_FIELDS | NULL_FIELDS | {"column_sizes"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset(
     {"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"}
 )
 # The fields of a manifest that every manifest list has, from any writer.
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
+
+#: The bounds of a partition field in a manifest list.
+BOUNDS = ("lower_bound", "upper_bound")
 
 Record = Mapping[str, Any]
 
@@ -63,18 +63,19 @@ Record = Mapping[str, Any]
 _AT_ONCE = 16
 
 
-def read_ahead(read: Callable[[str], bytes], paths: Sequence[str]) -> Iterator[bytes]:
-    """The contents of files, in order; while one is used, the next are read."""
-    if len(paths) < 2:
-        yield from map(read, paths)
-        return
-    pool, left = ThreadPoolExecutor(_AT_ONCE), iter(paths)
+def read_ahead(
+    read: Callable[[str], bytes], manifests: Iterable[Record]
+) -> Iterator[tuple[Record, bytes]]:
+    """Manifests with their contents, in order; while one is used, the next are read."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    begun = ((manifest, pool.submit(read, manifest["manifest_path"])) for manifest in manifests)
     try:
-        reading = deque(pool.submit(read, path) for path in islice(left, _AT_ONCE))
+        reading = deque(islice(begun, _AT_ONCE))
         while reading:
-            content = reading.popleft().result()
-            reading.extend(pool.submit(read, path) for path in islice(left, 1))
-            yield content
+            manifest, content = reading.popleft()
+            raw = content.result()
+            reading.extend(islice(begun, 1))
+            yield manifest, raw
     finally:
         # After an error or Ctrl+C nobody waits for the reads that have begun.
         pool.shutdown(wait=False, cancel_futures=True)
@@ -98,54 +99,64 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
 def _reader(
     schema_text: str,
     file_fields: frozenset[str],
-    own: tuple[str, ...],
     of_columns: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> Read:
-    """The reader of the entries of manifests with a schema; see :func:`entries`."""
+    """The reader of the entries of manifests with a schema; see :func:`files_of`."""
     from fastavro.schema import expand_schema
 
-    wanted: Fields = {
-        **dict.fromkeys(own),
-        "data_file": {**dict.fromkeys(file_fields), **dict(of_columns)},
-    }
+    own = "status", "snapshot_id", "sequence_number"
+    wanted: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
+    wanted.update(of_columns)
     # With repeated named types written out: two equal decimals share one.
     schema = expand_schema(json.loads(schema_text))
-    _check_fields(schema, file_fields | dict(of_columns).keys())
-    return record_reader(schema, wanted)
+    _check_fields(schema, wanted.keys())
+    return record_reader(schema, {**dict.fromkeys(own), "data_file": wanted})
 
 
-def entries(
+def files_of(
+    manifest: Record,
     raw: bytes,
-    location: str,
-    file_fields: frozenset[str] = FILE_FIELDS,
-    own: Sequence[str] = ("status", "sequence_number"),
+    fields: frozenset[str],
     of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Iterator[Record]:
-    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own``
-    fields, of which ``status`` is one.
+) -> Iterator[tuple[Record, Partition, int, int | None]]:
+    """The live files of a manifest, each with its partition, and the sequence number and the
+    snapshot that it was added with: its entry's, or else those of the manifest (table spec,
+    "Manifest Entry Inheritance").
 
-    ``of_columns`` are fields of statistics with the ids of the columns to read, as
-    :data:`~icekit.facts.decode.Fields` says.
+    Of a file, only the ``fields`` are read, statistics by the ids of their columns, and of the
+    statistics ``of_columns`` only these columns.
     """
     import fastavro
 
+    location, partitions = manifest["manifest_path"], dict[tuple[object, ...], Partition]()
+    added_by, added_at = manifest.get("added_snapshot_id"), manifest.get("sequence_number") or 0
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         schema = blocks.metadata["avro.schema"]
-        read = _reader(schema, file_fields, tuple(own), tuple(of_columns.items()))
+        read = _reader(schema, fields | {"partition"}, tuple(of_columns.items()))
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):
                 entry, at = read(data, at)
-                if entry["status"] != 2:
-                    yield entry
+                if entry["status"] == 2:
+                    continue
+                file, snapshot_id = entry["data_file"], entry.get("snapshot_id")
+                sequence, values = entry.get("sequence_number"), tuple(file["partition"].values())
+                if values not in partitions:
+                    partitions[values] = partition_of(manifest["partition_spec_id"], values)
+                yield (
+                    file,
+                    partitions[values],
+                    added_at if sequence is None else sequence,
+                    added_by if snapshot_id is None else snapshot_id,
+                )
             if at != len(data):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
         raise _corrupt(location, error) from None
 
 
-def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
+def _check_fields(schema: Any, file_fields: Set[str]) -> None:
     """Check that a manifest's own schema has the fields of every manifest; the schema may be
     corrupt too.
     """
@@ -153,7 +164,7 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
     file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
     if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
         raise KeyError(*missing)
-    for name in file_fields & file.keys() & (BOUND_FIELDS | COUNT_FIELDS | NULL_FIELDS):
+    for name in file_fields & file.keys() & _MAPS:
         branches = file[name] if isinstance(file[name], list) else [file[name]]
         pair = next(branch["items"] for branch in branches if isinstance(branch, dict))
         if {field["name"] for field in pair["fields"]} != {"key", "value"}:
@@ -161,11 +172,6 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
 
 
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
-    if "need to install" in str(error):
-        return MetadataUnreadable(
-            f"{location} uses a compression codec that is not installed here: "
-            f"{first_line(error)[:120]}."
-        )
     # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
         f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it "
@@ -207,38 +213,14 @@ class FileCounts(NamedTuple):
     deletes: int
 
 
-def file_counts(
-    manifests: Sequence[Record], summary: Mapping[str, Any] | None = None
-) -> FileCounts | None:
-    """The file counts of a manifest list, which every engine plans by; without them, the counts of
-    the snapshot's summary.
-
-    Format version 1 may leave out the former, and a writer the latter: None if both are missing.
+def file_counts(manifests: Sequence[Record]) -> FileCounts | None:
+    """The file counts of a manifest list, which every engine plans by; None if it leaves them out,
+    as format version 1 may.
     """
-    if all(is_counted(manifest) for manifest in manifests):
-        deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
-        return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
-    if summary and "total-data-files" in summary:
-        return FileCounts(
-            int(summary["total-data-files"]), int(summary.get("total-delete-files", 0))
-        )
-    return None
-
-
-def files_of(
-    manifest: Record,
-    raw: bytes,
-    fields: frozenset[str],
-    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
-) -> Iterator[tuple[Record, Partition, int | None]]:
-    """The live files of a manifest, each with its partition and the snapshot that added it: its
-    entry's, or else that of the manifest (table spec, "Manifest Entry Inheritance").
-    """
-    own = ("status", "snapshot_id")
-    for entry in entries(raw, manifest["manifest_path"], fields, own, of_columns):
-        file, added_by = entry["data_file"], entry.get("snapshot_id")
-        partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
-        yield file, partition, manifest.get("added_snapshot_id") if added_by is None else added_by
+    if not all(map(is_counted, manifests)):
+        return None
+    deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
+    return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
 
 
 def manifest_facts(
@@ -295,23 +277,10 @@ def _overlaps(
                 decoded
                 for summaries in of_spec
                 for summary in summaries[index : index + 1]
-                if (decoded := _range(field.result_type, *map(summary.get, _ENDS)))
+                if (decoded := range_of(field.result_type, *map(summary.get, BOUNDS)))
             ]
             if len(ranges) > 1:
                 yield RangeOverlap(spec.spec_id, field.name, len(ranges), _mean_share(ranges))
-
-
-_ENDS = ("lower_bound", "upper_bound")
-
-
-def _range(type_name: str, low: bytes | None, high: bytes | None) -> tuple[Any, Any] | None:
-    """Two bounds as values that compare; None without one of them, or without an order."""
-    if low is None or high is None:
-        return None
-    try:
-        return from_bytes(type_name, low), from_bytes(type_name, high)
-    except ValueError:
-        return None
 
 
 def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
@@ -325,61 +294,45 @@ def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     return 1 - apart / (n * (n - 1))
 
 
-def sampled_manifests(manifests: Sequence[Record]) -> list[Record]:
-    """Up to three data manifests: the newest, the oldest and a middle one, so that a sample also
-    has files written before a setting changed.
-    """
-    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
-    return [data[i] for i in sorted({0, len(data) // 2, len(data) - 1})] if data else []
-
-
 def sample_metrics(
     manifests: Sequence[Record],
     columns: Sequence[Column],
     read: Callable[[str], bytes],
     identifier_ids: Collection[int],
 ) -> MetricsSample:
-    """Sample the statistics of up to 300 data files in up to three data manifests.
+    """Sample the statistics of up to 300 data files in up to three data manifests: the newest, the
+    oldest and a middle one, so that a sample also has files written before a setting changed.
 
     ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
-    data = sampled_manifests(manifests)
-    if not data:
+    live = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    if not live:
         return MetricsSample()
+    data = [live[i] for i in sorted({0, len(live) // 2, len(live) - 1})]
     files: list[Record] = []
     writes: dict[int, list[Record]] = defaultdict(list)
+    most = SAMPLED_FILES // len(data)
     for manifest in data:
-        sampled, is_whole = _sampled(manifest, read, SAMPLED_FILES // len(data))
-        files += [file for file, _ in sampled]
-        # A writer leaves out the snapshot that it commits.
-        for file, snapshot_id in sampled if is_whole else ():
+        listed = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
+        sampled = list(islice(listed, most + 1))
+        files += [file for file, *_ in sampled[:most]]
+        for file, _, _, snapshot_id in sampled if len(sampled) <= most else ():
             writes[snapshot_id or 0].append(file)
     commits = sorted(writes.items())
     sized = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
     return MetricsSample(
         len(files),
-        _column_samples(columns, files),
+        tuple(_column_sample(column, files) for column in columns),
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
-        column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
+        column_bytes=sum(sum(f["column_sizes"].values()) for f in sized),
         writes=tuple(filter(None, (_write(added) for _, added in commits))),
         identifiers=tuple(c.name for c in identifiers),
         repeated=tuple(
             filter(None, (_repeated_identifiers(*commit, identifiers) for commit in commits))
         ),
     )
-
-
-def _sampled(
-    manifest: Record, read: Callable[[str], bytes], most: int
-) -> tuple[list[tuple[Record, int | None]], bool]:
-    """The first files of a manifest with the snapshots that added them, and whether these are
-    all.
-    """
-    files = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
-    sampled = [(file, snapshot_id) for file, _, snapshot_id in islice(files, most + 1)]
-    return sampled[:most], len(sampled) <= most
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -413,9 +366,7 @@ def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) ->
     most = 1
     for column in identifiers:
         bounds = {
-            _as_map(f.get(f"{end}_bounds")).get(column.field_id)
-            for f in files
-            for end in ("lower", "upper")
+            (file.get(end) or {}).get(column.field_id) for file in files for end in BOUND_FIELDS
         }
         if None in bounds or (len(bounds) > 1 and not column.type.startswith(_WHOLE)):
             return None
@@ -447,31 +398,16 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
     )
 
 
-def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:
-    return {pair["key"]: pair["value"] for pair in pairs or ()}
-
-
-def _column_samples(columns: Iterable[Column], files: Iterable[Record]) -> tuple[ColumnSample, ...]:
-    decoded = [
-        (
-            {p["key"] for p in f.get("value_counts") or ()},
-            _as_map(f.get("lower_bounds")),
-            _as_map(f.get("upper_bounds")),
-        )
-        for f in files
-    ]
-
-    def sample(column: Column) -> ColumnSample:
-        key = column.field_id
-        counted = sum(key in counts for counts, _, _ in decoded)
-        bounded = [(low[key], high[key]) for _, low, high in decoded if key in low and key in high]
-        ranges = [r for bounds in bounded if (r := _range(column.type, *bounds))]
-        is_known = len(ranges) == len(bounded) > 1
-        return ColumnSample(
-            column.name, len(bounded), counted, _stab_share(ranges) if is_known else None
-        )
-
-    return tuple(map(sample, columns))
+def _column_sample(column: Column, files: Sequence[Record]) -> ColumnSample:
+    counts, lows, highs = (
+        [(file.get(name) or {}).get(column.field_id) for file in files]
+        for name in ("value_counts", "lower_bounds", "upper_bounds")
+    )
+    bounds = [pair for pair in zip(lows, highs, strict=True) if None not in pair]
+    ranges = list(filter(None, (range_of(column.type, *pair) for pair in bounds)))
+    is_known = len(ranges) == len(bounds) > 1
+    share = _stab_share(ranges) if is_known else None
+    return ColumnSample(column.name, len(bounds), len(files) - counts.count(None), share)
 
 
 def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
@@ -480,95 +416,3 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     highs = sorted(high for _, high in ranges)
     hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)
     return hits / len(ranges) ** 2
-
-
-class FieldRange(NamedTuple):
-    """The values of one partition field in a manifest's entries, as values that compare; ``low``
-    and ``high`` are None without any.
-    """
-
-    low: Any = None
-    high: Any = None
-    has_null: bool = False
-    has_nan: bool = False
-
-
-def field_ranges(
-    fields: Sequence[PartitionField], partitions: Iterable[Sequence[Any]]
-) -> list[FieldRange]:
-    """The range of each partition field over the distinct partitions of a manifest."""
-    ranges = []
-    for field, values in zip(fields, zip(*partitions, strict=True), strict=False):
-        present = [value for value in values if value is not None]
-        numbers = [
-            comparable(field.result_type, value)
-            for value in present
-            if not (isinstance(value, float) and math.isnan(value))
-        ]
-        low, high = min(numbers, default=None), max(numbers, default=None)
-        has_null, has_nan = len(present) < len(values), len(numbers) < len(present)
-        ranges.append(FieldRange(low, high, has_null, has_nan))
-    return ranges
-
-
-def comparable(result_type: str, value: Any) -> Any:
-    """A partition value as :func:`icekit.facts.values.from_bytes` gives bounds."""
-    if isinstance(value, (bytes, bytearray)):
-        return bytes(value).hex()
-    return Decimal(value) if result_type.startswith("decimal") and isinstance(value, str) else value
-
-
-def narrow_fields(
-    manifest: Record, fields: Sequence[PartitionField], ranges: Sequence[FieldRange]
-) -> Iterator[NarrowManifest]:
-    """The partition fields whose summary does not cover the entries of a manifest.
-
-    A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the
-    entries, and may be left out. UUIDs are not compared: writers order them differently.
-    """
-    summaries = manifest.get("partitions") or []
-    for summary, field, held in zip(summaries, fields, ranges, strict=False):
-        missing = None
-        if held.has_null and summary.get("contains_null") is False:
-            missing = "null"
-        elif held.has_nan and summary.get("contains_nan") is False:
-            missing = "NaN"
-        listed: tuple[Any, Any] = (None, None)
-        is_narrow = False
-        if held.low is not None and field.result_type != "uuid":
-            raw = map(summary.get, _ENDS)
-            try:
-                listed = tuple(
-                    None if bound is None else from_bytes(field.result_type, bound) for bound in raw
-                )  # type: ignore[assignment]
-                is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
-            except (ValueError, TypeError):
-                listed = (None, None)
-        if missing or is_narrow:
-            low, high = (to_scalar(bound) for bound in listed)
-            yield NarrowManifest(
-                manifest["manifest_path"],
-                manifest["partition_spec_id"],
-                is_delete_manifest(manifest),
-                field.name,
-                (low, high),
-                (to_scalar(held.low), to_scalar(held.high)),
-                missing,
-            )
-
-
-def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) -> Integrity:
-    """What a manifest list, and the ``narrow`` manifests of it, show."""
-    listed = Counter(manifest["manifest_path"] for manifest in manifests)
-    beside = Counter(
-        (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
-    )
-    unlike = sorted(
-        (replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
-        key=lambda m: (m.path, m.field),
-    )
-    return Integrity(
-        duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
-        narrow_manifest_count=len({m.path for m in unlike}),
-        narrow_manifests=tuple(unlike[:EXAMPLES]),
-    )

@@ -290,7 +290,7 @@ def key_columns(metadata: Json) -> dict[int, KeyColumn]:
         if not leaf.required
     }
     return {
-        leaf.field_id: KeyColumn(leaf.type, leaf.field_id not in optional)
+        leaf.field_id: KeyColumn(leaf.type, leaf.field_id not in optional, leaf.name)
         for leaf in leaves(schema_of(metadata))
     }
 

@@ -37,6 +37,7 @@ from icekit.facts.snapshots import History, StatisticsAge
 from icekit.facts.storage import MissingFiles, StorageFacts
 from icekit.facts.values import partition_path
 from icekit.facts.where import askable, where
+from icekit.sql import display_name
 from icekit.units import count, size
 
 #: The name of the single partition of an unpartitioned table.
@@ -47,7 +48,7 @@ UNPARTITIONED = "(unpartitioned)"
 class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
-    ``recent`` are the partitions written within :data:`icekit.facts.recent.RECENT_MINUTES` of the
+    ``recent`` are the partitions written within :data:`icekit.facts.head.RECENT_MINUTES` of the
     observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so
     that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
     ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
@@ -105,8 +106,6 @@ class TableFacts:
     @property
     def name(self) -> str:
         """``namespace.table`` as a person writes it."""
-        from icekit.sql import display_name
-
         return display_name(self.table)
 
     @cached_property
@@ -163,10 +162,8 @@ class TableFacts:
 
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""
-        for setting in self.settings:
-            if setting.name == name:
-                return setting.value
-        return self.properties.get(name)
+        known = {setting.name: setting.value for setting in self.settings}
+        return known.get(name, self.properties.get(name))
 
     def int_setting(self, name: str) -> int:
         """A whole-number property in force; raises KeyError for one without a value."""
@@ -247,13 +244,13 @@ class TableFacts:
             dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped)
         )
 
-    def partition_path(self, partition: Partition) -> str:
-        """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""
-        return partition_path(self.spec(partition.spec_id), partition.values)
-
     def partition_name(self, partition: Partition | None) -> str:
-        """The same, or the name for the single partition of an unpartitioned table."""
-        return (self.partition_path(partition) if partition is not None else "") or UNPARTITIONED
+        """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people, or the name
+        for the single partition of an unpartitioned table.
+        """
+        if partition is None:
+            return UNPARTITIONED
+        return partition_path(self.spec(partition.spec_id), partition.values) or UNPARTITIONED
 
     def partitions(self) -> Iterator[Partition]:
         """Every partition with a live file, in order, once."""

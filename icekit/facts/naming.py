@@ -13,10 +13,9 @@ from weakref import WeakKeyDictionary
 
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable
-from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import Json, named_files
 from icekit.facts.metadata_file import load_metadata
-from icekit.facts.orphans import declared_paths, referenced_files
+from icekit.facts.orphans import declared_paths, manifests_of, referenced_files
 from icekit.facts.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
 from icekit.sql import Identifier, literal
 
@@ -133,13 +132,8 @@ def may_name(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
 def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
     own, snapshots = declared_paths(metadata), metadata.get("snapshots") or ()
     if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
-        lists = [s["manifest-list"] for s in snapshots]
-        lengths = {
-            m["manifest_path"]: m["manifest_length"]
-            for path in lists
-            for m in manifest_list(source.read(path), path)
-        }
-        if sum(lengths.values()) <= _FEW_BYTES:
+        manifests = manifests_of(source, metadata).values()
+        if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:
             return folders_of(referenced_files(source, metadata), own)
     named = folders_of(named_files(metadata, source.metadata_location), own)
     listed = folders_in(_listed(lake, table), own)
@@ -212,14 +206,12 @@ def _spelled(spark: SparkSession, files: DataFrame, *, follow: bool) -> DataFram
             f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
             "follow symbolic links."
         )
-    from pyspark.sql import functions as F
-
     leads = links(folders)
     if not leads:
         return plain
     led = spark.createDataFrame(list(leads.items()), "link string, real string")
-    by_folder = local.join(led, F.expr(f"{folder} = link")).selectExpr(
-        "file_path", "concat(real, substring(path, length(link) + 1)) AS path"
+    # A link leads to the folder of a file, or to the file itself.
+    real = local.selectExpr("*", f"explode(array(path, {folder})) AS link").join(led, "link")
+    return plain.unionAll(
+        real.selectExpr("file_path", "concat(real, substring(path, length(link) + 1)) AS path")
     )
-    by_file = local.join(led, F.expr("path = link")).selectExpr("file_path", "real AS path")
-    return plain.unionAll(by_folder).unionAll(by_file)

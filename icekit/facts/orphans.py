@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import os
 import posixpath
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +16,11 @@ from weakref import WeakKeyDictionary
 from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explaining
-from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
-from icekit.facts.manifests import entries, manifest_list
-from icekit.facts.metadata import Json, named_files, specs
+from icekit.errors import NotATable, TableNotFound, first_line
+from icekit.facts.manifests import Record, files_of, manifest_list
+from icekit.facts.metadata import Json, named_files
 from icekit.facts.metadata_file import load_metadata
-from icekit.facts.paths import LOCAL, normal, overlapping, place
+from icekit.facts.paths import overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
@@ -36,16 +35,11 @@ if TYPE_CHECKING:
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
 EXAMPLES = 5
-# Names that Hadoop hides (HiddenPathFilter).
-_HIDDEN = ("_", ".")
 #: The most orphans whose size is read, one request to the storage each; of more, these are a
 # sample.
 WEIGHED = 2_000
 _WEIGHED_AT_ONCE = 16
 _WEIGHING_SECONDS = 60.0
-#: A choice: the most old files on a disk, and references to files in metadata, that are compared
-# without Spark.
-_FEW_FILES = 200_000
 
 
 def list_orphans(spark: SparkSession, table: Identifier, location: str) -> StorageFacts:
@@ -82,74 +76,6 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     )
 
 
-def orphans_on_disk(
-    metadata: Json, latest: Callable[[], tuple[TableSource, Json]]
-) -> StorageFacts | None:
-    """Find the files that :func:`list_orphans` finds, and measure all, for a table on a disk of
-    this machine; starts no Spark.
-
-    ``latest`` reads the table's metadata again, after the files are listed: what another writer
-    commits meanwhile is no orphan.
-
-    None if only Spark can tell: the storage is elsewhere, a symbolic link is in it, metadata of
-    format version 1 lists manifests inline, or there are more than :data:`_FEW_FILES` old files or
-    references. It also leaves to Spark to report damaged metadata. Hidden files are left out as by
-    DeleteOrphanFilesSparkAction (PartitionAwareHiddenPathFilter).
-    """
-    older_than = orphans_before()
-    shown = tuple(
-        f"{part.name}="
-        for spec in specs(metadata)
-        for part in spec.fields
-        if part.name.startswith(_HIDDEN)
-    )
-    old = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
-    if old is None:
-        return None
-    try:
-        source, last = latest()
-        if last["location"] != metadata["location"] or not all(
-            snapshot.get("manifest-list") for snapshot in last.get("snapshots") or ()
-        ):
-            return None
-        for index, name in enumerate(referenced_files(source, last) if old else ()):
-            if index >= _FEW_FILES:
-                return None
-            old.pop(normal(name).path, None)
-    except MetadataUnreadable:
-        return None  # a snapshot may have expired meanwhile
-    examples = tuple(f"file:{path}" for path in sorted(old)[:EXAMPLES])
-    return StorageFacts(
-        int(older_than.timestamp() * 1000), len(old), examples, sum(old.values()), len(old)
-    )
-
-
-def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict[str, int] | None:
-    """Paths and sizes of a folder's files from before a moment (seconds since 1970); ``shown`` are
-    beginnings of names that are not hidden.
-    """
-    family, _, top = normal(location)
-    if family not in LOCAL or os.path.realpath(top) != top:
-        return None
-    sizes: dict[str, int] = {}
-    folders = [top]
-    try:
-        while folders:
-            with os.scandir(folders.pop()) as listed:
-                for entry in listed:
-                    if entry.is_symlink() or len(sizes) > _FEW_FILES:
-                        return None
-                    if entry.name.startswith(_HIDDEN) and not entry.name.startswith(shown):
-                        continue
-                    if entry.is_dir():
-                        folders.append(entry.path)
-                    elif (about := entry.stat()).st_mtime < older_than:
-                        sizes[entry.path] = about.st_size
-    except OSError:
-        return None  # Spark reports it, if it cannot list the folder either
-    return sizes
-
-
 def referenced_files(
     source: TableSource, metadata: Json, without: Collection[int] = ()
 ) -> Iterator[str]:
@@ -158,20 +84,29 @@ def referenced_files(
     """
     yield from named_files(metadata, source.metadata_location)
     yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
-    seen: set[str] = set()
-    for snapshot in metadata.get("snapshots") or ():
-        if snapshot["snapshot-id"] in without:
-            continue
-        path = snapshot["manifest-list"]
-        for manifest in manifest_list(source.read(path), path):
-            name = manifest["manifest_path"]
-            if name not in seen and manifest.get("added_snapshot_id") not in without:
-                seen.add(name)
-                yield name
-                yield from (
-                    entry["data_file"]["file_path"]
-                    for entry in entries(source.read(name), name, frozenset({"file_path"}))
-                )
+    for path, manifest in manifests_of(source, metadata, without).items():
+        yield path
+        files = files_of(manifest, source.read(path), frozenset({"file_path"}))
+        yield from (file["file_path"] for file, *_ in files)
+
+
+def manifests_of(
+    source: TableSource, metadata: Json, without: Collection[int] = ()
+) -> dict[str, Record]:
+    """The manifests of a table's snapshots, by path; ``without`` as in
+    :func:`referenced_files`.
+    """
+    lists = (
+        snapshot["manifest-list"]
+        for snapshot in metadata.get("snapshots") or ()
+        if snapshot["snapshot-id"] not in without
+    )
+    return {
+        manifest["manifest_path"]: manifest
+        for path in lists
+        for manifest in manifest_list(source.read(path), path)
+        if manifest.get("added_snapshot_id") not in without
+    }
 
 
 def orphans_before() -> dt.datetime:
@@ -339,14 +274,11 @@ def of_others(
     except Exception as error:
         return {}, f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}"
     others = [name for name in listed if name != table]
-    if table not in listed:
-        location = lake.tables.source(table).metadata_location
-        others = [name for name in listed if not _is_alias(lake, name, table, location)]
     if len(others) == len(listed):
         return (
             {},
-            f"the list of the tables of catalog {lake.name!r} is not complete: "
-            f"{display_name(table)} is not in it",
+            f"the list of the tables of catalog {lake.name!r} does not have {display_name(table)}: "
+            "it is not complete, or it writes the name in another way",
         )
     outcomes = _each(others, ask, what, asking)
     answers: dict[Identifier, T] = {}
@@ -368,18 +300,6 @@ def of_others(
             missing.intersection(listed), "the catalog lists it, but says that it does not exist"
         )
     return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
-
-
-def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
-    """Tell whether a name is another spelling of an unlisted table, in a catalog that ignores
-    case.
-    """
-    if ".".join(name).casefold() != ".".join(table).casefold():
-        return False
-    try:
-        return lake.tables.source(name).metadata_location == metadata_location
-    except Exception:
-        return False  # it is also compared, which reports the error
 
 
 def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -444,7 +364,7 @@ def _unchecked(
         for name, why in sorted(unread.items())[:_NAMED]
     ]
     if len(unread) > _NAMED:
-        reasons.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
+        reasons.append(f"{len(unread):,} tables cannot be read")
     if reached < of:
         reasons.append(
             f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}"

@@ -77,9 +77,7 @@ def folder_of(path: str) -> str:
 
 
 def meet(one: Iterable[str], other: Iterable[str]) -> bool:
-    """Tell whether a folder of one kind is, contains or lies in one of the other; all in normal
-    form.
-    """
+    """Tell whether a folder of one kind is, contains or lies in one of the other."""
     mine, theirs = set(one), set(other)
     return any(not theirs.isdisjoint(_upwards(path)) for path in mine) or any(
         not mine.isdisjoint(_upwards(path)) for path in theirs
@@ -132,7 +130,7 @@ def place(location: str) -> Place:
     spellings = {rest, unquote(rest), path, normal(unquote(rest)).path}
     if family in LOCAL:
         spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
-    return Place(family, authority, frozenset(spelling.rstrip("/") for spelling in spellings))
+    return Place(family, authority, frozenset(each.rstrip("/") or "/" for each in spellings))
 
 
 def overlapping(one: Place, other: Place) -> bool:
@@ -140,12 +138,7 @@ def overlapping(one: Place, other: Place) -> bool:
 
     Schemes and authorities are compared as Iceberg does for orphans.
     """
-    if one.family and other.family and one.family != other.family:
+    families, authorities = {one.family, other.family}, {one.authority, other.authority}
+    if len(families - {""}) > 1 or len(authorities - {""}) > 1:
         return False
-    if one.authority and other.authority and one.authority != other.authority:
-        return False
-    return any(
-        a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/")
-        for a in one.paths
-        for b in other.paths
-    )
+    return meet(one.paths, other.paths)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import pairwise, takewhile
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import Any
 
 from icekit.errors import ParameterError, require_known
 from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
-from icekit.units import count, plain, raised, span
+from icekit.units import span
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
@@ -29,7 +28,6 @@ LEAST_HOURS = 1.0
 FOREVER = 2**63 - 1
 #: A choice: the number of snapshots to keep if the table asks for fewer.
 DEFAULT_LAST = 10
-_CADENCE_COMMITS = 100
 _NUMBER = re.compile(r"-?\d+(\.\d*)?")
 
 
@@ -39,8 +37,8 @@ class Retention:
 
     ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
     default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
-    ``need_hours`` is how far people must be able to look back; a retention that keeps less is
-    refused, and the count is raised to keep the commit that was current then. Raises
+    ``need_hours`` is how far people must be able to look back; a retention whose time is less is
+    refused, and the commit that was current then is kept, too. Raises
     :class:`~icekit.errors.ParameterError` for less than one hour or less than one snapshot.
     """
 
@@ -69,8 +67,8 @@ class Retention:
     def __post_init__(self) -> None:
         if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
             raise ParameterError(
-                f"keep_hours (--keep) must be 1 hour or more, not {_duration(self.keep_hours)}: a "
-                "younger snapshot may be in use by a reader or writer right now."
+                f"keep_hours (--keep) must be 1 hour or more, not {self.keep_hours:.2g}: a younger "
+                "snapshot may be in use by a reader or writer right now."
             )
         if self.keep_last is not None and self.keep_last < 1:
             raise ParameterError(
@@ -79,8 +77,8 @@ class Retention:
             )
         if self.need_hours is not None and not self.need_hours > 0:
             raise ParameterError(
-                f"need_hours (--need) must be more than 0, not {_duration(self.need_hours)}; "
-                "leave it out if nobody needs to look back."
+                "need_hours (--need) must be more than 0; leave it out if nobody needs to look "
+                "back."
             )
 
     @property
@@ -124,7 +122,7 @@ class Expiry:
     """What expiring would remove and keep; times are milliseconds since 1970.
 
     ``reach_before_ms`` and ``reach_after_ms`` are the oldest commits of the current lineage that
-    time travel reaches without a gap. ``cautions`` are sentences for people.
+    time travel reaches without a gap.
     """
 
     older_than: dt.datetime
@@ -134,7 +132,6 @@ class Expiry:
     newest_expired_ms: int | None
     reach_before_ms: int | None
     reach_after_ms: int | None
-    cautions: tuple[str, ...]
 
 
 def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) -> Retained:
@@ -145,7 +142,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     that are not older. ``now_ms`` decides whether a ref's own age limits apply.
     """
     snapshots = snapshots_by_id(metadata)
-    refs = refs_of(metadata)
+    refs = _refs(metadata)
     default_ref_age = number(
         metadata.get("properties") or {}, "history.expire.max-ref-age-ms", FOREVER
     )
@@ -206,28 +203,22 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     ``metadata`` is the table's metadata JSON. Raises
     :class:`~icekit.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
-    properties = metadata.get("properties") or {}
-    age_ms, last = retention.in_force(properties)
+    age_ms, last = retention.in_force(metadata.get("properties") or {})
     now_ms = int(now.timestamp() * 1000)
-    older_than_ms = now_ms - age_ms
     snapshots = snapshots_by_id(metadata)
-    kept = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
-    window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
-    longer: list[str] = []
-    if retention.need_hours is not None:
-        then = _state_needed(retention.need_hours, window, current, now_ms)
-        if then is not None:
-            is_kept = then < len(_unbroken(current, kept))
-            # The state of that time may have been committed long before. It stays by time: commits
-            # that come before the expiry runs, the plan's own among them, would push it out of a
-            # count.
-            older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
-            kept = retained(metadata, older_than_ms, last, now_ms)
-            if then >= len(_unbroken(current, kept)):
-                raise _lost_state(retention.need_hours, current[then], now_ms)
-            if not is_kept:
-                longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
+    needed = _needed(current, retention.need_hours, age_ms, now_ms)
+    # By time, not by count: commits that come before the expiry runs, the plan's own among them,
+    # would push the needed state out of a count.
+    older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed)])
+    kept = retained(metadata, older_than_ms, last, now_ms)
+    reached = _unbroken(current, kept)
+    if len(reached) < len(needed):
+        raise ParameterError(
+            f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
+            "at that time would expire: a limit of the branch itself overrides keep_last and "
+            "keep_hours. Change that limit, or leave need_hours out."
+        )
     expired = [snapshots[s]["timestamp-ms"] for s in kept.expired]
     return Expiry(
         older_than=_EPOCH + dt.timedelta(milliseconds=older_than_ms),
@@ -236,16 +227,35 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         oldest_expired_ms=min(expired, default=None),
         newest_expired_ms=max(expired, default=None),
         reach_before_ms=_oldest(current),
-        reach_after_ms=_oldest(_unbroken(current, kept)),
-        cautions=(*longer, *_cautions(retention, window, kept)),
+        reach_after_ms=_oldest(reached),
     )
+
+
+def _needed(current: list[Json], need_hours: float | None, age_ms: int, now_ms: int) -> list[Json]:
+    """The snapshots of the lineage through the one that was current so many hours ago; none if the
+    table is younger.
+
+    Raises ParameterError for a retention that keeps a shorter time.
+    """
+    if need_hours is None:
+        return []
+    need_ms = need_hours * HOUR_MS
+    if age_ms < need_ms:
+        raise ParameterError(
+            f"You need {need_hours:g} hours of time travel, but the retention keeps "
+            f'{span(age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
+        )
+    for index, snapshot in enumerate(current):
+        if snapshot["timestamp-ms"] <= now_ms - need_ms:
+            return current[: index + 1]
+    return []
 
 
 def _oldest(snapshots: list[Json]) -> int | None:
     return min((s["timestamp-ms"] for s in snapshots), default=None)
 
 
-def refs_of(metadata: Json) -> Mapping[str, Json]:
+def _refs(metadata: Json) -> Mapping[str, Json]:
     """Branches and tags; metadata from before refs existed has only ``main``."""
     refs: dict[str, Json] = dict(metadata.get("refs") or {})
     current = metadata.get("current-snapshot-id")
@@ -254,97 +264,12 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
     return refs
 
 
-def _unbroken(current: list[Json], found: Retained) -> list[Json]:
+def _unbroken(current: list[Json], split: Retained) -> list[Json]:
     """The newest snapshots of the lineage up to the first that expires: what time travel reaches
     without a gap.
     """
-    kept = frozenset(found.kept)
+    kept = frozenset(split.kept)
     return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept, current))
-
-
-def _cadence(newest_first: list[int]) -> float | None:
-    """Median milliseconds between the last hundred commits; None with fewer than two."""
-    gaps = [later - earlier for later, earlier in pairwise(newest_first[: _CADENCE_COMMITS + 1])]
-    return statistics.median(gaps) if gaps else None
-
-
-class _Window(NamedTuple):
-    """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None:
-    unknown).
-    """
-
-    age_ms: int
-    last: int
-    gap_ms: float | None
-
-
-def _longer(kept_ms: int, asked_ms: int, need_hours: float) -> str:
-    return (
-        f"Snapshots of the last {span(kept_ms)} are kept instead of {span(asked_ms)}: the state "
-        f"of the table {span(need_hours * HOUR_MS)} ago, which you need, is an older commit."
-    )
-
-
-def _lost_state(need_hours: float, snapshot: Json, now_ms: int) -> ParameterError:
-    age = now_ms - snapshot["timestamp-ms"]
-    return ParameterError(
-        f"You need {span(need_hours * HOUR_MS)} of time travel, but the state of the table at "
-        f"that time was committed {span(age)} ago and would expire: a limit of the branch itself "
-        "overrides keep_last and keep_hours. Change that limit, or leave need_hours out."
-    )
-
-
-def _state_needed(
-    need_hours: float, window: _Window, current: list[Json], now_ms: int
-) -> int | None:
-    """The place in the lineage of the snapshot that was current so many hours ago, None if the
-    table is younger.
-
-    Raises ParameterError for a retention that keeps less than is needed by time and by count.
-    """
-    age_ms, last, gap_ms = window
-    need_ms = need_hours * HOUR_MS
-    by_count = (last - 1) * (gap_ms or 0)
-    if max(age_ms, by_count) < need_ms:
-        kept = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
-        if gap_ms is not None:
-            kept += f", which is {span(by_count)} of history {_pace(gap_ms)}"
-        raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the retention keeps {kept}. Set "
-            f"keep_hours (--keep) to {_duration(need_hours)} or more."
-        )
-    return next(
-        (index for index, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
-    )
-
-
-def _pace(gap_ms: float) -> str:
-    return (
-        "at more than one commit per second"
-        if gap_ms < 1000
-        else f"at one commit every {span(gap_ms)}"
-    )
-
-
-def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
-    age_ms, last, gap_ms = window
-    if gap_ms:
-        by_count = last * gap_ms
-        yield (
-            f"{raised(_pace(gap_ms))}, keeping the last {count(last, 'snapshot')} reaches back "
-            f"{span(by_count)}, and the time limit {span(age_ms)}: the longer of the two decides."
-        )
-        need_ms = (retention.need_hours or 0) * HOUR_MS
-        if by_count >= need_ms > age_ms:
-            yield (
-                f"Only the count covers the {span(need_ms)} that you need. Set keep_hours "
-                f"(--keep) to {_duration(need_ms / HOUR_MS)} to be sure."
-            )
-    if found.refs_dropped:
-        yield (
-            "Refs older than their max-ref-age, which the expiry also drops: "
-            f"{', '.join(found.refs_dropped)}."
-        )
 
 
 def _hours(value: Any) -> float:
@@ -352,16 +277,8 @@ def _hours(value: Any) -> float:
     return float(text) if _NUMBER.fullmatch(text) else seconds(text) / 3600
 
 
-def _duration(hours: float) -> str:
-    """Hours as a person gives them: ``36 hours``, ``30 minutes``."""
-    units = ((hours, "hour"), (hours * 60, "minute"), (hours * 3600, "second"))
-    number, unit = next((each for each in units if abs(each[0]) >= 1), units[-1 if hours else 0])
-    noun = unit if number == 1 else f"{unit}s"
-    return f"{plain(number, 6)} {noun}"
-
-
 def _whole(value: Any) -> int:
-    text = str(value).strip()
-    if not _NUMBER.fullmatch(text) or not float(text).is_integer():
-        raise ParameterError(f"keep_last must be a whole number, not {value!r}.")
-    return int(float(text))
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ParameterError(f"keep_last must be a whole number, not {value!r}.") from None

@@ -78,26 +78,6 @@ def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
     return cut[bisect_right(cut, size_in_bytes) - 1]
 
 
-#: The most rows of sequence counts that the driver holds; with more, sequence numbers are
-#: counted in ranges.
-MAX_SEQUENCE_ROWS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """How the sizes of data files are cut: bucket edges, and the well-sized range."""
-
-    edges: tuple[int, ...]
-    target_bytes: int
-
-    @property
-    def well_sized(self) -> tuple[int, int]:
-        """Sizes of the smallest and largest data file that no size rule of rewrite_data_files
-        selects, in bytes.
-        """
-        return min_file_size(self.target_bytes), max_file_size(self.target_bytes)
-
-
 def kind_of(content: int, file_format: str) -> Kind:
     """The kind of a file, from its content and format (deletion vectors are Puffin blobs)."""
     if content == 0:
@@ -105,16 +85,6 @@ def kind_of(content: int, file_format: str) -> Kind:
     if content == 2:
         return Kind.EQUALITY_DELETES
     return Kind.DELETION_VECTORS if file_format.upper() == "PUFFIN" else Kind.POSITION_DELETES
-
-
-def sequence_width(file_count: int, partition_count: int, last_sequence_number: int) -> int:
-    """How many consecutive sequence numbers count as one: 1 unless there are very many.
-
-    There cannot be more rows than files, nor more than partitions times sequence numbers.
-    """
-    if file_count <= MAX_SEQUENCE_ROWS:
-        return 1
-    return max(1, -(-partition_count * last_sequence_number // MAX_SEQUENCE_ROWS))
 
 
 def sort_key(partition: Partition) -> tuple[int, tuple[object, ...]]:

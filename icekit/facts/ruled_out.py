@@ -8,8 +8,7 @@ delete file to a partition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +18,15 @@ from icekit.facts.key_bounds import Keyed, Spans
 # The deletes of a partition are compared with its data one sequence number at a time up to this
 # many, and in as many blocks beyond.
 _BLOCKS = 256
-# The most comparisons in memory at once.
-_AT_ONCE = 1_000_000
 
 
-@dataclass
-class RuledOut:
+class RuledOut(NamedTuple):
     """By partition number and range of sequence numbers: deletes that apply to no data, and how
     many files and records of later deletes do not apply to data.
     """
 
-    deletes: set[tuple[int, int]] = field(default_factory=set)
-    data: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    deletes: set[tuple[int, int]]
+    data: dict[tuple[int, int], tuple[int, int]]
 
 
 def rule_out(
@@ -139,33 +135,23 @@ def _meet(
     return met
 
 
-def _pairs(first: Any, columns: list[tuple[_Column, _Column]], sizes: Any) -> tuple[Any, Any]:
-    """Which deletes apply to any data, and the sums of ``sizes`` that apply to each: of the
-    ``first`` so many deletes that are later.
+def _pairs(
+    later_counts: Any, columns: Sequence[tuple[_Column, _Column]], sizes: Any
+) -> tuple[Any, Any]:
+    """Which deletes, newest first, apply to any data, and the sums of ``sizes`` that apply to each:
+    of the deletes that are later, whose number is in ``later_counts``.
     """
-    count = len(sizes)
-    starts = np.arange(0, count, -(-count // _BLOCKS))
-    ends = np.append(starts[1:], count)
-    total = np.concatenate((np.zeros((1, sizes.shape[1]), np.int64), np.cumsum(sizes, axis=0)))
-    blocks = [own.united(starts) for _, own in columns]
-    until, reached = (
-        np.zeros(len(starts), np.int64),
-        np.zeros((len(first), sizes.shape[1]), np.int64),
-    )
-    step = max(1, _AT_ONCE // len(starts))
-    for begin in range(0, len(first), step):
-        rows = slice(begin, begin + step)
-        later = first[rows, None]
-        meets = later > starts
-        for (held, _), own in zip(columns, blocks, strict=True):
-            meets &= ~_apart(held.at((rows, None)), own)
-        until = np.maximum(until, np.max(np.where(meets, later, 0), axis=0))
-        within = np.clip(later, starts, ends)
-        for size in range(sizes.shape[1]):
-            reached[rows, size] = np.sum(
-                np.where(meets, total[within, size] - total[starts, size], 0), axis=1
-            )
-    return np.arange(count) < np.repeat(until, ends - starts), reached
+    is_met = np.zeros(len(sizes), bool)
+    reached = np.zeros((len(later_counts), sizes.shape[1]), np.int64)
+    for block in np.array_split(np.arange(len(sizes)), min(len(sizes), _BLOCKS)):
+        later = np.clip(later_counts - block[0], 0, len(block))
+        for held, own in columns:
+            later[_apart(held, own.at(block).together())] = 0
+        is_met[block[: later.max()]] = True
+        reached += np.concatenate((np.zeros_like(sizes[:1]), np.cumsum(sizes[block], axis=0)))[
+            later
+        ]
+    return is_met, reached
 
 
 class _Column(NamedTuple):
@@ -184,11 +170,9 @@ class _Column(NamedTuple):
         """What each row and those before it hold together."""
         return _Column(*[how.accumulate(each) for how, each in zip(_TOGETHER, self, strict=True)])
 
-    def united(self, starts: Any) -> _Column:
-        """What blocks of rows hold together."""
-        return _Column(
-            *[how.reduceat(each, starts) for how, each in zip(_TOGETHER, self, strict=True)]
-        )
+    def together(self) -> _Column:
+        """What all rows hold together."""
+        return _Column(*[how.reduce(each) for how, each in zip(_TOGETHER, self, strict=True)])
 
 
 _TOGETHER = (np.minimum, np.maximum, np.logical_or, np.logical_or, np.logical_and)

@@ -23,7 +23,6 @@ class Commit:
     removed_data_files: int | None
     changed_partitions: int | None
     removed_delete_files: int | None = None
-    removed_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

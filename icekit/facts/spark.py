@@ -11,19 +11,15 @@ from icekit.engine.errors import explaining
 from icekit.errors import MetadataUnreadable
 from icekit.facts.counts import Rollup, add
 from icekit.facts.files import Kind
-from icekit.facts.integrity import DeleteState
-from icekit.facts.local_deletes import NEVER
-from icekit.facts.manifests import FileCounts, is_delete_manifest
+from icekit.facts.manifests import FileCounts
 from icekit.facts.spark_deletes import (
     is_contradicted,
-    named_deletes,
     rule_out_by_keys,
+    with_named_state,
 )
 from icekit.facts.spark_entries import (
     ENTRY,
-    KIND,
     KINDS,
-    REDUCERS,
     STATES,
     Snapshot,
     file_hash,
@@ -32,8 +28,6 @@ from icekit.facts.spark_entries import (
     last_part,
     partition_columns,
     range_end_sql,
-    state_code,
-    summed,
 )
 from icekit.sql import Identifier, display_name
 from icekit.units import count
@@ -56,19 +50,24 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     of equality deletes.
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
-    has_deletes = rollup.has_deletes
     with explaining(table):
-        rows = (_with_deletes(snapshot) if has_deletes else _plain(snapshot)).persist()
+        rows = (_with_deletes(snapshot) if rollup.has_deletes else _plain(snapshot)).persist()
         try:
-            (_count_deletes if has_deletes else _count_data)(snapshot, rows)
-            rollup.add_up()
+            if rollup.has_deletes:
+                rollup.set_width(grouped(rows, snapshot.scope, "count(*)").count)
+                _read(snapshot, with_named_state(snapshot, rows))
+                rollup.set_older_apart()
+                _read_equality_keys(snapshot, rows)
+                rule_out_by_keys(snapshot, rows)
+            else:
+                _read(snapshot, rows.selectExpr("*", "0L AS sequence", "-1 AS named_state"))
             return is_contradicted(snapshot, rows)
         finally:
             rows.unpersist()
 
 
-#: A column of every row: a hash of the manifest's path, which Python computes too.
-_MANIFEST = "crc32(input_file_name()) AS manifest"
+#: A column of every row: the path of its manifest.
+_MANIFEST = "input_file_name() AS manifest"
 
 
 def _plain(snapshot: Snapshot) -> DataFrame:
@@ -77,7 +76,7 @@ def _plain(snapshot: Snapshot) -> DataFrame:
         "spec_id",
         *partition_columns(files, "partition", snapshot.partitions.names),
         f"{kind_code(Kind.DATA)} AS kind",
-        f"{_bucket('file_size_in_bytes', snapshot.rollup.cut.edges)} AS bucket",
+        f"{_bucket('file_size_in_bytes', snapshot.rollup.edges)} AS bucket",
         "file_size_in_bytes AS size",
         "record_count AS records",
         f"{file_hash('file_path')} AS file",
@@ -85,55 +84,39 @@ def _plain(snapshot: Snapshot) -> DataFrame:
     )
 
 
-def _count_data(snapshot: Snapshot, rows: DataFrame) -> None:
-    keys = [*snapshot.scope, "kind", "bucket"]
-    none = (f"0L AS {name}" for name in ("sequence", "state", "scoped"))
-    _read(snapshot, grouped(rows, keys, *_COUNTS, *none))
-
-
 def _with_deletes(snapshot: Snapshot) -> DataFrame:
-    edges, data = snapshot.rollup.cut.edges, kind_code(Kind.DATA)
-    entries = snapshot.entries(
-        f"{KIND} AS kind",
-        "data_file.file_size_in_bytes AS file_size",
-        "data_file.content_size_in_bytes AS content_size",
-        "data_file.record_count AS records",
-        "sequence_number AS sequence",
+    edges, data = snapshot.rollup.edges, kind_code(Kind.DATA)
+    return snapshot.entries(
+        # Only deletion vectors have a size of content.
+        "coalesce(data_file.content_size_in_bytes, data_file.file_size_in_bytes) AS size",
+        f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket",
         f"{ENTRY} AS file",
         f"{file_hash(last_part('data_file.file_path'))} AS name",
+        "array_sort(data_file.equality_ids) AS ids",
         _MANIFEST,
     )
-    size = f"if(kind = {kind_code(Kind.DELETION_VECTORS)}, content_size, file_size) AS size"
-    bucket = f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket"
-    return snapshot.with_place(entries.selectExpr("*", size).selectExpr("*", bucket))
 
 
-def _count_deletes(snapshot: Snapshot, rows: DataFrame) -> None:
-    rollup, scope, data = snapshot.rollup, snapshot.scope, kind_code(Kind.DATA)
-    named = named_deletes(snapshot, rows)
-    settled = rows.selectExpr("*", "CAST(NULL AS INT) AS named_state")
-    if named is not None:
-        deletes = rows.where(f"kind <> {data}").join(named, "file", "left")
-        settled = settled.where(f"kind = {data}").unionByName(deletes)
-    # Shuffled by partition alone, so that the aggregations below do not shuffle again.
-    keys = [*scope, "kind", "bucket", "sequence"]
-    fine = summed(settled.repartition(REDUCERS, *scope), [*keys, "named_state"], *_COUNTS).persist()
-    try:
-        judged = _judged(snapshot, fine)
-        rollup.set_width(judged.where("state = 0").select(*scope).distinct().count())
-        _read(snapshot, summed(_ranged(snapshot, judged), [*keys, "state"], *_MERGED))
-        _read_equality_keys(snapshot)
-        rule_out_by_keys(snapshot, judged)
-    finally:
-        fine.unpersist()
-
-
-def _read(snapshot: Snapshot, frame: DataFrame) -> None:
+def _read(snapshot: Snapshot, rows: DataFrame) -> None:
     """Read the counts of files, of those that apply and of those that do not."""
+    from pyspark.sql import functions as F
+
     rollup = snapshot.rollup
-    columns = "kind", "sequence", "bucket", "state", "scoped", "files", "bytes", "records"
+    keys = "kind", "sequence", "bucket", "state"
+    ranged = rows.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
+    counted = grouped(
+        ranged.selectExpr("*", "greatest(named_state, 0) AS state"),
+        [*snapshot.scope, *keys],
+        "count_if(named_state = 0) AS scoped",
+        "count(*) AS files",
+        "sum(size) AS bytes",
+        "sum(records) AS records",
+        "min(size) AS low",
+        "max(size) AS high",
+    )
+    sums = "scoped", "files", "bytes", "records", "low", "high"
     for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
-        frame, *columns, "low", "high"
+        counted, *keys, *sums
     ):
         kind = KINDS[code]
         if state:
@@ -142,52 +125,6 @@ def _read(snapshot: Snapshot, frame: DataFrame) -> None:
         rollup.counted[partition, kind, sequence][edge] = row
         if scoped:
             rollup.file_scoped[partition, kind] += scoped
-
-
-def _ranged(snapshot: Snapshot, judged: DataFrame) -> DataFrame:
-    """The counts with ranges of sequence numbers, and without these in partitions without
-    deletes.
-    """
-    from pyspark.sql import functions as F
-
-    rollup = snapshot.rollup
-    end = range_end_sql(rollup.width)
-    if not any(
-        is_delete_manifest(manifest)
-        and rollup.specs[manifest["partition_spec_id"]].is_unpartitioned
-        for manifest in rollup.manifests
-    ):
-        scope = ", ".join(snapshot.scope)
-        has_deletes = f"max(kind <> {kind_code(Kind.DATA)}) OVER (PARTITION BY {scope})"
-        end = f"if({has_deletes}, {end}, 0L)"
-    return judged.withColumn("sequence", F.expr(end))
-
-
-def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:
-    """The counts with a ``state`` for all deletes: those older than all data they could apply to
-    are dangling (table spec, "Scan Planning").
-    """
-    data, equality = kind_code(Kind.DATA), kind_code(Kind.EQUALITY_DELETES)
-    specs = snapshot.rollup.specs.values()
-    everywhere = [str(spec.spec_id) for spec in specs if spec.is_unpartitioned]
-    lowest = (
-        f"coalesce(min(if(kind = {data}, sequence, NULL)) OVER (PARTITION BY "
-        f"{', '.join(snapshot.scope)}), {NEVER}L)"
-    )
-    if everywhere:
-        (first,) = (
-            fine.where(f"kind = {data}").selectExpr(f"coalesce(min(sequence), {NEVER}L)").collect()
-        )
-        lowest = (
-            f"if(kind = {equality} AND spec_id IN ({', '.join(everywhere)}), {first[0]}L, {lowest})"
-        )
-    is_older = f"kind <> {data} AND (sequence < lowest OR kind = {equality} AND sequence = lowest)"
-    return fine.selectExpr("*", f"{lowest} AS lowest").selectExpr(
-        "*",
-        f"CASE WHEN named_state > 0 THEN named_state WHEN {is_older} THEN "
-        f"{state_code(DeleteState.DANGLING)} ELSE 0 END AS state",
-        "if(named_state = 0, files, 0L) AS scoped",
-    )
 
 
 def check_listed(
@@ -221,28 +158,10 @@ def _bucket(size: str, edges: Sequence[int]) -> str:
     return f"CASE {cases} ELSE {edges[-1]}L END"
 
 
-_COUNTS = (
-    "count(*) AS files",
-    "sum(size) AS bytes",
-    "sum(records) AS records",
-    "min(size) AS low",
-    "max(size) AS high",
-)
-_MERGED = (
-    "sum(files) AS files",
-    "sum(bytes) AS bytes",
-    "sum(records) AS records",
-    "min(low) AS low",
-    "max(high) AS high",
-    "sum(scoped) AS scoped",
-)
-
-
-def _read_equality_keys(snapshot: Snapshot) -> None:
+def _read_equality_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     rollup = snapshot.rollup
     if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.counted, *rollup.unapplied)):
         return
-    deletes = snapshot.files("delete_files").where("content + 0 = 2")
-    rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
-    for ids, *counts in grouped(rows, ["ids"], "count(*)", "sum(records)").collect():
-        rollup.add_key(ids or (), *counts)
+    deletes = rows.where(f"kind = {kind_code(Kind.EQUALITY_DELETES)}")
+    for ids, *counts in grouped(deletes, ["ids"], "count(*)", "sum(records)").collect():
+        add(rollup.by_key[tuple(ids or ())], *counts)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from icekit.engine.bridge import lent
 from icekit.engine.compat import arrow_of
+from icekit.facts.counts import NEVER
 from icekit.facts.files import Kind
 from icekit.facts.integrity import (
     DeleteState,
     NarrowManifest,
 )
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode
-from icekit.facts.local_deletes import NEVER, PATH_FIELD_ID
-from icekit.facts.manifests import (
-    FieldRange,
-    Record,
-    comparable,
-    narrow_fields,
-    of_manifests,
-)
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared
+from icekit.facts.local_deletes import PATH_FIELD_ID
 from icekit.facts.spark_entries import (
-    KIND,
     REDUCERS,
     Snapshot,
     file_hash,
@@ -30,17 +23,22 @@ from icekit.facts.spark_entries import (
     kind_code,
     last_part,
     range_end_sql,
+    scalar_sql,
     state_code,
 )
+from icekit.facts.summaries import FieldRange, comparable, narrow_fields, of_manifests
+from icekit.sql import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# Spark's names (``typeName()``) of Iceberg's types, where :func:`scalar_sql` needs them.
+_SPARK_TYPES = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 
-def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
-    """The delete files that name a single data file, directly or by equal bounds
-    (ContentFileUtil.referencedDataFile), and whether they apply to it: as ``named_state``; None
-    without any.
+
+def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
+    """The files with ``named_state``: whether the delete files that name a single data file,
+    directly or by equal bounds (ContentFileUtil.referencedDataFile), apply to it; -1 for others.
 
     A delete applies to the live data file that has exactly the path it names, is not newer, and has
     its spec and partition (DeleteFileIndex). Only this needs bounds of delete files, and a join by
@@ -57,7 +55,7 @@ def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
         "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
     )
     if scoped.isEmpty():
-        return None
+        return rows.selectExpr("*", "-1 AS named_state")
     is_data = f"kind = {kind_code(Kind.DATA)}"
     data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
     oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
@@ -81,10 +79,14 @@ def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
         .repartition(REDUCERS, "place", "named_name")
         .join(beside, ["place", "named_name"], "left")
     )
-    return grouped(judged, ["file"], f"min({state}) AS named_state")
+    states = grouped(judged, ["file"], f"min({state}) AS state")
+    known = deletes.join(states, "file", "left").selectExpr(
+        "*", "coalesce(state, -1) AS named_state"
+    )
+    return data.selectExpr("*", "-1 AS named_state").unionByName(known.drop("state"))
 
 
-def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> None:
+def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     """Compare the key bounds of equality deletes with those of data.
 
     The driver receives a row per partition with equality deletes, kind, key and (range of) sequence
@@ -94,7 +96,9 @@ def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> None:
     columns = compared(rollup.columns, rollup.by_key)
     if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
         return
-    table = arrow_of(_key_spans(snapshot, judged, columns))
+    # The names of two columns may differ by case alone.
+    with lent(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
+        table = arrow_of(_key_spans(snapshot, rows, columns))
     partitions = snapshot.partitions.read(table)
     numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
     data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
@@ -106,91 +110,48 @@ def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> None:
         into = keyed.row(number, row["sequence"])
         keyed.files[into], keyed.records[into] = row["files"], row["records"]
         for column, spans in keyed.columns.items():
-            ends = (_bound(columns[column].type, row[f"{end}{column}"]) for end in ("low", "high"))
-            spans.merge(
-                into, *ends, *(row[f"{has}{column}"] for has in ("null", "value", "bounded"))
-            )
-    rollup.rule_out(numbers, data, deletes)
+            spans.merge(into, *(row[f"{name}{column}"] for name in spans._fields))
+    rollup.rule_out(list(numbers), data, deletes)
 
 
-def _key_spans(
-    snapshot: Snapshot, judged: DataFrame, columns: Mapping[int, KeyColumn]
-) -> DataFrame:
-    """What data files, and equality deletes that are not older than all data, may hold in the
-    columns of keys.
+def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
+    """What equality deletes, and the data files that they may apply to, may hold in the columns of
+    keys: for each, the fields of :class:`~icekit.facts.key_bounds.Spans`.
     """
     from pyspark.sql import functions as F
 
     equality, rollup = kind_code(Kind.EQUALITY_DELETES), snapshot.rollup
-    applied = snapshot.with_place(judged.where(f"state = 0 AND kind = {equality}"))
-    applied = applied.select("place", "sequence").distinct()
     stated, spans = [], []
-    for i, (kind, required) in columns.items():
-        nulls, values = (f"data_file.{name}_counts[{i}]" for name in ("null_value", "value"))
-        maybe = "false" if required else f"coalesce({nulls}, 1) > 0"
-        only = "false" if required else f"coalesce({nulls} > 0 AND {nulls} = {values}, false)"
-        bounds = (_ordered(kind, f"data_file.{end}_bounds[{i}]") for end in ("lower", "upper"))
-        low, high = (f"if({only}, NULL, {bound})" for bound in bounds)
+    for i, column in columns.items():
+        metrics = f"readable_metrics.{identifier(column.name)}"
+        nulls, values = (f"{metrics}.{name}_count" for name in ("null_value", "value"))
+        maybe = "false" if column.required else f"coalesce({nulls}, 1) > 0"
+        only = f"coalesce({maybe} AND {nulls} = {values}, false)"
+        kind = _SPARK_TYPES.get(column.type, column.type)
+        ends = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
+        low, high = (f"if({only}, NULL, {end})" for end in ends)
         stated += [
             f"{low} AS low{i}",
             f"{high} AS high{i}",
-            f"{maybe} AS null{i}",
-            f"NOT {only} AS value{i}",
+            f"{maybe} AS has_null{i}",
+            f"NOT {only} AS has_value{i}",
         ]
+        is_bounded = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
         spans += [
             f"min(low{i}) AS low{i}",
             f"max(high{i}) AS high{i}",
-            f"max(null{i}) AS null{i}",
-            f"max(value{i}) AS value{i}",
-            f"min(NOT value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL) AS bounded{i}",
+            f"max(has_null{i}) AS has_null{i}",
+            f"max(has_value{i}) AS has_value{i}",
+            f"min({is_bounded}) AS is_bounded{i}",
         ]
-    entries = snapshot.entries(
-        f"{KIND} AS kind",
-        "sequence_number AS sequence",
-        "data_file.record_count AS records",
-        "array_sort(data_file.equality_ids) AS ids",
-        *stated,
-    )
-    rows = snapshot.with_place(entries)
-    data, deletes = (
-        rows.where(f"kind = {kind_code(Kind.DATA)}"),
-        rows.where(f"kind = {equality}").join(applied, ["place", "sequence"], "left_semi"),
-    )
+    files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
+    data, deletes = (files.where(f"kind = {kind}") for kind in (kind_code(Kind.DATA), equality))
     if not rollup.has_global_deletes:
-        data = data.join(applied.select("place").distinct(), "place", "left_semi")
+        data = data.join(rows.where(f"kind = {equality}").select("place"), "place", "left_semi")
     end = F.expr(range_end_sql(rollup.width))
     keys = [*snapshot.scope, "kind", "sequence", "ids"]
     ranged = data.unionByName(deletes).withColumn("sequence", end)
     return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
-
-
-# Two's complement of 128 bits, with the other sign, so that texts of hexadecimal digits have the
-# order of the numbers.
-_SIGN = 1 << 127
-
-
-def _ordered(type_name: str, raw: str) -> str:
-    """SQL for a bound in a form that has the order of :func:`icekit.facts.key_bounds.decode`;
-    :func:`_bound` reads it.
-    """
-    if decode(type_name) is bytes:
-        return raw
-    digits = f"hex({raw})"
-    if not type_name.startswith("decimal"):
-        digits = (
-            f"concat_ws('', transform(sequence(length({raw}), 1, -1), i -> substring({digits}, 2 "
-            "* i - 1, 2)))"
-        )
-    padded = f"lpad({digits}, 32, if(substring({digits}, 1, 1) >= '8', 'F', '0'))"
-    flipped = (
-        f"translate(substring({padded}, 1, 1), '0123456789ABCDEF', '89ABCDEF01234567') || "
-        f"substring({padded}, 2)"
-    )
-    return f"if(length({raw}) > 0, {flipped}, NULL)"
-
-
-def _bound(type_name: str, value: Any) -> Any:
-    return value if value is None or decode(type_name) is bytes else int(value, 16) - _SIGN
 
 
 def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
@@ -208,10 +169,8 @@ def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
 
 def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
     """The manifests whose summary does not cover their entries: one row per manifest and spec, with
-    the range of each partition field.
-
-    A row's manifest is known by a 32-bit hash of the path that Spark reads; manifests with the same
-    hash are not compared.
+    the range of each partition field. A manifest whose path Spark spells in another way is not
+    compared.
     """
     specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
     if not any(
@@ -219,9 +178,7 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         for m in snapshot.rollup.manifests
     ):
         return
-    by_hash: dict[int, list[Record]] = {}
-    for manifest in {m["manifest_path"]: m for m in snapshot.rollup.manifests}.values():
-        by_hash.setdefault(zlib.crc32(manifest["manifest_path"].encode()), []).append(manifest)
+    by_path = {manifest["manifest_path"]: manifest for manifest in snapshot.rollup.manifests}
     types = dict(rows.dtypes)
     sums = []
     for column in columns:
@@ -235,8 +192,8 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         ]
     keys = ["manifest", "spec_id"]
     for row in arrow_of(grouped(rows.select("manifest", *snapshot.scope), keys, *sums)).to_pylist():
-        same = by_hash.get(row["manifest"], [])
-        if len(same) != 1 or same[0]["partition_spec_id"] != row["spec_id"]:
+        manifest = by_path.get(row["manifest"])
+        if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
             continue
         fields = specs[row["spec_id"]].fields
         ranges = []
@@ -244,4 +201,4 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
             low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
             ends = (comparable(field.result_type, end) for end in (low, high))
             ranges.append(FieldRange(*ends, *map(bool, has)))
-        yield from narrow_fields(same[0], fields, ranges)
+        yield from narrow_fields(manifest, fields, ranges)

@@ -55,13 +55,20 @@ class Snapshot:
         return metadata_table(self.spark, self.table, name, self.snapshot_id)
 
     def entries(self, *columns: str) -> DataFrame:
-        """The live entries: their partition and these columns."""
+        """The live entries: their partition, a hash of it as ``place``, kind, sequence number,
+        records, and these columns.
+        """
         entries = self.files("entries").where("status < 2")
-        return entries.selectExpr(*self.partitions.of_entries(entries), *columns)
-
-    def with_place(self, rows: DataFrame) -> DataFrame:
-        """The rows with a hash of their partition, as ``place``."""
-        return rows.selectExpr("*", f"{place_hash(self.scope)} AS place")
+        # xxhash64 leaves nulls out, so that they have a hash of their own.
+        hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
+        return entries.selectExpr(
+            *self.partitions.of_entries(entries),
+            f"xxhash64({hashed}) AS place",
+            f"{KIND} AS kind",
+            "sequence_number AS sequence",
+            "data_file.record_count AS records",
+            *columns,
+        )
 
 
 def file_hash(*columns: str) -> str:
@@ -93,19 +100,6 @@ def last_part(path: str) -> str:
     return f"substring_index({path}, '/', -1)"
 
 
-def place_hash(scope: Sequence[str]) -> str:
-    """A hash of the partition; xxhash64 leaves nulls out, so that they have a hash of their own."""
-    hashed = [*scope, *(f"{column} IS NULL" for column in scope)]
-    return f"xxhash64({', '.join(hashed)})"
-
-
-def summed(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
-    """Aggregate by keys, which rows that lie together have in common."""
-    from pyspark.sql import functions as F
-
-    return rows.groupBy(*keys).agg(*map(F.expr, sums))
-
-
 def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
     """Aggregate by keys in a few tasks.
 
@@ -113,7 +107,9 @@ def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
     ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
     per task takes longer than reading the manifests. The session's setting belongs to the user.
     """
-    return summed(rows.repartition(REDUCERS, *keys), keys, *sums)
+    from pyspark.sql import functions as F
+
+    return rows.repartition(REDUCERS, *keys).groupBy(*keys).agg(*map(F.expr, sums))
 
 
 def state_code(state: DeleteState) -> int:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from icekit.facts.files import Partition
 from icekit.units import about, count
 
-#: The number of tables that a sentence names; it counts the others.
+#: The most tables that a sentence names.
 _NAMED = 5
 
 
@@ -39,10 +39,8 @@ class Sharing:
         if not self.shared:
             return ""
         named = ", ".join(f"{other.table} ({other.path})" for other in self.shared[:_NAMED])
-        more = len(self.shared) - _NAMED
-        return f"shared location with {named}" + (
-            f" and {count(more, 'more table')}" if more > 0 else ""
-        )
+        more = ", …" if len(self.shared) > _NAMED else ""
+        return f"shared location with {named}{more}"
 
     @property
     def refusal(self) -> str | None:

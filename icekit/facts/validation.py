@@ -99,6 +99,13 @@ def _type(value: Any, path: str) -> None:
     _check(_NESTED[value["type"]], value, path)
 
 
+def _summary(value: Any, path: str) -> None:
+    _check({"*": str}, value, path)
+    for key, figure in value.items():
+        if _FIGURES.fullmatch(key) and not _FIGURE.fullmatch(figure):
+            raise _wrong(figure, f"{path}.{key}", "a whole number")
+
+
 _COLUMNS = {
     "fields": [{"id": int, "name": str, "required": bool, "type": _type, "doc?": str}],
 }
@@ -127,7 +134,7 @@ _SNAPSHOT = {
     "timestamp-ms": _moment,
     "parent-snapshot-id?": int,
     "sequence-number?": int,
-    "summary?": {"*": str},
+    "summary?": _summary,
     "schema-id??": int,
     "first-row-id??": int,
     "manifest-list??": str,
@@ -268,10 +275,6 @@ def _check_snapshot(snapshot: Json, path: str) -> None:
         _is(int, snapshot.get("added-rows"), f"{path}.added-rows")
     if snapshot.get("manifest-list") is None:
         _is(list, snapshot.get("manifests"), f"{path}.manifest-list")
-    summary = snapshot.get("summary") or {}
-    for key, value in summary.items():
-        if _FIGURES.fullmatch(key) and not _FIGURE.fullmatch(value):
-            raise _wrong(value, f"{path}.summary.{key}", "a whole number")
 
 
 def _check_snapshots(metadata: Json, version: int) -> None:

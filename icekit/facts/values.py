@@ -6,9 +6,9 @@ import datetime as dt
 import math
 import re
 import struct
-import uuid
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from typing import Any
 from urllib.parse import quote_plus
 
 from icekit.facts.definition import PartitionSpec
@@ -16,7 +16,6 @@ from icekit.facts.files import Partition, Scalar
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
-_MICROSECOND = dt.timedelta(microseconds=1)
 _NUMBERS = ("int", "date", "long", "time", "float", "double")
 
 
@@ -35,19 +34,10 @@ def partition_of(spec_id: int, values: Iterable[object]) -> Partition:
 
 def to_scalar(value: object) -> Scalar:
     """Convert a value decoded from Avro or Spark to the form that facts keep."""
-    if isinstance(value, dt.datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-        return (aware - _EPOCH) // _MICROSECOND
-    if isinstance(value, dt.date):
-        return value.toordinal() - _EPOCH_DAY
-    if isinstance(value, dt.time):
-        return (dt.datetime.combine(_EPOCH, value, dt.UTC) - _EPOCH) // _MICROSECOND
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     if isinstance(value, Decimal):
         return format(value, "f")  # 0.0000001, not 1E-7
-    if isinstance(value, uuid.UUID):
-        return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # NaN is not equal to itself, and JSON has neither NaN nor infinity
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -62,7 +52,7 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     Raises ValueError for a type without an order here (variant, geometry …), and for other bytes
     than a value of the type has.
     """
-    name = type_name.partition("(")[0].partition("[")[0]
+    name = base_type(type_name)
     if name in _NUMBERS and len(raw) not in (4, 8):
         raise ValueError(f"a bound of type {type_name} has {len(raw)} bytes")
     # Bounds written before a type promotion (int to long, float to double) keep their old width.
@@ -73,13 +63,28 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     if name == "boolean":
         return raw != b"\x00"
     if name == "string":
-        return raw.decode("utf-8", errors="replace")
+        return raw.decode()
     if name in {"uuid", "fixed", "binary"}:
         return raw.hex()
     if name == "decimal":
         scale = int(type_name.rpartition(",")[2].strip(" )"))
         return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
     raise ValueError(f"bounds of type {type_name} have no order here")
+
+
+def range_of(type_name: str, low: bytes | None, high: bytes | None) -> tuple[Any, Any] | None:
+    """Two bounds as values that compare; None without one of them, or without an order."""
+    if low is None or high is None:
+        return None
+    try:
+        return from_bytes(type_name, low), from_bytes(type_name, high)
+    except ValueError:
+        return None
+
+
+def base_type(type_name: str) -> str:
+    """A type without its length, or its precision and scale."""
+    return type_name.partition("(")[0].partition("[")[0]
 
 
 def sort_key(value: object) -> tuple[bool, str, float, str]:

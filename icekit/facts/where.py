@@ -9,26 +9,27 @@ understands (``SparkV2Filters``).
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.values import sort_key
+from icekit.facts.values import base_type, sort_key
 from icekit.sql import identifier, literal
 
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a
 # choice.
 MOST_PARTITIONS = 2_000
-_UNITS = ("year", "month", "day", "hour")
+#: Transforms of time, the coarsest first.
+UNITS = ("year", "month", "day", "hour")
 #: Transforms whose predicates need no function: ranges and lists of the column's own values.
-WITHOUT_FUNCTIONS = frozenset({"identity", "void", *_UNITS})
+WITHOUT_FUNCTIONS = frozenset({"identity", "void", *UNITS})
 #: Types with these prefixes have no bounds by which Iceberg can skip files.
 NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
-_FUNCTIONS = {unit: f"{unit}s" for unit in _UNITS} | {"bucket": "bucket", "truncate": "truncate"}
+_FUNCTIONS = {unit: f"{unit}s" for unit in UNITS} | {"bucket": "bucket", "truncate": "truncate"}
 # A box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
 
@@ -59,19 +60,22 @@ def where(
     known = {column.field_id: column for column in columns}
     alternatives: list[str] = []
     for spec_id in sorted(by_spec):
-        fields = [
-            _predicate(catalog, field, known.get(field.source_id), of_rows)
-            for field in specs[spec_id].fields
-        ]
-        indexes = [index for index, field in enumerate(fields) if field is not None]
-        if not indexes:
+        fields = {
+            index: (field, known[field.source_id])
+            for index, field in enumerate(specs[spec_id].fields)
+            if transformed(catalog, field, columns) is not None
+        }
+        if not fields:
             return None
         boxes = _merge(
-            {tuple(frozenset({values[i]}) for i in indexes) for values in by_spec[spec_id]}
+            {tuple(frozenset({values[i]}) for i in fields) for values in by_spec[spec_id]}
         )
         for box in boxes:
             try:
-                parts = [fields[i](values) for i, values in zip(indexes, box, strict=True)]  # type: ignore[misc]
+                parts = [
+                    _predicate(catalog, *field, values, of_rows)
+                    for field, values in zip(fields.values(), box, strict=True)
+                ]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
             alternatives.append(
@@ -108,11 +112,8 @@ def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
 
 def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
     """The partition fields that a predicate cannot contain, because their column was dropped."""
-    known = {column.field_id: column for column in columns}
     return tuple(
-        field.name
-        for field in spec.active_fields
-        if _predicate("c", field, known.get(field.source_id), False) is None
+        field.name for field in spec.active_fields if transformed("c", field, columns) is None
     )
 
 
@@ -123,7 +124,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
     """
     try:
         for field, value in zip(spec.fields, partition.values, strict=True):
-            if isinstance(value, int) and field.transform in _UNITS:
+            if isinstance(value, int) and field.transform in UNITS:
                 start_of(field.transform, value + 1)
             elif field.transform == "identity":  # no other transform keeps a time as it is
                 literal_of(field.result_type, value)
@@ -169,37 +170,31 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
 
 
 def _predicate(
-    catalog: str, field: PartitionField, column: Column | None, of_rows: bool
-) -> Callable[[frozenset[Scalar]], str] | None:
-    """A function from the values of one field to a predicate; None if there is no predicate."""
-    if column is None or field.transform == "void":
-        return None
+    catalog: str,
+    field: PartitionField,
+    column: Column,
+    values: frozenset[Scalar],
+    of_rows: bool,
+) -> str:
+    """A predicate for the rows that have some values of one field."""
     source = identifier(*column.names)
-    name = field.transform.partition("[")[0]
-    in_ranges = name in _UNITS
-    if name not in {"identity", "bucket", "truncate"} and not in_ranges:
-        return None
+    parts = [f"{source} IS NULL"] if None in values else []
+    present = [value for value in values if value is not None]
+    if field.transform in UNITS:
+        parts += in_units(source, column.type, field.transform, sorted(map(int, present)))
+        return " OR ".join(parts)
+    kind = "int" if field.transform.startswith("bucket") else column.type
+    if kind in {"float", "double"} and "nan" in present:
+        # True for the rows, but Iceberg's planner has no such filter, see askable().
+        parts.append(f"isnan({source})")
+        present.remove("nan")
     asked = column if of_rows else replace(column, type="")
     term = transformed(catalog, field, (asked,)) or source
-
-    def predicate(values: frozenset[Scalar]) -> str:
-        present = [v for v in values if v is not None]
-        parts = [f"{source} IS NULL"] if None in values else []
-        if present and in_ranges:
-            parts += in_units(source, column.type, name, sorted(int(v) for v in present))
-        elif present:
-            kind = "int" if name == "bucket" else column.type
-            if kind in {"float", "double"} and "nan" in present:
-                # True for the rows, but Iceberg's planner has no such filter, see askable().
-                parts.append(f"isnan({source})")
-                present.remove("nan")
-            if len(present) > 1:
-                parts.append(among(term, kind, present))
-            elif present:
-                parts.append(f"{term} = {literal_of(kind, present[0])}")
-        return " OR ".join(parts)
-
-    return predicate
+    if len(present) > 1:
+        parts.append(among(term, kind, present))
+    elif present:
+        parts.append(f"{term} = {literal_of(kind, present[0])}")
+    return " OR ".join(parts)
 
 
 def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
@@ -213,8 +208,8 @@ def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> l
         else:
             runs.append([value, value])
     parts = [
-        f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < "
-        f"{_moment(kind, start_of(transform, last + 1))}"
+        f"{source} >= {moment_literal(kind, start_of(transform, first))} AND {source} < "
+        f"{moment_literal(kind, start_of(transform, last + 1))}"
         for first, last in runs
     ]
     return [f"({part})" for part in parts] if len(parts) > 1 else parts
@@ -229,7 +224,7 @@ def start_of(transform: str, value: int) -> dt.datetime:
     return _EPOCH + value * (_DAY if transform == "day" else _HOUR)
 
 
-def _moment(kind: str, moment: dt.datetime) -> str:
+def moment_literal(kind: str, moment: dt.datetime) -> str:
     """A date or time literal of the column's own type, whatever the session's time zone."""
     if kind == "date":
         return f"DATE '{moment.date().isoformat()}'"
@@ -242,13 +237,13 @@ def literal_of(kind: str, value: Scalar) -> str:
 
     Raises ValueError or OverflowError for a time without a Spark literal, and for invalid hex.
     """
-    name = kind.partition("(")[0].partition("[")[0]
+    name = base_type(kind)
     if name == "date" and isinstance(value, int):
-        return _moment(kind, _EPOCH + value * _DAY)
+        return moment_literal(kind, _EPOCH + value * _DAY)
     if name.startswith("timestamp") and isinstance(value, int):
         if name.endswith("_ns"):
             raise ValueError(f"a {name} has no literal: Spark's times end at microseconds")
-        return _moment(kind, _EPOCH + dt.timedelta(microseconds=value))
+        return moment_literal(kind, _EPOCH + dt.timedelta(microseconds=value))
     if name in {"float", "double"}:
         return f"CAST({literal(str(value))} AS {name.upper()})"
     if name == "decimal":
@@ -272,7 +267,7 @@ def partition_span(
         try:
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
-            if unit in _UNITS:
+            if unit in UNITS:
                 start, end = (start_of(unit, n).replace(tzinfo=dt.UTC) for n in (value, value + 1))
                 return start, end
             if unit == "identity" and field.result_type.startswith("timestamp"):

@@ -4,22 +4,21 @@ figures next to each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from icekit.answer.grid import BYTES, COUNT, FIGURE, SHARE, TEXT, Grid, Unit
+from icekit.answer.grid import BYTES, COUNT, FIGURE, TEXT, Grid, Unit
 from icekit.answer.view import Badge, Block, Item, Sentence, Shown
 from icekit.catalog import Lake
 from icekit.diagnose import diagnose, document
-from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.findings import Thresholds
 from icekit.facts import TableFacts, observe
-from icekit.facts.rollup import delete_ratio
 from icekit.history import trend
 from icekit.history.store import Health, health
 from icekit.maintain.savings import wins
-from icekit.units import moment, percent
+from icekit.units import moment
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 1
@@ -56,19 +55,16 @@ class ComparisonDocument:
     figures: Sequence[ComparedFigure]
 
 
-#: The figures of a state, each with its unit.
-FIGURES: dict[str, tuple[Unit, Callable[[TableFacts], float | None]]] = {
-    "data files": (COUNT, lambda f: f.data.file_count),
-    "bytes": (BYTES, lambda f: f.data.size_in_bytes),
-    "mean file size": (BYTES, lambda f: f.data.mean_bytes),
-    "records": (COUNT, lambda f: f.data.record_count),
-    "partitions": (COUNT, lambda f: len(set(f.partitions()))),
-    "delete records": (COUNT, lambda f: delete_ratio(f).delete_record_count),
-    "delete records per data record": (SHARE, lambda f: delete_ratio(f).by_records),
-    "file opens of a full scan": (COUNT, lambda f: wins(f, Findings()).opens),
-    "manifests": (COUNT, lambda f: f.manifests.data_count + f.manifests.delete_count),
-    "snapshots": (COUNT, lambda f: f.history.snapshot_count),
+#: The figures of a record of health that are shown besides those with a threshold.
+FIGURES: dict[str, Unit] = {
+    "data files": COUNT,
+    "data bytes": BYTES,
+    "data records": COUNT,
+    "delete files": COUNT,
+    "delete records": COUNT,
+    "opens saved": COUNT,
 }
+_UNITS = FIGURES | {measure.title: measure.unit for measure in trend.MEASURES}
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,12 +97,14 @@ class ComparedStates(Shown):
         worse, better = self.changes
         return " and ".join(["better"] * bool(better) + ["worse"] * bool(worse)) or "no change"
 
-    def figures(self) -> list[tuple[str, Unit, float | None, float | None]]:
-        """Each figure with its unit, before and after."""
-        return [
-            (name, unit, read(self.before), read(self.after))
-            for name, (unit, read) in FIGURES.items()
-        ]
+    def figures(self) -> list[ComparedFigure]:
+        """Each figure before and after."""
+        named = (
+            [getattr(state, name.replace(" ", "_")) for name in FIGURES]
+            + [measure.value(state) for measure in trend.MEASURES]
+            for state in self.states
+        )
+        return list(map(ComparedFigure, _UNITS, *named))
 
     def blocks(self) -> list[Block]:
         """The verdict, what got worse and better, and the figures that differ."""
@@ -122,18 +120,23 @@ class ComparedStates(Shown):
         ]
         rows = [
             (
-                figure,
-                *(unit.write(v) if v is not None else None for v in (old, new)),
-                _change(old, new),
+                f.name,
+                *(None if v is None else _UNITS[f.name].write(v) for v in (f.before, f.after)),
+                f"{100 * (f.after - f.before) / f.before:+,.0f} %"
+                if f.before and f.after is not None
+                else None,
             )
-            for figure, unit, old, new in self.figures()
-            if old != new
+            for f in self.figures()
+            if f.before != f.after
         ]
         return [
             Badge(kind, self.verdict, name, " → ".join(states)),
-            *([Item("Worse", [("", each) for each in worse])] if worse else []),
-            *([Item("Better", [("", each) for each in better])] if better else []),
-            *([] if worse or better else [Sentence("No finding came or went.", is_strong=True)]),
+            *(
+                Item(title, [("", each) for each in changes])
+                for title, changes in (("Worse", worse), ("Better", better))
+                if changes
+            ),
+            Sentence("" if worse or better else "No finding came or went."),
             Grid("Figures that changed", columns, rows),
         ]
 
@@ -150,7 +153,7 @@ class ComparedStates(Shown):
             verdict=self.verdict,
             worse=worse,
             better=better,
-            figures=[ComparedFigure(name, old, new) for name, _, old, new in self.figures()],
+            figures=self.figures(),
         )
 
 
@@ -181,13 +184,3 @@ def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) 
     if not at or "`" in ref:
         name, ref = what, ""
     return observe(lake, name, ref=ref or None, size_ratios=limits.size_ratios)
-
-
-def _change(old: float | None, new: float | None) -> str | None:
-    """``× 12``, ``+14 %`` or ``−92 %``; None if one of them is nothing."""
-    if not old or new is None:
-        return None
-    if new >= 2 * old:
-        return f"× {new / old:,.0f}"
-    sign = "+" if new > old else "−"
-    return f"{sign}{percent(abs(new - old) / old)}"

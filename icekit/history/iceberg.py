@@ -60,13 +60,11 @@ class IcebergStore(Store):
 
         def attempt() -> int:
             table = self._table(creates=True)
-            same_runs = _among("run_id", {record.run_id for record in records})
-            stored = (
-                table.scan(row_filter=same_runs, selected_fields=("run_id", "table_name"))
-                .to_arrow()
-                .to_pylist()
-            )
-            known = {(row["run_id"], row["table_name"]) for row in stored}
+            stored = table.scan(
+                row_filter=_among("run_id", {record.run_id for record in records}),
+                selected_fields=("run_id", "table_name"),
+            ).to_arrow()
+            known = {tuple(row.values()) for row in stored.to_pylist()}
             missing = [
                 record.plain()
                 for record in records
@@ -132,12 +130,13 @@ class IcebergStore(Store):
     def _patiently(self, attempt: Callable[[], T], done: str) -> T:
         from pyiceberg.exceptions import CommitFailedException
 
-        def is_conflict(error: BaseException) -> bool:
-            return isinstance(error, CommitFailedException)
-
         try:
             return patiently(
-                attempt, is_conflict, seconds=_PATIENCE_SECONDS, first_wait=0.1, longest_wait=5
+                attempt,
+                lambda error: isinstance(error, CommitFailedException),
+                seconds=_PATIENCE_SECONDS,
+                first_wait=0.1,
+                longest_wait=5,
             )
         except IcekitError:
             raise
@@ -156,8 +155,8 @@ def _schema() -> Any:
     kinds = {int: LongType(), str: StringType()}
     return Schema(
         *(
-            NestedField(n, name, kinds[kind], required=name in _REQUIRED, doc=doc)
-            for n, (name, (kind, doc)) in enumerate(COLUMNS.items(), 1)
+            NestedField(n, name, kinds[kind], required=name in _REQUIRED)
+            for n, (name, kind) in enumerate(COLUMNS.items(), 1)
         )
     )
 

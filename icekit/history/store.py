@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from icekit.diagnose.document import status_of
 from icekit.diagnose.findings import Findings
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
     from icekit.maintain.savings import Savings
 
 
-def _column(meaning: str, default: Any = None) -> Any:
-    return field(default=default, metadata={"meaning": meaning})
-
-
 @dataclass(frozen=True, slots=True)
 class Health:
     """One table at one run; the key is ``run_id`` and ``table_name``. None means unknown.
@@ -35,29 +30,23 @@ class Health:
     Each field is a column of the stores (:data:`COLUMNS`).
     """
 
-    run_id: str = _column("The report run; with table_name the key of a row", MISSING)
-    table_name: str = _column("namespace.table, odd parts in backticks", MISSING)
-    observed_at_ms: int = _column(
-        "When the table was observed, in milliseconds since 1970", MISSING
-    )
-    catalog: str | None = _column("The catalog, by the name of its profile")
-    table_uuid: str | None = _column("The table's UUID; it differs after the table was re-created")
-    snapshot_id: int | None = _column("The snapshot observed; null for a table without snapshots")
-    status: str | None = _column("healthy, or the most serious severity: info, warning, critical")
-    findings: tuple[tuple[str, str], ...] = _column(
-        "JSON list of [name, severity], most serious first", ()
-    )
-    data_files: int | None = _column("Live data files")
-    data_bytes: int | None = _column("Their bytes")
-    data_records: int | None = _column("Their rows, before deletes")
-    delete_files: int | None = _column("Live delete files and deletion vectors")
-    delete_records: int | None = _column("Their delete records")
-    target_file_bytes: int | None = _column("write.target-file-size-bytes in force")
-    undersized_manifests: int | None = _column(
-        "Data manifests smaller than half of commit.manifest.target-size-bytes"
-    )
-    snapshots: int | None = _column("Snapshots in the metadata")
-    opens_saved: int | None = _column("File opens that compaction would save a full scan")
+    run_id: str
+    table_name: str  # namespace.table, odd parts in backticks
+    observed_at_ms: int
+    catalog: str | None = None  # by the name of its profile
+    table_uuid: str | None = None  # differs after the table was re-created
+    snapshot_id: int | None = None  # None for a table without snapshots
+    status: str | None = None  # healthy, or the most serious severity
+    findings: tuple[tuple[str, str], ...] = ()  # (name, severity), most serious first; JSON
+    data_files: int | None = None
+    data_bytes: int | None = None
+    data_records: int | None = None  # before deletes
+    delete_files: int | None = None  # with deletion vectors
+    delete_records: int | None = None
+    target_file_bytes: int | None = None
+    undersized_manifests: int | None = None  # data manifests under half of the target size
+    snapshots: int | None = None
+    opens_saved: int | None = None  # file opens that compaction would save a full scan
 
     def plain(self) -> dict[str, Any]:
         """Columns as stored: ``findings`` as JSON, the month, and the rest unchanged."""
@@ -73,16 +62,11 @@ class Health:
         return cls(**{f.name: stored[f.name] for f in fields(cls)} | {"findings": findings})
 
 
-#: Every stored column, with its type (int or str) and its meaning.
-COLUMNS: Mapping[str, tuple[type, str]] = {
-    **{
-        f.name: (int if "int" in str(f.type) else str, f.metadata["meaning"])
-        for f in fields(Health)
-    },
-    "observed_month": (
-        str,
-        "Month of observed_at_ms in UTC, 2026-01; the partition column of the Iceberg table",
-    ),
+#: Every stored column with its type (int or str). ``observed_month`` (2026-01, in UTC) partitions
+# the Iceberg table.
+COLUMNS: Mapping[str, type] = {
+    **{f.name: int if "int" in str(f.type) else str for f in fields(Health)},
+    "observed_month": str,
 }
 
 
@@ -97,7 +81,7 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         table_uuid=facts.table_uuid,
         snapshot_id=facts.snapshot_id,
         status=status_of(findings),
-        findings=tuple((f.name, f.severity.name.lower()) for f in findings),
+        findings=tuple((f.name, str(f.severity)) for f in findings),
         data_files=facts.data.file_count,
         data_bytes=facts.data.size_in_bytes,
         data_records=facts.data.record_count,
@@ -106,8 +90,7 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         target_file_bytes=facts.target_bytes,
         undersized_manifests=facts.manifests.undersized_data_manifest_count,
         snapshots=facts.history.snapshot_count,
-        # Compaction alone: coarser partitions and another target are changes of the table.
-        opens_saved=savings.opens_saved - savings.table_change_opens_saved,
+        opens_saved=savings.opens_saved,
     )
 
 
@@ -115,18 +98,16 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
 LAST = 30
 
 
-class Store(ABC):
+class Store(Protocol):
     """Health of tables over time; all methods raise :class:`~icekit.errors.HistoryUnusable` if the
     store cannot be read or written.
     """
 
-    @abstractmethod
     def append(self, records: Sequence[Health]) -> int:
         """Append the records whose run and table are not stored yet, in one commit; returns their
         number.
         """
 
-    @abstractmethod
     def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first, at most :data:`LAST` of each.
 
@@ -166,8 +147,9 @@ class SqliteStore(SqliteFile, Store):
 
         def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
             db.row_factory = sqlite3.Row
-            wanted = (json.dumps(list(tables)), LAST)
-            rows = db.execute(f"SELECT * FROM ({ranked}) WHERE newest <= ?", wanted)
+            rows = db.execute(
+                f"SELECT * FROM ({ranked}) WHERE newest <= ?", (json.dumps(list(tables)), LAST)
+            )
             return newest(map(Health.of_plain, rows))
 
         return self.read(work, {})
@@ -175,7 +157,7 @@ class SqliteStore(SqliteFile, Store):
     def create(self, db: sqlite3.Connection) -> None:
         """Create the table."""
         kinds = {int: "INTEGER", str: "TEXT"}
-        columns = ", ".join(f"{name} {kinds[kind]}" for name, (kind, _) in COLUMNS.items())
+        columns = ", ".join(f"{name} {kinds[kind]}" for name, kind in COLUMNS.items())
         db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id))")
         db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
 

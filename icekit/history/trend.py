@@ -119,7 +119,9 @@ class Comparison:
             for word, changes in (("worse", self.worse), ("better", self.better))
             if changes
         ]
-        return "; ".join([*parts, *([str(self.trend)] if self.trend else [])]) or "no change"
+        if self.trend:
+            parts.append(str(self.trend))
+        return "; ".join(parts) or "no change"
 
 
 def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Comparison:
@@ -137,9 +139,8 @@ def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Com
 
 def same_table(runs: Sequence[Health]) -> Sequence[Health]:
     """The runs since the table with that name was last re-created."""
-    return list(itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs)))[
-        ::-1
-    ]
+    own = itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs))
+    return list(own)[::-1]
 
 
 def slope(points: Points) -> float | None:
@@ -175,12 +176,9 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     ]
     points = since_reset(every, measure.direction)
     per_day, limit = slope(points), measure.limit(runs[-1], limits) if runs else None
-    if (
-        per_day is None
-        or limit is None
-        or per_day * measure.direction <= 0
-        or measure.is_past(every[-1][1], limit)
-    ):
+    if per_day is None or limit is None:
+        return None
+    if per_day * measure.direction <= 0 or measure.is_past(every[-1][1], limit):
         return None
     # From the line, not from the last run, which may be an outlier.
     fitted = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
@@ -195,7 +193,7 @@ def changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str],
     worse: list[str] = []
     better: list[str] = []
     had, has = dict(before.findings), dict(now.findings)
-    rank = ["", *(severity.name.lower() for severity in Severity)].index
+    rank = ["", *map(str, Severity)].index
     for name in has | had:
         old, new = had.get(name, ""), has.get(name, "")
         state = f"is now {new}" if old and new else "is new" if new else "is gone"

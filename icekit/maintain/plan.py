@@ -5,15 +5,15 @@ arguments.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from icekit.catalog import Lake
-from icekit.compact.asking import ask_planner
-from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.asking import ask_planner, by_planner
+from icekit.compact.model import Action, Plan, Prediction, statistics_notes
 from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.findings import COMPACTED, MAINTAINED, Findings, Thresholds
 from icekit.engine.bridge import has_bridge
 from icekit.errors import ParameterError, require_known
 from icekit.facts.definition import PartitionSpec
@@ -21,12 +21,13 @@ from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
 from icekit.facts.model import TableFacts
+from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
-from icekit.facts.snapshot_statistics import statistics_of
-from icekit.maintain.orphans import may_not_remove, orphans
+from icekit.facts.storage import StorageFacts
 from icekit.maintain.savings import manifest_rewrites
-from icekit.units import count, counted, moment, raised, size
+from icekit.sql import display_name, orphan_arguments
+from icekit.units import at, count, counted, moment, raised, span
 
 Json = Mapping[str, Any]
 
@@ -35,7 +36,7 @@ Procedure = Literal[
     "rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"
 ]
 #: Planned unless others are named. Removing orphan files cannot be undone, and only a listing
-# identifies them: a person has to ask for it by name.
+#: identifies them: a person has to ask for it by name.
 DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
     "rewrite_position_delete_files",
     "rewrite_manifests",
@@ -43,27 +44,28 @@ DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
 )
 PROCEDURES: tuple[Procedure, ...] = (*DEFAULT_PROCEDURES, "remove_orphan_files")
 
-#: Findings about data files: rewriting these comes before all maintenance.
-_DATA = frozenset(
-    {
-        "small_files",
-        "oversized_files",
-        "equality_deletes",
-        "deletion_vectors",
-        "dangling_deletes",
-        "old_partition_spec",
-    }
-)
-_DATA_FIRST = (
-    "Rewrite the data files first ({}): a compaction leaves old deletes, manifests and snapshots "
-    "for this plan to clean up."
-)
-_METADATA_FILES = (
-    "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up has the "
-    "ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
-)
 # rewrite_position_delete_files takes a group with at least this many files (min-input-files).
 _MIN_DELETE_FILES = 5
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What each procedure is planned from; ``notes`` are collected."""
+
+    facts: TableFacts
+    findings: Findings
+    retention: Retention
+    metadata: Json
+    now: dt.datetime
+    lake: Lake | None
+    notes: list[str]
+
+    def action(
+        self, procedure: Procedure, why: str, prediction: Prediction, **more: Any
+    ) -> list[Action]:
+        """An action on the table, whose id is its place in the plan."""
+        facts = self.facts
+        return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more)]
 
 
 def plan_maintenance(
@@ -82,9 +84,8 @@ def plan_maintenance(
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding asks
     for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures``
     (by default all but orphan files). ``metadata`` is the table's metadata JSON. Raises
-    :class:`~icekit.errors.ParameterError` for a retention that keeps less than is needed, for
-    orphans listed below three days of age, for facts of a branch or tag, and for an unknown
-    procedure.
+    :class:`~icekit.errors.ParameterError` for a retention that keeps less than is needed, for facts
+    of a branch or tag, and for an unknown procedure.
     """
     check_procedures(procedures)
     if facts.ref:
@@ -92,25 +93,29 @@ def plan_maintenance(
             f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
             "Observe the table without ref."
         )
-    notes: list[str] = []
-    actions: list[Action] = []
-    procedures, waits = _allowed(facts, findings, procedures, notes)
-    if "rewrite_position_delete_files" in procedures:
-        actions += _deletes(facts, findings, lake, notes)
-    if "rewrite_manifests" in procedures:
-        actions += _manifests(facts, findings)
-    if "expire_snapshots" in procedures:
-        actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
-    is_named = "remove_orphan_files" in procedures
-    removal = orphans(facts, findings, now, notes, is_named=is_named)
-    if facts.other_optimizer and (actions or removal):
-        notes.append(facts.other_optimizer.note)
+    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, [])
+    notes = case.notes
+    procedures, waits = _allowed(case, procedures)
+    actions = [
+        action
+        for procedure, planned in _PLANNED.items()
+        if procedure in procedures
+        for action in planned(case)
+    ]
+    # Those that are planned so far but an expiry commit a snapshot.
+    if any(action.procedure != "expire_snapshots" for action in actions):
+        current = metadata.get("current-snapshot-id")
+        notes += statistics_notes(facts.catalog, facts.table, metadata, current)
+    removal, is_refused = _orphans(case, is_named="remove_orphan_files" in procedures)
     actions += removal
-    is_refused = is_named and not removal and may_not_remove(facts, findings)
-    if actions and (first := sorted(_DATA & findings.names)):
-        notes.insert(0, _DATA_FIRST.format(", ".join(first)))
-    if "metadata_files_piling_up" in findings.names:
-        notes.append(_METADATA_FILES)
+    if facts.other_optimizer and actions:
+        notes.append(facts.other_optimizer.note)
+    if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
+        notes.insert(
+            0,
+            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
+            "manifests and snapshots for this plan to clean up.",
+        )
     return Plan(
         facts.catalog,
         facts.table,
@@ -122,28 +127,26 @@ def plan_maintenance(
         waits=waits,
         made_at_ms=int(now.timestamp() * 1000),
         refused="remove_orphan_files" if is_refused else None,
-        statistics=statistics_of(metadata, metadata.get("current-snapshot-id")),
     )
 
 
-def _allowed(
-    facts: TableFacts, findings: Findings, procedures: Sequence[str], notes: list[str]
-) -> tuple[Sequence[str], str | None]:
+def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
     """The procedures that a damaged table allows, and why it allows none, if files are missing.
 
     An expiry could remove the snapshot to roll back to, and the manifests that say what is lost; a
     rewrite of delete files drops those that are misfiled.
     """
+    facts = case.facts
     if facts.contradictions:
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
-        notes.append(
+        case.notes.append(
             f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
             "these findings before all maintenance."
         )
     if facts.missing is None or not facts.missing.fails_scans:
         return procedures, None
-    lost = next((f"{f.evidence}. " for f in findings if f.name == "missing_files"), "")
+    lost = next((f"{f.evidence}. " for f in case.findings if f.name == "missing_files"), "")
     return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
 
 
@@ -153,53 +156,39 @@ def check_procedures(names: Sequence[str]) -> None:
         require_known(name, PROCEDURES, "procedure")
 
 
-def _deletes(
-    facts: TableFacts, findings: Findings, lake: Lake | None, notes: list[str]
-) -> list[Action]:
+def _deletes(case: _Case) -> list[Action]:
     """Combine position delete files; on version 3 convert those of version 2 to deletion
     vectors.
     """
-    asked = [name for name in ("position_deletes", "v2_position_deletes") if name in findings.names]
+    facts = case.facts
+    asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
     total = facts.total(Kind.POSITION_DELETES)
     if not asked or not total.file_count:
         return []
     converts = facts.format_version >= 3
-    options = {"rewrite-all": "true"} if converts else {}
-    per_file = (
-        total.file_count / facts.data.file_count
-        if facts.data.file_count
-        else float(total.file_count)
-    )
     what = (
-        "version 3 replaces them with one deletion vector per data file"
+        "version 3 replaces these delete files with one deletion vector per data file"
         if converts
-        else "a scan then opens fewer of them"
+        else "a scan then opens fewer delete files"
     )
-    action = Action(
-        "",
+    (action,) = case.action(
         "rewrite_position_delete_files",
-        facts.catalog,
-        facts.table,
-        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} "
-        f"per data file; {what}",
+        f"{', '.join(asked)}: {what}",
         _combined_deletes(facts, converts),
-        options=options,
+        options={"rewrite-all": "true"} if converts else {},
     )
-    ready = action if lake is None else predicted_by_planner(lake, action)
-    if not ready.prediction.groups:
-        notes.append(
-            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
-            f"rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a "
-            "partition. A rewrite of their data files removes them."
-        )
-        return []
-    if ready.prediction.files_out >= ready.prediction.files_in and not converts:
-        notes.append(
-            "Each position delete file is the only one of its data file, so combining them would "
-            "not reduce their number. Rewrite their data files instead."
-        )
-        return []
-    return [ready]
+    if case.lake is not None:
+        action = predicted_by_planner(case.lake, action)
+    p = action.prediction
+    if p.groups and (converts or p.files_out < p.files_in):
+        return [action]
+    case.notes.append(
+        f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
+        f"rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more undersized ones of a "
+        "partition, and leaves at least one for each data file. A rewrite of their data files "
+        "removes them."
+    )
+    return []
 
 
 def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
@@ -217,12 +206,8 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
         if not converts and group.file_count < _MIN_DELETE_FILES:
             continue
         files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
-        by_size = expected_files(group.size_in_bytes, target)
-        out += (
-            by_size
-            if by_partition
-            else max(by_size, min(group.file_count, data.get(group.partition, group.file_count)))
-        )
+        least = min(group.file_count, data.get(group.partition, group.file_count))
+        out += max(expected_files(group.size_in_bytes, target), 0 if by_partition else least)
     return Prediction(
         files,
         total,
@@ -234,50 +219,31 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
     )
 
 
-def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
+def _manifests(case: _Case) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    actions = []
-    for of_spec, asked in manifest_rewrites(facts, findings):
-        spec, total = facts.spec(of_spec.spec_id), of_spec.size_in_bytes
-        by = cluster_by(spec, facts.filter_columns)
-        files_in, files_out = of_spec.files_in(target), of_spec.files_out(target)
-        why = (
-            f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of "
-            f"{size(total)} become about {files_out:,}; no data file is touched"
+    facts, actions = case.facts, []
+    for of_spec, files_in, files_out, asked in manifest_rewrites(facts, case.findings):
+        total = of_spec.size_in_bytes
+        by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
+        order = (
+            f", clustered by {', '.join(by)}, because queries filter by "
+            f"{', '.join(facts.filter_columns)}"
         )
-        if by and facts.filter_columns:
-            why += (
-                f"; clustered by {', '.join(by)}, because queries filter by "
-                f"{', '.join(facts.filter_columns)}"
-            )
-        elif not spec.is_unpartitioned:
-            why += "; clustered by partition"
-        saved = max(files_in - files_out, 0)
-        prediction = Prediction(
-            files_in,
-            total,
-            files_out,
-            total,
-            groups=1,
-            file_opens_saved=saved,
-            source="metadata",
-            unit="manifest",
-        )
-        arguments: dict[str, str | int | bool | tuple[str | int, ...]] = {
-            "spec_id": spec.spec_id,
-            **({"sort_by": by} if by else {}),
-        }
-        actions.append(
-            Action(
-                "",
-                "rewrite_manifests",
-                facts.catalog,
-                facts.table,
-                why,
-                prediction,
-                arguments=arguments,
-            )
+        actions += case.action(
+            "rewrite_manifests",
+            f"{', '.join(asked)} of spec {of_spec.spec_id}: no data file is touched"
+            + (order if by else ""),
+            Prediction(
+                files_in,
+                total,
+                files_out,
+                total,
+                groups=1,
+                file_opens_saved=max(files_in - files_out, 0),
+                source="metadata",
+                unit="manifest",
+            ),
+            arguments={"spec_id": of_spec.spec_id} | ({"sort_by": by} if by else {}),
         )
     return actions
 
@@ -298,67 +264,55 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
     return tuple(dict.fromkeys([*wanted, *(f.name for f in fields)]))
 
 
-def _expiry(
-    facts: TableFacts,
-    findings: Findings,
-    retention: Retention,
-    metadata: Json,
-    now: dt.datetime,
-    notes: list[str],
-) -> list[Action]:
+def _expiry(case: _Case) -> list[Action]:
     """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
     current one.
     """
-    is_piling = "snapshots_piling_up" in findings.names
-    if not is_piling and not retention.is_stated:
+    is_piling = "snapshots_piling_up" in case.findings.names
+    if not is_piling and not case.retention.is_stated:
         return []
     what = "Snapshots pile up" if is_piling else "You gave a retention"
-    if not facts.is_on("gc.enabled"):
-        notes.append(
+    if not case.facts.is_on("gc.enabled"):
+        case.notes.append(
             f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
             "the files."
         )
         return []
-    expiring = expiry(metadata, retention, now)
-    split = expiring.snapshots
-    if not split.expired:
-        refs = " or drop refs" if len(split.refs) > 1 else ""
-        notes.append(
+    expiring = expiry(case.metadata, case.retention, case.now)
+    kept, expired = expiring.snapshots.kept, expiring.snapshots.expired
+    if not expired:
+        case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
-            f"--keep or --keep-last{refs}. Snapshots younger than one hour never expire."
+            "--keep or --keep-last, or drop refs. Snapshots younger than one hour never expire."
         )
         return []
-    notes += expiring.cautions
-    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
-    return [
-        Action(
-            "",
-            "expire_snapshots",
-            facts.catalog,
-            facts.table,
-            f"{reason}: {_lost(expiring)}",
-            Prediction(
-                len(split.expired) + len(split.kept),
-                0,
-                len(split.kept),
-                0,
-                groups=1,
-                source="metadata",
-                unit="snapshot",
-            ),
-            arguments={"retain_last": expiring.retain_last, "stream_results": True},
-            older_than=expiring.older_than,
+    if dropped := expiring.snapshots.refs_dropped:
+        case.notes.append(
+            f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(dropped)}."
         )
-    ]
+    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
+    return case.action(
+        "expire_snapshots",
+        f"{reason}: {_lost(expiring)}",
+        Prediction(
+            len(expired) + len(kept),
+            files_out=len(kept),
+            groups=1,
+            source="metadata",
+            unit="snapshot",
+        ),
+        arguments={"retain_last": expiring.retain_last, "stream_results": True},
+        older_than=expiring.older_than,
+    )
 
 
 def _lost(found: Expiry) -> str:
-    """The time travel that an expiry ends for good, and what it keeps."""
-    oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
+    """The time travel that an expiry ends for good, and what protects the snapshots it keeps."""
     text = (
-        f"{count(len(found.snapshots.expired), 'snapshot')} from {moment(oldest)} to {moment(newest)} can "
+        f"{count(len(found.snapshots.expired), 'snapshot')} from "
+        f"{moment(found.oldest_expired_ms or 0)} to {moment(found.newest_expired_ms or 0)} can "
         "never be read again"
     )
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
@@ -366,9 +320,77 @@ def _lost(found: Expiry) -> str:
             f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
             f"{moment(found.reach_before_ms)}"
         )
-    text += f"; keeps {count(len(found.snapshots.kept), 'snapshot')}"
-    refs = ", ".join(found.snapshots.refs)
-    return f"{text}, protected by {refs}" if refs else text
+    return (
+        f"{text}; the others are young, among the last {found.retain_last:,}, or protected by "
+        f"{', '.join(found.snapshots.refs)}"
+    )
+
+
+def _orphans(case: _Case, *, is_named: bool) -> tuple[list[Action], bool]:
+    """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
+    other table shares the location; and whether that is refused.
+    """
+    facts, storage = case.facts, case.facts.storage
+    note, is_refused = "", is_named
+    if facts.unlisted is not None:
+        note = f"Orphan files were not looked for: {facts.unlisted}."
+    elif storage is None:
+        note = (
+            "remove_orphan_files needs a listing of the table's location. Observe the table with "
+            "storage=True."
+        )
+        note = note if is_named else ""
+    elif storage.sharing.refusal is not None:
+        note = storage.sharing.refusal
+    elif "orphan_files" not in case.findings.names or not storage.orphan_count:
+        is_refused = False
+    elif not is_named:
+        note = (
+            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
+            "removes them only if remove_orphan_files is named among the procedures."
+        )
+    elif not facts.is_on("gc.enabled"):
+        note = "Orphan files were listed, but gc.enabled=false: another table may use them."
+    else:
+        return _removal(case, storage), False
+    if note:
+        case.notes.append(note)
+    return [], is_refused
+
+
+def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
+    facts, older_than = case.facts, at(storage.older_than_ms)
+    if case.now - older_than < ORPHAN_AGE:
+        raise ParameterError(
+            f"Orphan files older than {span((case.now - older_than).total_seconds() * 1000)} were "
+            "listed, but icekit removes only those older than "
+            f"{span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger "
+            "ones. Observe the table again with storage=True."
+        )
+    arguments = {
+        key: value
+        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
+        if key not in {"table", "dry_run"}
+    }
+    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
+    return case.action(
+        "remove_orphan_files",
+        f"orphan_files: {storage.told} that no snapshot names, older than "
+        f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
+        "again and looks them up among the files that this table and every other table of the "
+        "catalog name. No other table of this catalog is at the location; make sure that no table "
+        "of another catalog has files there",
+        Prediction(storage.orphan_count, groups=1, source="metadata", unit="orphan"),
+        arguments=arguments,
+        older_than=older_than,
+    )
+
+
+_PLANNED: Mapping[Procedure, Callable[[_Case], list[Action]]] = {
+    "rewrite_position_delete_files": _deletes,
+    "rewrite_manifests": _manifests,
+    "expire_snapshots": _expiry,
+}
 
 
 def predicted_by_planner(lake: Lake, action: Action) -> Action:
@@ -379,25 +401,18 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
         return action
     planned, estimate = ask_planner(lake.spark, action), action.prediction
     # The planner counts by size. Spark's writer leaves a file for each data file.
-    share = planned.files_in / estimate.files_in if estimate.files_in else 1.0
-    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+    share = planned.files_in / max(1, estimate.files_in)
     out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
-    return replace(
-        action,
-        prediction=replace(
-            estimate,
-            files_in=planned.files_in,
-            bytes_in=planned.bytes_in,
-            files_out=out,
-            bytes_out=round(planned.bytes_in * live),
-            groups=planned.groups,
-            file_opens_saved=max(planned.files_in - out, 0),
-            source="planner",
-            # Positions of data files that are gone are dropped, and only a read of the delete files
-            # tells which those are.
-            is_maximum=True,
-        ),
+    prediction = by_planner(
+        estimate,
+        planned,
+        out,
+        file_opens_saved=max(planned.files_in - out, 0),
+        # Positions of data files that are gone are dropped, and only a read of the delete files
+        # tells which those are.
+        is_maximum=True,
     )
+    return replace(action, prediction=prediction)
 
 
 def plan_maintenance_table(
@@ -417,17 +432,13 @@ def plan_maintenance_table(
     ``remove_orphan_files``, which must be named and needs ``facts`` observed with ``storage=True``.
     Raises the errors of :mod:`icekit.errors`.
     """
-    findings = (
-        diagnose(facts, thresholds, session_conf=lake.session_conf())
-        if findings is None
-        else findings
-    )
-    at = head(lake, facts.table)
+    if findings is None:
+        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     return plan_maintenance(
         facts,
         findings,
         retention,
-        metadata=at.metadata,
+        metadata=head(lake, facts.table).metadata,
         now=now or dt.datetime.now(dt.UTC),
         lake=lake,
         procedures=procedures,

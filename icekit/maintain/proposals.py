@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
 from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
-from icekit.compact.model import Plan, Prediction
+from icekit.compact.model import Plan, total_of
 from icekit.compact.plan import plan
 from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
@@ -25,6 +25,7 @@ from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition
 from icekit.facts.head import head, written_within
 from icekit.facts.model import TableFacts
+from icekit.facts.rollup import open_file_cost
 from icekit.facts.where import lookup_of
 from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
@@ -48,7 +49,7 @@ TUNED = {
 _FILTERED = {"metrics-columns", "layout"}
 
 #: Incremented when a field of the JSON document changes its meaning or is removed.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,12 @@ class Proposal:
     seconds: float | None = None
     share: float | None = None
 
+    @property
+    def gain_and_share(self) -> str:
+        """The gain, with its share of a full scan's cost."""
+        share = f", {percent(self.share)} of a full scan's cost" if self.share else ""
+        return f"{self.gain}{share}"
+
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
@@ -82,96 +89,34 @@ class ByHand:
     remedy: str
     sql: Sequence[str]
 
+    @classmethod
+    def of(cls, finding: Finding) -> ByHand:
+        """From a finding."""
+        return cls(finding.name, str(finding.severity), finding.remedy, finding.sql)
 
-@dataclass(frozen=True, slots=True)
-class ProposalsDocument:
-    """The JSON document of proposals; docs/json.md explains its fields."""
 
-    schema_version: int
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Proposals(Shown):
+    """Everything worth doing on a table, in the order to do it, and the findings that no command of
+    icekit fixes; docs/json.md explains the fields.
+
+    ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan.
+    """
+
+    schema_version: int = SCHEMA_VERSION
     catalog: str
     table: str
     verdict: str
     file_opens: int
     delete_rows: int
     manifests: int
-    proposals: Sequence[Proposal]
-    by_hand: Sequence[ByHand]
-    forecast: str | None
-    notes: Sequence[str]
-
-
-@dataclass(frozen=True, repr=False)
-class Proposals(Shown):
-    """Everything worth doing on a table, in the order to do it, and the findings that no command of
-    icekit fixes.
-
-    ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast``
-    is about equality deletes; ``left_alone`` partitions would be compacted, but were written
-    recently; ``waits`` is the sentence of a compaction that leaves all candidates alone.
-    """
-
-    catalog: str
-    table: str
     proposals: tuple[Proposal, ...]
-    by_hand: tuple[Finding, ...]
-    findings: int
-    file_opens: int
-    delete_rows: int
-    manifests: int
-    forecast: str | None = None
+    by_hand: tuple[ByHand, ...]
     notes: tuple[str, ...] = ()
-    left_alone: int = 0
-    waits: str | None = None
 
-    @property
-    def verdict(self) -> str:
-        """The verdict, in one sentence."""
-        if not self.findings:
-            return f"{self.table} is healthy: nothing to do."
-        if not self.proposals:
-            rest = (
-                f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below"
-                if self.by_hand
-                else ""
-            )
-            if self.waits:
-                return f"{self.table}: {self.waits.rstrip('.')}{rest}."
-            return f"{self.table}: no command helps now{self._waits}{rest}."
-        grave = [f.title for f in self.by_hand if f.severity is Severity.CRITICAL]
-        first = f"critical, to fix by hand first: {', '.join(grave)}; then " if grave else ""
-        number = (
-            f"{self.table}: {first}{count(len(self.proposals), 'action is', 'actions are')} "
-            f"worthwhile{self._waits}"
-        )
-        best = max(self.proposals, key=lambda p: p.share or 0)
-        return f"{number}; {best.kind} gains most: {best.gain}." if best.share else f"{number}."
-
-    @property
-    def _waits(self) -> str:
-        return (
-            f"; compaction is postponed for {count(self.left_alone, 'partition')} that were just "
-            "written"
-            if self.left_alone
-            else ""
-        )
-
-    def document(self) -> ProposalsDocument:
+    def document(self) -> Proposals:
         """The document that ``icekit plan --json`` prints."""
-        return ProposalsDocument(
-            SCHEMA_VERSION,
-            self.catalog,
-            self.table,
-            self.verdict,
-            self.file_opens,
-            self.delete_rows,
-            manifests=self.manifests,
-            proposals=self.proposals,
-            by_hand=[
-                ByHand(f.name, f.severity.name.lower(), f.remedy, f.sql) for f in self.by_hand
-            ],
-            forecast=self.forecast,
-            notes=self.notes,
-        )
+        return self
 
     def blocks(self) -> list[Block]:
         """The verdict, each proposal with its gain, cost and command, and what is left to fix by
@@ -182,14 +127,42 @@ class Proposals(Shown):
             *(
                 Item(
                     f"{number}  {p.kind}: {_titles(p.findings)}",
-                    [("gain", p.gain), ("cost", p.costs)],
+                    [("gain", p.gain_and_share), ("cost", p.costs)],
                     [p.command],
                 )
                 for number, p in enumerate(self.proposals, 1)
             ),
-            *(Item(f"By hand: {f.title}: {f.remedy}", (), f.sql) for f in self.by_hand),
-            *map(Sentence, (*filter(None, [self.forecast]), *self.notes)),
+            *(
+                Item(f"By hand: {_titles([each.finding])}: {each.remedy}", (), each.sql)
+                for each in self.by_hand
+            ),
+            *map(Sentence, self.notes),
         ]
+
+
+def verdict(
+    table: str,
+    proposals: Sequence[Proposal],
+    by_hand: Sequence[Finding],
+    *,
+    is_healthy: bool = False,
+    waits: str | None = None,
+) -> str:
+    """What is worth doing, in one sentence; ``waits`` is the sentence of a compaction that leaves
+    all candidates alone.
+    """
+    if is_healthy:
+        return f"{table} is healthy: nothing to do."
+    if not proposals:
+        reason = (waits or "no command helps now").rstrip(".")
+        rest = f"; {count(len(by_hand), 'finding')} to fix by hand, see below" if by_hand else ""
+        return f"{table}: {reason}{rest}."
+    critical = [f.title for f in by_hand if f.severity is Severity.CRITICAL]
+    first = f"critical, to fix by hand first: {', '.join(critical)}; then " if critical else ""
+    best = max(proposals, key=lambda p: p.share or 0)
+    gains = f"; {best.kind} gains most: {best.gain_and_share}" if best.share else ""
+    actions = count(len(proposals), "action is", "actions are")
+    return f"{table}: {first}{actions} worthwhile{gains}."
 
 
 @dataclass(frozen=True)
@@ -230,16 +203,17 @@ def propose(
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
     case = _Case(lake, facts, findings, wins(facts, findings, limits), options)
     proposals: list[Proposal] = []
-    has_equality_deletes = "equality_deletes" in findings.names
-    forecast = forecast_facts(lake, facts, executor) if has_equality_deletes else None
-    compaction = None
+    forecast = compaction = None
+    if "equality_deletes" in findings.names:
+        forecast = forecast_facts(lake, facts, executor)
+        case.notes.append(_sentence(forecast))
     if not facts.contradictions:
         policy = Policy.of({"leave_alone": leave_alone})
         compaction = plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
-    is_large = forecast is not None and forecast.verdict != "fits"
-    if forecast and is_large and not (compaction and compaction.actions):
+    if forecast and forecast.verdict != "fits" and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
-    proposals += _compaction(case, compaction, leave_alone) if compaction else []
+    if compaction:
+        proposals += _compaction(case, compaction, leave_alone)
     before = len(case.notes)
     proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
@@ -247,26 +221,25 @@ def propose(
         MAINTAINED.keys() if len(case.notes) > before else frozenset()
     )
     proposals += _settings(facts, findings)
-    if compaction and compaction.waits and proposals:
-        case.notes.append(compaction.waits)
+    waits = compaction.waits if compaction else None
+    if waits and proposals:
+        case.notes.append(waits)
     planned = explained.union(*(p.findings for p in proposals))
+    by_hand = [f for f in findings if f.name not in planned]
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
-        proposals=tuple(proposals),
-        by_hand=tuple(f for f in findings if f.name not in planned),
-        findings=len(findings),
+        verdict=verdict(facts.name, proposals, by_hand, is_healthy=not findings, waits=waits),
         file_opens=case.savings.opens,
         delete_rows=case.savings.delete_rows,
         manifests=case.savings.manifests,
-        forecast=None if forecast is None else _said(forecast),
+        proposals=tuple(proposals),
+        by_hand=tuple(map(ByHand.of, by_hand)),
         notes=tuple(case.notes),
-        left_alone=compaction.recent_partitions if compaction else 0,
-        waits=compaction.waits if compaction else None,
     )
 
 
-def _said(forecast: HeapForecast) -> str:
+def _sentence(forecast: HeapForecast) -> str:
     return (
         f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; to read "
         f"or rewrite the table, Spark itself needs about {size(forecast.needed_bytes)} "
@@ -276,127 +249,104 @@ def _said(forecast: HeapForecast) -> str:
 
 def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     try:
-        plan = plan_conversion(case.lake, case.facts.table)
+        conversion = plan_conversion(case.lake, case.facts.table)
     except (ClassicSessionRequired, ConversionRefused) as refused:
         case.notes.append(f"The equality deletes cannot be converted: {refused}")
         return []
-    if not plan.actions:
+    if not conversion.actions:
         return []
-    total = plan.prediction
-    now = "does not fit" if forecast.verdict == "will not fit" else "may not fit"
+    total = conversion.prediction
     return [
         Proposal(
             "convert",
             ("equality_deletes",),
             f"{count(forecast.delete_record_count, 'equality delete record')} in "
             f"{count(total.files_in, 'file')} become position deletes, so that reading and "
-            f"rewriting the table need little heap (Spark's own read or rewrite {now} the "
-            "executor's)",
+            "rewriting the table need little heap",
             f"{size(total.bytes_in)} to read{total.about}",
-            plan.command_with("--execute"),
+            conversion.command_with("--execute"),
             delete_rows_gone=0,
             seconds=total.seconds,
         )
     ]
 
 
-def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
+def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
     """The partitions written within the policy's time."""
+    facts = case.facts
     if policy.leave_alone_minutes is None:
-        return case.facts.recent
-    at = head(case.lake, case.facts.table, case.facts.ref)
-    return tuple(
-        written_within(
-            case.lake, case.facts.table, at, policy.recent_minutes, case.facts.collected_at_ms
-        )
-    )
+        return facts.recent
+    at = head(case.lake, facts.table, facts.ref)
+    read = case.lake.tables.source(facts.table).read
+    return written_within(read, at, policy.recent_minutes, facts.collected_at_ms)
 
 
 def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
     if compaction.waits is None:
         case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
+        if compaction.recent_partitions and not leave_alone:
+            case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
         case.notes.extend(compaction.notes)
-    if compaction.recent_partitions and not (leave_alone or compaction.waits):
-        case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
-    if not compaction.actions:
         return []
-    given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
     savings, total = case.savings, compaction.prediction
-    rows = savings.delete_rows_gone
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
-    share = _share(
-        total.file_opens_saved * savings.open_file_cost + max(total.bytes_in - total.bytes_out, 0),
-        savings,
-    )
+    gains = {
+        f"of {count(savings.opens, 'file open')} of a full scan saved": total.file_opens_saved,
+        "dangling delete files removed": dropped,
+        f"of {count(savings.delete_rows, 'delete row')} no longer applied": savings.delete_rows_gone,
+    }
     most = "at most " if total.is_maximum else ""
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in COMPACTED),
-            _list(
-                f"{most}{total.file_opens_saved:,} of {count(savings.opens, 'file open')} of a "
-                "full scan saved"
-                if total.file_opens_saved
-                else "",
-                f"{count(dropped, 'dangling delete file')} removed" if dropped else "",
-                f"{rows:,} of {count(savings.delete_rows, 'delete row')} no longer applied"
-                if rows
-                else "",
-                f"{percent(share)} of the scan's cost saved" if share else "",
-            ),
+            most + ", ".join(f"{number:,} {what}" for what, number in gains.items() if number),
             f"{size(total.bytes_in)} to rewrite{total.about}",
-            _command(compaction, case.options, given),
+            _command(
+                compaction,
+                case.options,
+                shlex.join(["--leave-alone", leave_alone]) if leave_alone else "",
+            ),
             file_opens_saved=total.file_opens_saved,
-            delete_rows_gone=rows,
+            delete_rows_gone=savings.delete_rows_gone,
             rewrite_bytes=total.bytes_in,
             seconds=total.seconds,
-            share=share,
+            share=savings.share_of(
+                total.file_opens_saved * open_file_cost(case.facts)
+                + max(total.bytes_in - total.bytes_out, 0)
+            ),
         )
     ]
 
 
 def _maintenance(case: _Case) -> list[Proposal]:
-    findings, savings = case.findings, case.savings
-    if case.facts.ref or not MAINTAINED.keys() & findings.names:
+    facts, findings = case.facts, case.findings
+    if facts.ref or not MAINTAINED.keys() & findings.names:
         return []
-    metadata = head(case.lake, case.facts.table).metadata
-    maintenance = plan_maintenance(
-        case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC)
-    )
+    metadata = head(case.lake, facts.table).metadata
+    now = dt.datetime.now(dt.UTC)
+    maintenance = plan_maintenance(facts, findings, metadata=metadata, now=now)
     if not maintenance.actions:
         case.notes.extend(f"Skipped by maintain: {note}" for note in maintenance.notes)
         return []
-    change: dict[str, Prediction] = {}
-    for action in maintenance.actions:
-        p = action.prediction
-        change[p.unit] = change.get(p.unit, Prediction(unit=p.unit)) + p
+    units = dict.fromkeys(action.prediction.unit for action in maintenance.actions)
+    change = {unit: total_of(maintenance.actions, unit) for unit in units}
     gone = {unit: max(p.files_in - p.files_out, 0) for unit, p in change.items()}
-    manifests = gone.get("manifest", 0)
-    share = _share((manifests + gone.get("delete file", 0)) * savings.open_file_cost, savings)
+    opens = gone.get("manifest", 0) + gone.get("delete file", 0)
     rewritten = sum(p.bytes_in for p in change.values())
     planned = {action.procedure for action in maintenance.actions}
+    travel = "; no more time travel to expired snapshots" if "snapshot" in change else ""
     return [
         Proposal(
             "maintain",
             tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned),
-            _list(
-                *(
-                    f"{count(p.files_in, unit)} become {p.files_out:,}"
-                    for unit, p in change.items()
-                    if unit != "snapshot"
-                ),
-                f"{gone['snapshot']:,} of {count(change['snapshot'].files_in, 'snapshot')} expire"
-                if "snapshot" in change
-                else "",
-                f"{percent(share)} of a full scan's cost saved" if share else "",
-            ),
-            (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
-            + ("; no more time travel to expired snapshots" if "snapshot" in change else ""),
+            ", ".join(p.change for p in change.values()),
+            f"{size(rewritten)} to rewrite{travel}",
             _command(maintenance, case.options),
-            manifests_gone=manifests,
+            manifests_gone=gone.get("manifest", 0),
             rewrite_bytes=rewritten,
-            share=share,
+            share=case.savings.share_of(opens * open_file_cost(facts)),
         )
     ]
 
@@ -431,14 +381,6 @@ def _lookups(facts: TableFacts) -> str:
 
 def _command(plan: Plan, *options: str) -> str:
     return " ".join(filter(None, [plan.command_with("--execute"), *options]))
-
-
-def _share(saved: int, savings: Savings) -> float | None:
-    return min(saved / savings.scan_cost, 1.0) if savings.scan_cost and saved else None
-
-
-def _list(*parts: str) -> str:
-    return ", ".join(filter(None, parts))
 
 
 def _titles(names: Sequence[str]) -> str:

@@ -67,9 +67,8 @@ class OfStorage(Settings):
 
     storage: bool = setting(
         False,
-        "also look for missing and orphan files, and remove none: looks up every file that the "
-        "table references, and lists its location (with Spark, unless the table is small and on a "
-        "local disk)",
+        "also look for missing and orphan files, and remove none: Spark looks up every file that the "
+        "table references, and lists its location",
     )
 
 
@@ -148,7 +147,10 @@ class ReportSection(OfStorage, Judging):
     """The section ``report`` of a policy."""
 
     timeout: float | None = setting(
-        None, "time limit for each table (default: none)", "SECONDS", read=number
+        None,
+        "time limit for each table, the start of Spark included (default: none)",
+        "SECONDS",
+        read=number,
     )
 
 
@@ -195,9 +197,8 @@ class Proving(Settings):
 
     prove: str = setting(
         "checked",
-        "checked: before each commit; full or N: compare all changed partitions, or N of them, "
-        "after it; none: no check",
-        "checked|full|N|none",
+        "checked: before each commit; full: compare all changed partitions after it; none: no check",
+        "checked|full|none",
         rare=True,
     )
 
@@ -228,9 +229,6 @@ class PolicyOptions(LeaveAlone):
         "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
         _N,
         rare=True,
-    )
-    min_win: str = setting(
-        "1", "least number of file opens that rewriting a partition must save", _N, rare=True
     )
     old_specs: bool = setting(
         False,
@@ -373,13 +371,9 @@ class WriteModeOptions(TuneOptions):
         0.0,
         "share of rows that a synthetic statement changes (default: as in the history, else 0.01)",
     )
-    spread: str = setting(
-        "",
-        "which rows synthetic statements change: scattered (over all files) or clustered (in "
-        "some) (default: as in the history)",
-    )
     file_share: float = setting(
-        0.0, "share of files that a clustered statement touches (default: as in the history)"
+        0.0,
+        "share of files that a synthetic statement touches; 1 for all (default: as in the history)",
     )
     reads_per_day: float = setting(
         0.0, "queries of the table per day; divided by the commits per day of the history", _N

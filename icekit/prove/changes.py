@@ -45,68 +45,36 @@ class Changes:
     specs: Mapping[int, PartitionSpec]
     catalog: str
 
-    def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
-        """Whether these row counts at the parent and at the commit are certainly all rows in the
-        files of the changed partitions: by the files' record counts, or as all rows have their
-        partition's values, according to the files' bounds.
-
-        ``columns`` are the table's current columns.
+    @property
+    def may_disagree(self) -> bool:
+        """Whether a file may hold rows with other values than its partition's: an identity value is
+        read from the partition itself.
         """
-        return [self._records(side) for side in self.sides] == list(rows) or self._agree(columns)
+        return bool(self._asked)
 
-    def _agree(self, columns: Sequence[Column]) -> bool:
-        by_id = {column.field_id: column for column in columns}
-        asked = [
+    @property
+    def _asked(self) -> Sequence[tuple[int, PartitionField]]:
+        """The fields, each with its spec's id, whose values rows have in columns of their own."""
+        return [
             (spec_id, field)
             for spec_id in {p.spec_id for p in self.partitions}
             for field in self.specs[spec_id].fields
             if field.transform not in {"identity", "void"}
-            # Where a predicate selects complete partitions of every existing spec, Spark does not
-            # check the bucket of each row (SparkScanBuilder).
-            and not (len(self.specs) == 1 and field.transform.startswith("bucket"))
         ]
+
+    def holds_rows(self, columns: Sequence[Column]) -> bool:
+        """Whether all rows in the files of the changed partitions certainly have their partition's
+        values, according to the files' bounds; ``columns`` are the table's current columns.
+        """
+        by_id = {column.field_id: column for column in columns}
         return all(
             self._agrees(side, spec_id, field, by_id.get(field.source_id))
             for side in self.sides
-            for spec_id, field in asked
+            for spec_id, field in self._asked
+            # Where a predicate selects complete partitions of every existing spec, Spark does not
+            # check the bucket of each row (SparkScanBuilder).
+            if not (len(self.specs) == 1 and field.transform.startswith("bucket"))
         )
-
-    def _records(self, entries: DataFrame) -> int | None:
-        """The rows in the data files of the changed partitions, minus those that deletion vectors
-        delete.
-
-        None if there are other deletes, so that a reader gets fewer rows, or if data files of
-        several specs are live, so that a predicate selects more.
-        """
-        from pyspark.sql import functions as F
-
-        rows = entries.selectExpr(
-            *self.known.of_entries(entries),
-            f"{CONTENT} AS content",
-            "upper(data_file.file_format) = 'PUFFIN' AS is_vector",
-            "data_file.record_count AS records",
-        )
-        unpartitioned = [spec_id for spec_id, spec in self.specs.items() if spec.is_unpartitioned]
-        everywhere = (F.col("content") == 2) & F.col("spec_id").isin(unpartitioned)
-        inside = F.col("c.spec_id").isNotNull()
-        sums = (
-            self._joined(rows, "left")
-            .select(inside.alias("inside"), "e.spec_id", "content", "is_vector", "records")
-            .agg(
-                F.sum(
-                    F.when(F.col("inside") & (F.col("content") == 0), F.col("records")).otherwise(0)
-                ),
-                F.sum(F.when(F.col("inside") & F.col("is_vector"), F.col("records")).otherwise(0)),
-                F.count_if(
-                    (F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere
-                ),
-                F.count_distinct(F.when(F.col("content") == 0, F.col("e.spec_id"))),
-            )
-            .first()
-        )
-        if sums is None or sums[2] or sums[3] > 1:
-            return None
-        return int(sums[0] or 0) - int(sums[1] or 0)
 
     def _agrees(
         self, entries: DataFrame, spec_id: int, field: PartitionField, column: Column | None
@@ -117,6 +85,8 @@ class Changes:
         Then all its rows do, because these transforms keep the order. Buckets have no order, and a
         file may have no bounds: neither counts as equal.
         """
+        from pyspark.sql import functions as F
+
         bounds: Any = entries.schema["readable_metrics"].dataType
         if column is None or field.transform.startswith("bucket"):
             return False
@@ -131,23 +101,21 @@ class Changes:
             *self.known.of_entries(entries),
             f"{metrics}.lower_bound AS low",
             f"{metrics}.upper_bound AS high",
+            f"{metrics}.null_value_count = data_file.record_count AS are_null",
         )
         ids = [field_id for field_id, _ in self.known.names]
-        ends = self._joined(files, "left_semi").selectExpr(
+        same = [F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in self.known.scope]
+        inside = files.alias("e").join(F.broadcast(self.changed).alias("c"), same, "left_semi")
+        ends = inside.selectExpr(
             f"p{ids.index(field.field_id)} AS value",
+            "are_null",
             *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)),
         )
         low, high = (
             scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high")
         )
-        return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
-
-    def _joined(self, files: DataFrame, how: str) -> DataFrame:
-        """Files (``e``) with the changed partition (``c``) that they are in."""
-        from pyspark.sql import functions as F
-
-        same = [F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in self.known.scope]
-        return files.alias("e").join(F.broadcast(self.changed).alias("c"), same, how)
+        agree = f"{low} = value AND {high} = value OR value IS NULL AND are_null"
+        return ends.where(f"NOT coalesce({agree}, false)").isEmpty()
 
 
 def changes(

@@ -72,14 +72,12 @@ class CheckedRows(Checked):
     join applied equality deletes, two samples with the old files.
 
     ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality deletes.
-    ``read`` counts the rows read for the check, ``hashed`` the deleted keys that were too large to
-    be compared with those of rows, and were matched by 128 bits of hash instead.
+    ``read`` counts the rows read for the check.
     """
 
     rows: int = 0
     read: int = 0
     by_reader: int = 0
-    hashed: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         names = [each.name for each in fields(self)]
@@ -111,9 +109,6 @@ class CheckedRows(Checked):
             parts.append(
                 f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}"
             )
-        if self.hashed:
-            chance = "two different keys share a hash with a chance of 1 in 2^128"
-            parts.append(f"{count(self.hashed, 'deleted key')} matched by hash ({chance})")
         return "; ".join(parts)
 
 

@@ -4,28 +4,21 @@ comparing rows.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import iceberg_version
-from icekit.engine.cluster import caches_deletes
+from icekit.engine.bridge import iceberg_version, lent
+from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, explaining
-from icekit.errors import (
-    MetadataUnreadable,
-    ParameterError,
-    ReadersDisagree,
-    SnapshotNotFound,
-)
+from icekit.errors import MetadataUnreadable, ReadersDisagree
 from icekit.facts import metadata
 from icekit.facts.definition import PartitionField, PartitionSpec
-from icekit.facts.files import Partition, Scalar
-from icekit.facts.head import head, since
-from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.files import Scalar
+from icekit.facts.head import head
 from icekit.facts.metadata import Json
 from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where
@@ -33,7 +26,7 @@ from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CHECKED_TAG, CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared
 from icekit.prove.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof
-from icekit.prove.readers import Reader, existing_sides, may_have_more, resolving
+from icekit.prove.readers import Reader, resolving
 from icekit.resolve.applies import disagreement
 from icekit.resolve.dangling import removed
 from icekit.sql import Identifier, call, display_name, identifier
@@ -49,21 +42,9 @@ if TYPE_CHECKING:
 # longer to plan a : longer predicate than to read the rows.
 MAX_PARTITIONS = 1000
 _AT_ONCE = 4
-_CACHE = (
-    "The executor cache of delete files is on in this session, and with it Spark can ignore "
-    "equality deletes (apache/iceberg issue 15039). Prove again in a session with "
-    "spark.sql.iceberg.executor-cache.enabled=false."
-)
 
 
-def prove_commits(
-    lake: Lake,
-    table: Identifier,
-    snapshot_ids: Sequence[int],
-    *,
-    sample: int | None = None,
-    resolve: bool | None = None,
-) -> Proof:
+def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
     """Compare the rows before and after each commit, deletes applied; ``table`` is without its
     catalog.
 
@@ -71,47 +52,42 @@ def prove_commits(
     matter. Rows are compared in the partitions where the commit added or removed a data or
     delete file, of any spec; in the complete table if those are more than
     :data:`MAX_PARTITIONS`, cannot be selected by a predicate, or do not account for all its files.
-    ``sample`` compares this many of each commit's partitions.
 
     A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of
-    deletes: the strongest evidence. If they do not, or if ``resolve`` says so, it is read from a
-    clone without them, and rows whose key has a younger delete are dropped by a plain anti-join of
-    the table's own rows; this shares only the list of files and the reading of delete files with a
-    conversion. Where no clone can be made (it needs the right to create a table), it is read in the
-    first way.
+    deletes: the strongest evidence. If they do not, it is read from a clone without them, and rows
+    whose key has a younger delete are dropped by a plain anti-join of the table's own rows; this
+    shares only the list of files and the reading of delete files with a conversion. Where no clone
+    can be made (it needs the right to create a table), it is read in the first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
     """
-    if sample is not None and sample < 1:
-        raise ParameterError(
-            f"A sample of {sample} partitions proves nothing. Give 1 or more, or None for all."
-        )
     started = time.monotonic()
     reader = Reader(lake, table, head(lake, table))
     with explaining(reader.name):
         # The session may cache an older version of the table without these snapshots.
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
-    # Most of a small commit's proof is planning in the driver, so several run at once.
-    with resolving(reader, snapshot_ids, resolve) as reader, ThreadPoolExecutor(_AT_ONCE) as pool:
-        proofs = tuple(pool.map(lambda i: _prove(reader, i, sample), snapshot_ids))
-    caution = _caution(reader, snapshot_ids)
-    return Proof(display_name(table), proofs, time.monotonic() - started, caution)
+    with (
+        # A cache of deletes may hide some (apache/iceberg 15039).
+        lent(lake.spark, {CACHE_KEYS[1]: "false"}),
+        resolving(reader, snapshot_ids) as reader,
+        # Most of a small commit's proof is planning in the driver, so several run at once.
+        ThreadPoolExecutor(_AT_ONCE) as pool,
+    ):
+        proofs = tuple(pool.map(lambda i: _prove(reader, i), snapshot_ids))
+    return Proof(display_name(table), proofs, time.monotonic() - started)
 
 
 @dataclass(frozen=True)
 class _Side:
-    """A snapshot to read: its columns, the rows to compare and the keys to group by, in its own
-    names.
-    """
+    """A snapshot to read: its columns, and the rows to compare, in its own names."""
 
     snapshot_id: int
     schema: StructType
     where: str | None
-    by: tuple[str, ...]
 
 
-def _prove(reader: Reader, snapshot_id: int, sample: int | None) -> CommitProof:
+def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id) or {}
     parent_id = commit.get("parent-snapshot-id")
     parent = reader.snapshots.get(parent_id)
@@ -124,7 +100,7 @@ def _prove(reader: Reader, snapshot_id: int, sample: int | None) -> CommitProof:
     else:
         try:
             with disagreement():
-                return _compare(reader, parent, commit, sample)
+                return _compare(reader, parent, commit)
         except Exception as error:
             explained = explain(error, reader.name)
             if not isinstance(explained, (MetadataUnreadable, ReadersDisagree)):
@@ -133,66 +109,54 @@ def _prove(reader: Reader, snapshot_id: int, sample: int | None) -> CommitProof:
     return CommitProof(snapshot_id, reason)
 
 
-def _chosen(
-    changed: tuple[Partition, ...], sample: int | None, snapshot_id: int
-) -> tuple[Partition, ...]:
-    """The partitions to compare: different for each commit, the same when repeated."""
-    if sample is None or sample >= len(changed):
-        return changed
-    chance = random.Random(snapshot_id)
-    return tuple(changed[i] for i in sorted(chance.sample(range(len(changed)), sample)))
-
-
-def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None) -> CommitProof:
+def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
     changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
-    chosen = _chosen(changed.partitions, sample, snapshot_id)
     schemas = [
         metadata.schema_of(reader.head.metadata, snapshot.get("schema-id"))
         for snapshot in (parent, commit)
     ]
-    before_columns, after_columns, left_out = shared(*schemas)
-    predicates, reason = _predicates(reader, changed, chosen, schemas)
-    fields, keys = _keys(reader, schemas)
+    before_columns, after_columns, left_out = shared(reader.lake.spark, *schemas)
+    predicates, reason = _predicates(reader, changed, schemas)
     sides = [
-        _Side(side["snapshot-id"], columns, _where(reader, side, predicate), by)
-        for side, columns, predicate, by in zip(
-            (parent, commit), (before_columns, after_columns), predicates, keys, strict=True
+        _Side(side["snapshot-id"], columns, _where(reader, side, predicate))
+        for side, columns, predicate in zip(
+            (parent, commit), (before_columns, after_columns), predicates, strict=True
         )
     ]
     lineage = _has_lineage(parent, commit, schemas)
-    before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
-    if not reason and _may_disagree(reader, chosen):
-        rows = tuple(sum(side.values(), Fingerprint()).row_count for side in (before, after))
-        if before != after or not changed.holds(
-            rows, metadata.columns(reader.head.metadata, schemas[1])
-        ):
-            reason = "rows may be in other partitions than their values say"
-            sides = [replace(side, where=None) for side in sides]
-            before, after = _read(reader, sides, grouped=False, lineage=lineage)
+    before, after = _read(reader, sides, lineage=lineage)
+    columns = metadata.columns(reader.head.metadata, schemas[1])
+    if not reason and (
+        (before != after and changed.may_disagree) or not changed.holds_rows(columns)
+    ):
+        reason = "rows may be in other partitions than their values say"
+        sides = [replace(side, where=None) for side in sides]
+        before, after = _read(reader, sides, lineage=lineage)
     mismatches: list[Mismatch] = []
     if before != after:
-        before, after, mismatches = _differences(reader, sides, fields)
-    later = _later_commits(reader, snapshot_id)
+        # Only now, because the driver gets a row for each partition.
+        fields, keys = _keys(reader, schemas)
+        grouped = _read(reader, sides, keys, lineage=lineage)
+        mismatches = _differences(grouped[0], grouped[1], fields) or [
+            Mismatch("whole table", before[()], after[()])
+        ]
     rollback = call(
         reader.lake.name,
         "rollback_to_snapshot",
         table=display_name(reader.table),
         snapshot_id=parent_id,
     )
-    sums = [sum(side.values(), Fingerprint()) for side in (before, after)]
     return CommitProof(
         snapshot_id,
         reason,
-        partitions_compared=len(changed.partitions if reason else chosen),
-        partitions_changed=len(changed.partitions),
-        before=sums[0],
-        after=sums[1],
-        rows_read=sum(side.row_count for side in sums),
+        partitions=len(changed.partitions),
+        before=before[()],
+        after=after[()],
+        rows_read=before[()].row_count + after[()].row_count,
         mismatches=tuple(sorted(mismatches, key=lambda mismatch: mismatch.partition)),
         columns_left_out=left_out,
-        rollback_sql=rollback if mismatches and later is not None else None,
-        later_commits=later or 0,
+        rollback_sql=rollback if mismatches else None,
     )
 
 
@@ -200,49 +164,42 @@ _Prints = Mapping[tuple[Scalar, ...], Fingerprint]
 
 
 def _differences(
-    reader: Reader, sides: Sequence[_Side], fields: Sequence[PartitionField]
-) -> tuple[_Prints, _Prints, list[Mismatch]]:
-    """Both sides by partition, and those that differ: in their rows, or only in row lineage.
-
-    A complete table may have more partitions than the driver should hold; they are read only if the
-    table differs.
-    """
-    before, after = _read(reader, sides, grouped=True, lineage=False)
-    of_lineage = before == after
-    if of_lineage:
-        before, after = _read(reader, sides, grouped=True, lineage=True)
-    spec = PartitionSpec(-1, tuple(fields))
-    pairs = {
-        key: (before.get(key, Fingerprint()), after.get(key, Fingerprint()))
+    before: _Prints, after: _Prints, fields: Sequence[PartitionField]
+) -> list[Mismatch]:
+    """The partitions that differ."""
+    spec, none = PartitionSpec(-1, tuple(fields)), Fingerprint()
+    return [
+        Mismatch(
+            partition_path(spec, key) or "whole table", before.get(key, none), after.get(key, none)
+        )
         for key in {*before, *after}
-    }
-    mismatches = [
-        Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage)
-        for key, pair in pairs.items()
-        if pair[0] != pair[1]
+        if before.get(key, none) != after.get(key, none)
     ]
-    return before, after, mismatches
 
 
 def _read(
-    reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool
+    reader: Reader,
+    sides: Sequence[_Side],
+    keys: Sequence[Sequence[str]] = ((), ()),
+    *,
+    lineage: bool,
 ) -> Sequence[_Prints]:
-    """Read the parent and the commit, at the same time."""
+    """Read the parent and the commit at the same time, each by its keys."""
 
-    def read(side: _Side) -> _Prints:
+    def read(side: _Side, by: Sequence[str]) -> _Prints:
         return fingerprint(
             reader.lake.spark,
             reader.name,
             snapshot_id=side.snapshot_id,
             where=side.where,
-            by=side.by if grouped else (),
+            by=by,
             schema=side.schema,
             stripped=reader.read.get(side.snapshot_id),
             lineage=lineage,
         )
 
     with ThreadPoolExecutor(len(sides)) as pool:
-        return list(pool.map(read, sides))
+        return list(pool.map(read, sides, keys))
 
 
 def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
@@ -255,22 +212,12 @@ def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
     ) and named.isdisjoint(LINEAGE)
 
 
-def _may_disagree(reader: Reader, partitions: Sequence[Partition]) -> bool:
-    """Whether a file may hold rows with other values than its partition's: an identity value is
-    read from the partition itself.
-    """
-    return any(
-        field.transform not in {"identity", "void"}
-        for partition in partitions
-        for field in reader.specs[partition.spec_id].fields
-    )
-
-
 def _predicates(
-    reader: Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]
+    reader: Reader, changed: Changes, schemas: Sequence[Json]
 ) -> tuple[Sequence[str | None], str]:
     """The rows to compare at the parent and at the commit; and, if all rows are compared, why."""
-    if not found.is_complete:
+    chosen = changed.partitions
+    if not changed.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"
     if len(chosen) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
@@ -322,53 +269,25 @@ def _keys(
     return [field for field, _ in usable], [before, after]
 
 
-def _later_commits(reader: Reader, snapshot_id: int) -> int | None:
-    """How many commits of the current lineage come after one; None if it is not in the lineage."""
-    try:
-        return len(since(reader.head, snapshot_id))
-    except SnapshotNotFound:
-        return None
-
-
-def _caution(reader: Reader, snapshot_ids: Sequence[int]) -> str | None:
-    conf = reader.lake.session_conf()
-    if conf is None or not caches_deletes(conf):
-        return None
-    # What a join applies is not in the cache.
-    sides = [
-        side
-        for side in existing_sides(reader, snapshot_ids)
-        if side["snapshot-id"] not in reader.read
-    ]
-    return _CACHE if any(may_have_more(side, 0) for side in sides) else None
-
-
-def prove_rewrites(
-    lake: Lake,
-    table: Identifier,
-    snapshot_ids: Sequence[int],
-    known: Mapping[int, Json] | None = None,
-) -> Proof:
+def prove_rewrites(lake: Lake, table: Identifier, commits: Mapping[int, Json]) -> Proof:
     """The proof of commits of rewrites and conversions: those checked before they were made say
     what was checked, and the rest are compared in full.
 
     A commit that only dropped delete files is proved by the scan of the snapshot before it, which
-    gives none of them to a data file. ``known`` are commits as the table had them, for those that
-    have expired since.
+    gives none of them to a data file. ``commits`` are by id, as the table had them right
+    after each: they may have expired since.
     """
     started = time.monotonic()
-    snapshots = snapshots_by_id(head(lake, table).metadata)
     proofs: dict[int, CommitProof] = {}
-    for snapshot_id in snapshot_ids:
-        existing = snapshots.get(snapshot_id) or {}
-        commit = existing or (known or {}).get(snapshot_id) or {}
-        if proof := _checked_before(snapshot_id, commit) or _scanned(lake, table, existing):
+    for snapshot_id, commit in commits.items():
+        if proof := _checked_before(snapshot_id, commit) or _scanned(lake, table, commit):
             proofs[snapshot_id] = proof
-    rest = [snapshot_id for snapshot_id in snapshot_ids if snapshot_id not in proofs]
-    compared = prove_commits(lake, table, rest) if rest else Proof(display_name(table), (), 0.0)
-    proofs |= {proof.snapshot_id: proof for proof in compared.commits}
-    commits = tuple(proofs[snapshot_id] for snapshot_id in snapshot_ids)
-    return replace(compared, commits=commits, seconds=time.monotonic() - started)
+    rest = [snapshot_id for snapshot_id in commits if snapshot_id not in proofs]
+    if rest:
+        compared = prove_commits(lake, table, rest)
+        proofs |= {proof.snapshot_id: proof for proof in compared.commits}
+    in_order = tuple(proofs[snapshot_id] for snapshot_id in commits)
+    return Proof(display_name(table), in_order, time.monotonic() - started)
 
 
 def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
@@ -376,7 +295,7 @@ def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
     such a check, or if the commit is not what was checked.
     """
     summary = commit.get("summary") or {}
-    proof = CommitProof(snapshot_id, checked=CHECKED)
+    proof = CommitProof(snapshot_id, mode=CHECKED)
     if CHECKED_TAG in summary:
         rows = CheckedRows.of(summary[CHECKED_TAG])
         if int(summary.get("added-records") or 0) != rows.rows:
@@ -413,7 +332,7 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
         f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them "
         "to a data file"
     )
-    return CommitProof(commit["snapshot-id"], statement=statement, checked=SCANNED)
+    return CommitProof(commit["snapshot-id"], statement=statement, mode=SCANNED)
 
 
 # Keys of a summary that a commit without them did not do.

@@ -59,9 +59,17 @@ def check_positions(pending: Pending) -> Mapping[str, str]:
     fields = schema_of(pending.found.at.metadata)["fields"]
     if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
         return {}
-    check = _Check(pending, Staging(pending.spark, pending.found.at.table))
-    # A cache of deletes may hide some (apache/iceberg 15039).
-    with lent(pending.spark, {**exact_case(fields), CACHE_KEYS[1]: "false"}):
+    spark, found = pending.spark, pending.found
+    check = _Check(pending, Staging(spark, found.at.table))
+    records = max(found.data_records, sum(key_set.records for key_set in found.key_sets))
+    partitions = max(tasks(records), spark.sparkContext.defaultParallelism)
+    settings = {
+        **exact_case(fields),
+        # A cache of deletes may hide some (apache/iceberg 15039).
+        CACHE_KEYS[1]: "false",
+        "spark.sql.shuffle.partitions": str(partitions),
+    }
+    with lent(spark, settings):
         return {CHECKED_POSITIONS_TAG: check.run().text()}
 
 
@@ -178,82 +186,44 @@ class _Check:
         return result.get("chosen")
 
     def _look_up(self) -> tuple[int, int]:
-        """Look up keys by a plain join: every key if the deletes are few, else one in
-        :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys.
+        """Look up keys of each set by a plain join: one in :data:`SAMPLED_KEYS`, or every key if a
+        sample shows too little; returns of how many rows, and one in how many keys.
         """
         if not self.pending.view:
             return 0, 1
-        key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
-        with self._sampled_deletes(key_sets[0]) as deletes:
-            # A table may have rows of few keys, and none in the sample.
-            if deletes is not None and self._keys(key_sets[0]) >= UNSEEN:
-                rows = self._sampled(key_sets, deletes)
-                # That sample is by the keys of the largest set; each other one is looked up by its
-                # own.
-                for key_set in key_sets[1:]:
-                    self._look_up_one(key_set, key_sets)
-                return rows, SAMPLED_KEYS
-        by_number = self._found(key_sets)
-        for number, positions in self.pending.dead.items():
-            if len(by_number.get(number, ())) < len(positions):
-                raise _differ(
-                    f"in {self.found.data[number].path} rows without a delete would be deleted"
-                )
-        return self.found.data_records, 1
-
-    def _look_up_one(self, key_set: KeySet, key_sets: Sequence[KeySet]) -> None:
-        """Look up the keys of one set: a sample of them, or all deletes of the set if the rows have
-        few sampled keys.
-        """
-        with self._sampled_deletes(key_set) as its_own:
-            if its_own is not None and self._keys(key_set) >= UNSEEN:
-                self._sampled(
-                    [key_set, *(other for other in key_sets if other is not key_set)], its_own
-                )
-            else:
-                self._found([key_set])
-
-    def _keys(self, key_set: KeySet) -> int:
-        """About how many different keys of a set the rows in its sample have."""
-        columns = ", ".join(column.sql for column in key_set.columns)
-        rows = self.view.data.where(self._sample(key_set))
-        (row,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
-        return int(row[0])
-
-    def _shuffling(
-        self, one_in: int, key_sets: Sequence[KeySet]
-    ) -> contextlib.AbstractContextManager[None]:
-        """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with
-        other keys, into no more partitions than they need.
-
-        Every task writes a file for each partition.
-        """
-        rows = self.found.data_records
-        in_full = sum(
-            key_set.records for key_set in key_sets if key_set.columns != key_sets[0].columns
-        )
-        sampled = max(rows, sum(key_set.records for key_set in key_sets)) // one_in
-        partitions = max(tasks(sampled), tasks(in_full), self.spark.sparkContext.defaultParallelism)
-        return lent(self.spark, {"spark.sql.shuffle.partitions": str(partitions)})
+        key_sets = self.found.key_sets
+        rows, in_full = 0, list[KeySet]()
+        for key_set in key_sets:
+            with self._sampled_deletes(key_set) as deletes:
+                if deletes is None:
+                    in_full.append(key_set)
+                else:
+                    others = [other for other in key_sets if other is not key_set]
+                    rows += self._sampled([key_set, *others], deletes)
+        if in_full:
+            by_number = self._found(in_full)
+            if len(in_full) == len(key_sets):
+                self._check_no_more(by_number)
+                return self.found.data_records, 1
+        return rows, SAMPLED_KEYS
 
     @contextlib.contextmanager
     def _sampled_deletes(self, key_set: KeySet) -> Iterator[DataFrame | None]:
-        """The newest delete of each sampled key of a set; None if a sample has too few different
-        keys to show something.
+        """The newest delete of each sampled key of a set; None if the deletes in a sample, or the
+        rows, have too few different keys to show something.
         """
         if key_set.records < _FEW or self.found.data_records + key_set.records < _SMALL:
             yield None
             return
         deletes = deduplicated(self.view, key_set, self._sample(key_set)).persist()
         try:
-            with self._shuffling(SAMPLED_KEYS, [key_set]):
-                records = deletes.count()
-                # In how many partitions of the table a key is does not matter.
-                keys = (
-                    deletes.select(*(f"k{i}" for i in range(len(key_set.columns))))
-                    .distinct()
-                    .count()
-                )
+            records = deletes.count()
+            # In how many partitions of the table a key is does not matter.
+            names = [f"k{i}" for i in range(len(key_set.columns))]
+            columns = ", ".join(column.sql for column in key_set.columns)
+            rows = self.view.data.where(self._sample(key_set))
+            (of_rows,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
+            keys = min(int(of_rows[0]), deletes.select(*names).distinct().count())
             yield hinted(deletes, records) if keys >= UNSEEN else None
         finally:
             deletes.unpersist()
@@ -267,10 +237,8 @@ class _Check:
             looked_up(self.view, [key_set]).where("dead").select("f", "pos") for key_set in key_sets
         ]
         every = reduce(lambda one, other: one.unionAll(other), frames)
-        with self._shuffling(1, key_sets):
-            by_number = by_file(
-                arrow_of(words(every, sum(key_set.records for key_set in key_sets)))
-            )
+        records = sum(key_set.records for key_set in key_sets)
+        by_number = by_file(arrow_of(words(every, records)))
         for number, deleted in by_number.items():
             if lost := len(deleted - self.pending.dead.get(number, BitMap64())):
                 raise _differ(
@@ -278,12 +246,19 @@ class _Check:
                 )
         return by_number
 
+    def _check_no_more(self, by_number: Mapping[int, BitMap64]) -> None:
+        """Check that no row would be deleted but those that a plain join finds."""
+        for number, positions in self.pending.dead.items():
+            if len(by_number.get(number, ())) < len(positions):
+                raise _differ(
+                    f"in {self.found.data[number].path} rows without a delete would be deleted"
+                )
+
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""
         records = self.found.data_records // SAMPLED_KEYS
-        with self._shuffling(SAMPLED_KEYS, key_sets):
-            rows = looked_up(self.view, key_sets, self._sample(key_sets[0]), deletes)
-            got = arrow_of(words(rows, records, "dead"))
+        rows = looked_up(self.view, key_sets, self._sample(key_sets[0]), deletes)
+        got = arrow_of(words(rows, records, "dead"))
         dead, live = (
             by_file(got.filter(got.column("dead"))),
             by_file(got.filter(pc.invert(got.column("dead")))),

@@ -8,6 +8,7 @@ errors; it does not protect against somebody who forges rows.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -220,7 +221,9 @@ Json = Mapping[str, Any]
 _WIDER = {("long", "int"), ("double", "float")}
 
 
-def shared(before: Json, after: Json) -> tuple[StructType, StructType, tuple[str, ...]]:
+def shared(
+    spark: SparkSession, before: Json, after: Json
+) -> tuple[StructType, StructType, tuple[str, ...]]:
     """The columns that two Iceberg schemas share, for :func:`icekit.prove.fingerprint.row_hash`.
 
     Returns the columns named as in ``before``, the same columns named as in ``after``, ordered
@@ -228,53 +231,46 @@ def shared(before: Json, after: Json) -> tuple[StructType, StructType, tuple[str
     one of them has, which cannot be compared.
     """
     left_out: list[str] = []
-    old, new = _shared_fields(before["fields"], after["fields"], "", left_out)
-    return old, new, tuple(left_out)
+    old, new = _shared_types(before, after, "", left_out)
+    return _in_spark(spark, old), _in_spark(spark, new), tuple(left_out)
 
 
-def _shared_fields(
-    before: Sequence[Json], after: Sequence[Json], prefix: str, left_out: list[str]
-) -> tuple[StructType, StructType]:
-    from pyspark.sql.types import StructField, StructType
-
-    olds, news = ({field["id"]: field for field in fields} for fields in (before, after))
-    old_fields, new_fields = [], []
-    for field_id in sorted(olds.keys() | news.keys()):
-        old, new = olds.get(field_id), news.get(field_id)
-        if old is None or new is None:
-            left_out.append(prefix + (old or new or {})["name"])
-            continue
-        old_type, new_type = _shared_types(
-            old["type"], new["type"], f"{prefix}{old['name']}.", left_out
-        )
-        old_fields.append(StructField(old["name"], old_type))
-        new_fields.append(StructField(new["name"], new_type))
-    return StructType(old_fields), StructType(new_fields)
-
-
-def _shared_types(
-    before: Any, after: Any, prefix: str, left_out: list[str]
-) -> tuple[DataType, DataType]:
-    from pyspark.sql.types import ArrayType, MapType
-
+def _shared_types(before: Any, after: Any, prefix: str, left_out: list[str]) -> tuple[Any, Any]:
+    """What two types of Iceberg share, as JSON with the names of each."""
     if isinstance(before, str) or isinstance(after, str):
         # Only an unknown type, which is always null, can have become a nested one.
-        kind = (
-            _primitive(_wider(before, after))
-            if isinstance(before, str) and isinstance(after, str)
-            else _primitive("unknown")
-        )
+        are_primitive = isinstance(before, str) and isinstance(after, str)
+        kind = _wider(before, after) if are_primitive else "unknown"
         return kind, kind
+    old: dict[str, Any] = dict(before)
+    new: dict[str, Any] = dict(after)
     if after["type"] == "struct":
-        return _shared_fields(before["fields"], after["fields"], prefix, left_out)
-    if after["type"] == "list":
-        old, new = _shared_types(before["element"], after["element"], f"{prefix}element.", left_out)
-        return ArrayType(old), ArrayType(new)
-    old_key, new_key = _shared_types(before["key"], after["key"], f"{prefix}key.", left_out)
-    old_value, new_value = _shared_types(
-        before["value"], after["value"], f"{prefix}value.", left_out
-    )
-    return MapType(old_key, old_value), MapType(new_key, new_value)
+        # Without the ids of identifier fields, which one of them may lack.
+        old, new = {"type": "struct", "fields": []}, {"type": "struct", "fields": []}
+        olds, news = ({f["id"]: f for f in kind["fields"]} for kind in (before, after))
+        for field_id in sorted(olds.keys() | news.keys()):
+            was, now = olds.get(field_id), news.get(field_id)
+            if was is None or now is None:
+                left_out.append(prefix + (was or now or {})["name"])
+                continue
+            kinds = _shared_types(was["type"], now["type"], f"{prefix}{was['name']}.", left_out)
+            old["fields"].append({**was, "type": kinds[0]})
+            new["fields"].append({**now, "type": kinds[1]})
+    for part in ("element", "key", "value"):
+        if part in after:
+            path = f"{prefix}{part}."
+            old[part], new[part] = _shared_types(before[part], after[part], path, left_out)
+    return old, new
+
+
+def _in_spark(spark: SparkSession, schema: Json) -> StructType:
+    """A schema of Iceberg, converted by Iceberg."""
+    from pyspark.sql.types import StructType
+
+    iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
+    parsed = iceberg.SchemaParser.fromJson(json.dumps(schema))
+    converted = iceberg.spark.SparkSchemaUtil.convert(parsed)
+    return StructType.fromJson(json.loads(converted.json()))
 
 
 def _wider(before: str, after: str) -> str:
@@ -283,29 +279,3 @@ def _wider(before: str, after: str) -> str:
     if before.startswith("decimal") and after.startswith("decimal"):
         return max(before, after, key=lambda kind: int(re.findall(r"\d+", kind)[0]))
     return after
-
-
-def _primitive(kind: str) -> DataType:
-    """The Spark type for a primitive Iceberg type (TypeToSparkType)."""
-    from pyspark.sql import types as T
-
-    if kind.startswith("decimal"):
-        precision, scale = map(int, re.findall(r"\d+", kind))
-        return T.DecimalType(precision, scale)
-    if kind.startswith("fixed"):
-        return T.BinaryType()
-    types: dict[str, type[DataType]] = {
-        "boolean": T.BooleanType,
-        "int": T.IntegerType,
-        "long": T.LongType,
-        "float": T.FloatType,
-        "double": T.DoubleType,
-        "date": T.DateType,
-        "timestamptz": T.TimestampType,
-        "timestamp": T.TimestampNTZType,
-        "binary": T.BinaryType,
-        "variant": variant_type() or T.StringType,
-        "unknown": T.NullType,
-    }
-    # Strings and uuids are read as strings; newer types are hashed as Spark reads them, or refused.
-    return types.get(kind, T.StringType)()

@@ -116,12 +116,12 @@ def prove_history(
     return _proof(table, "expire_snapshots", checks, started)
 
 
-def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = ()) -> Proof:
-    """Check that every manifest of the table can be read and that a sample of the files they name
-    is in storage.
+def prove_live(lake: Lake, table: Identifier, checks: Sequence[Check] = ()) -> Proof:
+    """Check, after a removal of orphan files, that every manifest of the table can be read and that
+    a sample of the files they name is in storage; ``checks`` are those of the removal itself.
     """
     started = time.monotonic()
-    return _proof(table, what, [*checks, *_readable(lake, table)], started)
+    return _proof(table, "remove_orphan_files", [*checks, *_readable(lake, table)], started)
 
 
 def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:

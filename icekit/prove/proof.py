@@ -20,58 +20,51 @@ _MARKS = {True: "✔", False: "✖", None: "?"}
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its
-    fingerprints.
-
-    With ``of_lineage`` the rows are equal, and only their ids or sequence numbers differ.
+    """A partition whose rows, or their row lineage, differ: its path (``whole table`` if
+    unpartitioned), and its fingerprints.
     """
 
     partition: str
     before: Fingerprint
     after: Fingerprint
-    of_lineage: bool = False
 
     def __str__(self) -> str:
         gained = self.after.row_count - self.before.row_count
         name = printable(self.partition)
-        if self.of_lineage:
-            return (
-                f"{name}: the same {count(self.after.row_count, 'row')}, but not the same row ids "
-                "or sequence numbers (row lineage)"
-            )
         if gained:
             what = "too many" if gained > 0 else "missing"
             counts = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
             return f"{name}: {count(abs(gained), 'row')} {what} ({counts})"
-        return f"{name}: the same number of rows ({self.before.row_count:,}), but different rows"
+        return (
+            f"{name}: the same number of rows ({self.before.row_count:,}), but different rows (or "
+            "row lineage)"
+        )
 
 
 @dataclass(frozen=True)
 class CommitProof:
     """One commit compared with its own parent, deletes applied.
 
-    ``partitions_compared`` of ``partitions_changed``. ``before`` and ``after`` are fingerprints of
-    all rows compared, and ``rows_read`` counts the rows of both sides. ``columns_left_out`` are
-    those that only one side has. ``reason`` says why every row of the table was compared or,
-    without fingerprints and a ``statement``, why the commit is not provable. ``rollback_sql``
-    undoes a damaged commit, and the ``later_commits`` after it too. ``statement`` is what was
-    checked in another way, ``checked`` in which (:data:`CHECKED` or :data:`SCANNED`), and
-    ``is_sampled`` whether not all rows were compared for it.
+    ``partitions`` are those that the commit changed, which were compared. ``before`` and ``after``
+    are fingerprints of all rows compared, and ``rows_read`` counts the rows of both sides.
+    ``columns_left_out`` are those that only one side has. ``reason`` says why every row of the
+    table was compared or, without fingerprints and a ``statement``, why the commit is not provable.
+    ``rollback_sql`` undoes a damaged commit. ``statement`` is what was checked in another way,
+    ``mode`` in which (:data:`CHECKED` or :data:`SCANNED`), and ``is_sampled`` whether not all rows
+    were compared for it.
     """
 
     snapshot_id: int
     reason: str = ""
-    partitions_compared: int = 0
-    partitions_changed: int = 0
+    partitions: int = 0
     before: Fingerprint | None = None
     after: Fingerprint | None = None
     rows_read: int = 0
     mismatches: tuple[Mismatch, ...] = ()
     columns_left_out: tuple[str, ...] = ()
     rollback_sql: str | None = None
-    later_commits: int = 0
     statement: str = ""
-    checked: str = ""
+    mode: str = "full"
     is_sampled: bool = False
 
     @property
@@ -80,16 +73,6 @@ class CommitProof:
         is_provable = self.statement or (self.before is not None and self.after is not None)
         return not self.mismatches if is_provable else None
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether some of the partitions that the commit changed were not compared."""
-        return self.partitions_compared < self.partitions_changed
-
-    @property
-    def mode(self) -> str:
-        """How the commit was compared."""
-        return self.checked or ("sampled" if self.is_partial else "full")
-
     def lines(self) -> list[str]:
         """Lines for a person, one line unless something is wrong."""
         name = f"{_MARKS[self.ok]} commit {self.snapshot_id}"
@@ -97,9 +80,9 @@ class CommitProof:
             return [f"{name}: {self.statement}"]
         if self.after is None:
             return [f"{name}: not provable: {self.reason}"]
-        what = f"{self.partitions_compared:,} of {self.partitions_changed:,} changed partitions"
-        if self.reason:
-            what = f"the whole table ({self.reason})"
+        what = f"the whole table ({self.reason})"
+        if not self.reason:
+            what = count(self.partitions, "changed partition")
         left_out = (
             [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"]
             if self.columns_left_out
@@ -115,12 +98,9 @@ class CommitProof:
         if len(self.mismatches) > _NAMED:
             lines.append(f"  and {len(self.mismatches) - _NAMED:,} more")
         if self.rollback_sql:
-            also = (
-                f" (also undoes {count(self.later_commits, 'later commit')})"
-                if self.later_commits
-                else ""
+            lines.append(
+                f"  to roll back to its parent, which undoes later commits too: {self.rollback_sql}"
             )
-            lines.append(f"  to roll back to its parent{also}: {self.rollback_sql}")
         return lines
 
 
@@ -142,14 +122,12 @@ class Check:
 class Proof:
     """The result of comparing a run's commits with their parents.
 
-    ``caution`` says why the reads themselves may be wrong. ``kept`` holds the checks of
-    maintenance, which reads no rows.
+    ``kept`` holds the checks of maintenance, which reads no rows.
     """
 
     table: str
     commits: tuple[CommitProof, ...]
     seconds: float
-    caution: str | None = None
     kept: tuple[Check, ...] = ()
 
     @classmethod
@@ -159,7 +137,6 @@ class Proof:
             proofs[0].table,
             tuple(commit for proof in proofs for commit in proof.commits),
             sum(proof.seconds for proof in proofs),
-            next((proof.caution for proof in proofs if proof.caution), None),
             tuple(check for proof in proofs for check in proof.kept),
         )
 
@@ -172,13 +149,10 @@ class Proof:
 
     @property
     def mode(self) -> str:
-        """:data:`CHECKED`, :data:`SCANNED`, ``full`` or ``sampled`` (some of the changed
-        partitions), or several of these; ``metadata`` for maintenance alone.
+        """:data:`CHECKED`, :data:`SCANNED` or ``full``, or several of these; ``metadata`` for
+        maintenance alone.
         """
-        modes = {commit.mode for commit in self.commits} or {"metadata"}
-        if "sampled" in modes:
-            modes.discard("full")  # the figures say how much was compared
-        return ", ".join(sorted(modes))
+        return ", ".join(sorted({commit.mode for commit in self.commits} or {"metadata"}))
 
     @property
     def rows_read(self) -> int:
@@ -186,17 +160,9 @@ class Proof:
         return sum(commit.rows_read for commit in self.commits)
 
     @property
-    def partitions(self) -> tuple[int, int]:
-        """How many changed partitions were compared, and of how many."""
-        compared = sum(commit.partitions_compared for commit in self.commits)
-        return compared, sum(commit.partitions_changed for commit in self.commits)
-
-    @property
     def is_sampled(self) -> bool:
-        """Whether some rows of a commit were not compared: of its partitions, or of those that
-        equality deletes apply to.
-        """
-        return any(commit.is_sampled or commit.is_partial for commit in self.commits)
+        """Whether some rows that equality deletes apply to were not compared."""
+        return any(commit.is_sampled for commit in self.commits)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -217,20 +183,15 @@ class Proof:
         if self.mode == CHECKED:
             time_taken = ""  # part of the time of the rewrites
         where = count(len(self.commits), "commit")
-        if any(commit.is_partial for commit in self.commits):
-            compared, changed = self.partitions
-            where = f"{compared:,} of {count(changed, 'changed partition')} ({where})"
         how = self.mode.replace("full", "compared in full")
-        notes = [f"! {self.caution}"] if self.caution else []
-        if any(commit.is_sampled for commit in self.commits):
-            notes.append(
-                "  Compared a sample of the rows that equality deletes apply to: it finds "
-                f"{UNSEEN} random wrong keys with a chance above 99 %. `--prove full` compares "
-                "every row."
-            )
+        sample = (
+            "  Compared a sample of the rows that equality deletes apply to: it finds "
+            f"{UNSEEN} random wrong keys with a chance above 99 %. `--prove full` compares every "
+            "row."
+        )
         return [
             f"{head} in {where}, {how}; {count(self.rows_read, 'row')} read{time_taken}",
-            *notes,
+            *([sample] if self.is_sampled else []),
             *(line for commit in self.commits for line in commit.lines()),
             *kept,
         ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import load_now
 from icekit.engine.cluster import Executor, cluster_of
-from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.head import Head
@@ -56,25 +55,23 @@ HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
 
 def most_records(executor: Executor) -> int:
     """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
-    return int(HEAP_SHARE * executor.heap_bytes / (RECORD_HEAP_BYTES * executor.tasks))
+    return int(HEAP_SHARE * executor.heap_bytes / (RECORD_HEAP_BYTES * executor.cores))
 
 
 @contextlib.contextmanager
-def resolving(
-    reader: Reader, snapshot_ids: Sequence[int], resolve: bool | None
-) -> Iterator[Reader]:
+def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
     """The reader, with the snapshots before and after some commits to read without the engine's own
     sets of equality deletes.
     """
-    lake = reader.lake
-    most = 0 if resolve else most_records(cluster_of(lake.spark).executor)
-    sides: set[int] = set()
-    if resolve is not False:
-        sides = {
-            int(side["snapshot-id"])
-            for side in existing_sides(reader, snapshot_ids)
-            if may_have_more(side, most)
-        }
+    lake, snapshots = reader.lake, reader.snapshots
+    most = most_records(cluster_of(lake.spark).executor)
+    commits = [snapshots[each] for each in snapshot_ids if each in snapshots]
+    parents = [snapshots.get(commit.get("parent-snapshot-id")) for commit in commits]
+    sides = {
+        int(side["snapshot-id"])
+        for side in (*commits, *parents)
+        if side is not None and _may_have_more(side, most)
+    }
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
         for side in sorted(sides):
@@ -84,22 +81,12 @@ def resolving(
                 stripped_table = stack.enter_context(stripped(lake, reader.table, side))
             except CloneRefused:
                 break
-            except Exception as error:
-                if resolve:
-                    raise explain(error, reader.name) from error
+            except Exception:
                 # Iceberg's own reader may still read it; if not, its commit is not provable.
                 continue
             if stripped_table is not None:
                 read[side] = stripped_table
         yield replace(reader, read=read)
-
-
-def existing_sides(reader: Reader, snapshot_ids: Sequence[int]) -> list[Json]:
-    """Those of some commits and their parents that still exist."""
-    snapshots = reader.snapshots
-    commits = [snapshots[each] for each in snapshot_ids if each in snapshots]
-    parents = [snapshots.get(commit.get("parent-snapshot-id")) for commit in commits]
-    return [*commits, *filter(None, parents)]
 
 
 def _scopes(reader: Reader, snapshot_id: int) -> Sequence[Scope]:
@@ -116,7 +103,7 @@ def _most_applied(found: Sequence[Scope]) -> int:
     )
 
 
-def may_have_more(snapshot: Json, records: int) -> bool:
+def _may_have_more(snapshot: Json, records: int) -> bool:
     """Whether a snapshot may have more equality deletes than so many records: a writer may not
     count them.
     """

@@ -4,69 +4,45 @@ status; finished tables survive an interruption.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
 import logging
-import os
 import queue
 import secrets
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from icekit.catalog import Lake, connect
-from icekit.catalog.lake import embedded_path
+from icekit.catalog import Lake
 from icekit.diagnose.document import save_facts
-from icekit.diagnose.findings import Thresholds
-from icekit.diagnose.gate import check_gate, limits
+from icekit.diagnose.gate import limits
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
-from icekit.errors import ParameterError, first_line, trace
+from icekit.errors import first_line, require_number, trace
 from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
-from icekit.maintain.savings import Savings, wins
+from icekit.maintain.savings import wins
 from icekit.options.commands import ReportOptions
 from icekit.report.index import Index, rank, write_index
-from icekit.report.observing import FactsCache, TimedOut, observed
+from icekit.report.observing import FactsCache, observed
 from icekit.report.page import link_neighbours
-from icekit.report.rendering import (
-    Kernel,
-    clear,
-    limited,
-    rendered,
-)
-from icekit.report.result import KERNELS, ReportRun, Row, check, exit_status
+from icekit.report.rendering import KERNELS, Kernel, clear, rendered
+from icekit.report.result import ReportRun, Row, check, exit_status, failure
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
-from icekit.status import Status
 from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
-
-T = TypeVar("T")
 
 #: Seconds that a thread waits before it checks for a request to stop.
 _PATIENCE = 0.5
 #: Seconds to wait for threads after a request to stop; stuck threads are left behind.
 _LEAVE = 5.0
-# Seconds that a kernel gets to start and import what notebooks need.
-_START = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Observed:
-    """A table whose facts are collected and whose notebook has to run."""
-
-    name: Identifier
-    facts_file: Path
-    seconds: float
-    savings: Savings
-    health: Health
+#: The index is written again after this many seconds.
+_INDEX_SECONDS = 30.0
 
 
 class Workers:
@@ -96,8 +72,8 @@ class Workers:
         self._todo: queue.SimpleQueue[Identifier] = queue.SimpleQueue()
         for name in names:
             self._todo.put(name)
-        # Short, so that facts do not pile up before the notebooks.
-        self._ready: queue.Queue[_Observed] = queue.Queue(maxsize=2 * KERNELS)
+        # Rows of observed tables; short, so that facts do not pile up before the notebooks.
+        self._ready: queue.Queue[Row] = queue.Queue(maxsize=2 * KERNELS)
         self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
         self._kernels: list[Kernel] = []
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
@@ -134,70 +110,55 @@ class Workers:
                 name = self._todo.get_nowait()
             except queue.Empty:
                 return
-            observed_table = self._guarded(name, partial(self._observe_one, name))
-            if isinstance(observed_table, Row):
-                self._done.put(observed_table)
+            row = self._guarded(display_name(name), partial(self._observe_one, name))
+            if row.health is None:
+                self._done.put(row)
                 continue
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Full):
-                    self._ready.put(observed_table, timeout=_PATIENCE)
+                    self._ready.put(row, timeout=_PATIENCE)
                     break
 
-    def _observe_one(self, name: Identifier) -> _Observed:
-        started = time.monotonic()
-        clear(self._output, name)
-        facts, findings, waited = observed(
-            self._lake,
-            name,
-            self._options,
-            collect=self._known.observe,
-        )
+    def _observe_one(self, name: Identifier) -> Row:
+        started, table = time.monotonic(), display_name(name)
+        clear(self._output, table)
+        facts, findings = observed(self._lake, name, self._options, collect=self._known.observe)
         savings = wins(facts, findings, limits(self._options.thresholds))
         known = health(facts, findings, savings, self._run_id)
-        path = save_facts(facts, Path(self._scratch.name, f"{slug(facts.name)}.facts.json"))
-        return _Observed(name, path, time.monotonic() - started - waited, savings, known)
+        save_facts(facts, self._facts_file(table))
+        seconds = time.monotonic() - started
+        return Row(table, str(known.status), seconds, savings=savings, health=known)
 
     def _render(self) -> None:
         with Kernel() as kernel:
             self._kernels.append(kernel)
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
-                    item = self._ready.get(timeout=_PATIENCE)
-                    _start(kernel)
-                    row = self._guarded(item.name, partial(self._render_one, item, kernel))
+                    observed_row = self._ready.get(timeout=_PATIENCE)
+                    table = observed_row.table
+                    row = self._guarded(table, partial(self._render_one, observed_row, kernel))
                     # What was observed is known, whatever became of the notebook.
-                    self._done.put(replace(row, savings=item.savings, health=item.health))
+                    savings, known = observed_row.savings, observed_row.health
+                    self._done.put(replace(row, savings=savings, health=known))
                     with contextlib.suppress(OSError):  # its folder goes with the run
-                        item.facts_file.unlink(missing_ok=True)
+                        self._facts_file(table).unlink(missing_ok=True)
 
-    def _render_one(self, item: _Observed, kernel: Kernel) -> Row:
-        table, limit = display_name(item.name), self._options.timeout
-        left = None if limit is None else limit - item.seconds
-        started = time.monotonic()
-        history = self._history_of(table, Path(self._scratch.name))
-        page, outcome, error = rendered(
-            kernel, item.name, item.facts_file, self._options, left, history=history
-        )
-        return Row(
-            table,
-            outcome.status if outcome else Status.CRASHED,
-            item.seconds + time.monotonic() - started,
-            outcome,
-            page.name,
-            error,
-        )
+    def _render_one(self, row: Row, kernel: Kernel) -> Row:
+        history = self._history_of(row.table, Path(self._scratch.name))
+        facts_file = self._facts_file(row.table)
+        return rendered(kernel, row, facts_file, self._options, history=history)
 
-    def _guarded(self, name: Identifier, step: Callable[[], T]) -> T | Row:
+    def _facts_file(self, table: str) -> Path:
+        return Path(self._scratch.name, f"{slug(table)}.facts.json")
+
+    def _guarded(self, table: str, step: Callable[[], Row]) -> Row:
         """Do one step for a table; any failure becomes its row."""
-        table, started = display_name(name), time.monotonic()
+        started = time.monotonic()
         try:
             return step()
         # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
-            known = outside(problem)
-            status = Status.MISCONFIGURED if known else Status.CRASHED
-            if isinstance(problem, TimedOut):
-                status = Status.TIMED_OUT
+            status, known = failure(problem)
             error = str(known) if known else self._traced(table, problem)
             return Row(table, status, time.monotonic() - started, error=error)
 
@@ -213,22 +174,6 @@ class Workers:
         return f"{first}; for details see {kept_in.name}"
 
 
-def _start(kernel: Kernel) -> None:
-    """Start the kernel if it is not running; if it does not start, its first notebook fails and
-    becomes a row.
-    """
-    # A cancelled task is no Exception.
-    with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
-        kernel.ready()
-
-
-#: The index is written again after this many seconds,
-_INDEX_SECONDS = 2.0
-#: and after this many times the seconds that writing it took, so that thousands of tables do not
-# make it dominate.
-_INDEX_PATIENCE = 20.0
-
-
 def report(
     options: ReportOptions,
     *,
@@ -237,17 +182,15 @@ def report(
 ) -> ReportRun:
     """Report on ``options.tables``; every report is written before the gate fails.
 
-    One connection, and one Spark session if needed, serve all tables. Facts are collected here, for
-    ``options.jobs`` tables at once, and passed to the notebooks, a few of which run at once in warm
-    kernels. A table that cannot be read, or takes longer than ``options.timeout``, gets a
-    row that says so and does not stop the others; nor does a glob that matches nothing, as long as
-    another table is found, nor a history that cannot be written. When the run is interrupted
-    (Ctrl-C, or a signal), finished tables keep their reports, and the index lists them. ``known``
-    has the facts of tables observed before. Raises the errors of :mod:`icekit.errors` for all
-    tables.
+    Facts are collected for ``options.jobs`` tables at once. A table that cannot be read, or takes
+    longer than ``options.timeout``, gets a row that says so and does not stop the others; nor does
+    a glob that matches nothing, as long as another table is found, nor a history that cannot be
+    written. An interrupted run keeps the reports of finished tables. ``known`` has the facts of
+    tables observed before. Raises the errors of :mod:`icekit.errors`.
     """
-    thresholds = _checked(options)
-    lake = connect(options.catalog or None)
+    require_number("The number of jobs", options.jobs, above=True)
+    thresholds = check(options, options.fail_on)
+    lake = Lake.connect(options.catalog or None)
     problems: list[str] = []
     names = lake.match(options.tables, problems)
     output = Path(options.output).resolve()
@@ -262,41 +205,42 @@ def report(
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
     kept_in = store(options.history, lake)
-    with _absolute_lake(), ended_like_interrupted():
+    with ended_like_interrupted():
         earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
-
-        def index() -> Path:
-            shown = Index(
-                rows=rows,
-                made_at=f"{now:%Y-%m-%d %H:%M} UTC",
-                catalog=lake.name,
-                pending=len(names) - len(rows),
-                remembered=earlier,
-                thresholds=thresholds,
-                problems=problems,
-            )
-            return write_index(shown, output / "index.html")
-
-        history = partial(_history_of, earlier)
+        index = Index(
+            rows=rows,
+            made_at=f"{now:%Y-%m-%d %H:%M} UTC",
+            catalog=lake.name,
+            tables=len(names),
+            remembered=earlier,
+            thresholds=thresholds,
+            problems=problems,
+        )
+        page, history = output / "index.html", partial(_history_of, earlier)
         workers = Workers(lake, names, options, run_id, history_of=history, known=known)
+        due = time.monotonic() + _INDEX_SECONDS
         try:
             with never_silent("working on the reports"), stderr_to_file(), workers:
-                _follow(workers, rows, progress, index)
+                for row in workers.rows():
+                    rows.append(row)
+                    progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
+                    if time.monotonic() > due:
+                        write_index(index, page)
+                        due = time.monotonic() + _INDEX_SECONDS
         finally:
             problems += remember(kept_in, rows, progress)
-            page = index()
-            ranked = [(row.table, output / row.page) for row in sorted(rows, key=rank) if row.page]
-            link_neighbours(ranked)
-    status = exit_status(rows, options.fail_on, problems)
+            write_index(index, page)
+            ranked = sorted(rows, key=rank)
+            link_neighbours([(row.table, output / row.page) for row in ranked if row.page])
+    status = exit_status([row.verdict(options.fail_on) for row in rows], problems)
     return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
 
 
-def _checked(options: ReportOptions) -> Thresholds:
-    """The thresholds of a report, if all its options are possible."""
-    check_gate(options.fail_on)
-    if options.jobs < 1:
-        raise ParameterError(f"The number of jobs must be 1 or more, not {options.jobs}.")
-    return check(options)
+def _summary(row: Row) -> str:
+    """``db.events: critical, 2 findings, 1.2 s``."""
+    findings = f", {count(len(row.findings), 'finding')}" if row.findings else ""
+    error = f": {row.error}" if row.error else ""
+    return f"{row.table}: {row.status}{findings}, {row.seconds:.1f} s{error}"
 
 
 def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:
@@ -305,30 +249,6 @@ def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: 
     """
     path = folder / f"{slug(table)}.history.db"
     return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
-
-
-def _follow(
-    workers: Workers,
-    rows: list[Row],
-    progress: Callable[[str], None],
-    index: Callable[[], object],
-) -> None:
-    """Collect the rows of finished tables, report each, and write the index now and then."""
-    due = time.monotonic() + _INDEX_SECONDS
-    for row in workers.rows():
-        rows.append(row)
-        error = f": {row.error}" if row.error else ""
-        progress(f"[{len(rows)}/{workers.count}] {row.summary}, {row.seconds:.1f} s{error}")
-        if (began := time.monotonic()) > due:
-            index()
-            due = next_index(began, time.monotonic())
-
-
-def next_index(began: float, ended: float) -> float:
-    """When to write the index next, given the last time: writing it takes a small share of the
-    run.
-    """
-    return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
 def remember(
@@ -346,17 +266,3 @@ def remember(
         progress(message := f"The history was not written: {problem}")
         return [message]
     return []
-
-
-@contextlib.contextmanager
-def _absolute_lake() -> Iterator[None]:
-    """Let kernels find the same embedded lake whatever folder they run in."""
-    before = os.environ.get("ICEKIT_LAKE")
-    os.environ["ICEKIT_LAKE"] = str(embedded_path())
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["ICEKIT_LAKE"]
-        else:
-            os.environ["ICEKIT_LAKE"] = before

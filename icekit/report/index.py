@@ -6,56 +6,43 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from icekit.answer.html import render
 from icekit.catalog.lake import EMBEDDED
-from icekit.diagnose.findings import Thresholds, titles
+from icekit.diagnose.findings import Thresholds
 from icekit.history.store import Health
 from icekit.history.trend import Comparison, compare
 from icekit.maintain.savings import Savings, total
 from icekit.report.result import JUDGED, STATUSES, ReportRun, Row
 from icekit.saving import write_text
-from icekit.units import about, count, percent, size
+from icekit.status import Status
+from icekit.terminal import harmless
+from icekit.units import about, count, first_names, percent, size
 
-_SIGNS = dict.fromkeys(STATUSES[:3], "✖") | {
-    "critical": "✖",
+_SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
     "warning": "▲",
     "info": "●",
     "healthy": "✔",
 }
-_SAID = {"warning": "with warnings", "info": "with notes"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The content of a run's index: its rows, and information about the run.
+    """The content of a run's index: its rows so far of ``tables``, and information about the run.
 
-    ``pending`` tables have no row yet; ``remembered`` holds earlier runs; ``thresholds`` decide
-    which tables got worse since then; ``problems`` belong to no table, and are shown above the
-    tables.
+    ``remembered`` holds earlier runs; ``thresholds`` decide which tables got worse since then;
+    ``problems`` belong to no table, and are shown above the tables.
     """
 
     rows: Sequence[Row]
     made_at: str
     catalog: str
-    pending: int = 0
+    tables: int = 0
     remembered: Mapping[str, Sequence[Health]] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
     problems: Sequence[str] = ()
-
-
-class _Column(NamedTuple):
-    """``group`` is a heading over adjacent columns; an ``is_more`` column is shown only on
-    request.
-    """
-
-    name: str
-    css: str = "n"
-    group: str = ""
-    is_more: bool = False
 
 
 class _Cell(NamedTuple):
@@ -65,26 +52,6 @@ class _Cell(NamedTuple):
     value: float = -1
     share: float | None = None
     note: Any = ""
-
-
-_SAVED = "What maintenance would save"
-#: The columns; :func:`_cells` has the cells of those after the first two, by their names.
-_COLUMNS = (
-    _Column("Status", ""),
-    _Column("Table and findings", ""),
-    _Column("Of the scan's cost", group=_SAVED),
-    _Column("File opens", group=_SAVED),
-    _Column("Delete rows", group=_SAVED),
-    _Column("Manifests", group=_SAVED),
-    _Column("To rewrite"),
-    _Column("Over time", "t"),
-    _Column("Cost saved", is_more=True),
-    _Column("Data files", is_more=True),
-    _Column("Data", is_more=True),
-    _Column("Expiry frees", is_more=True),
-    _Column("Orphan files hold", is_more=True),
-    _Column("Seconds", is_more=True),
-)
 
 
 def write_index(index: Index, path: Path) -> Path:
@@ -106,7 +73,7 @@ def write_index(index: Index, path: Path) -> Path:
         title=f"Table health: {index.catalog}",
         catalog=index.catalog,
         made_at=index.made_at,
-        pending=index.pending,
+        pending=index.tables - len(ranked),
         problems=index.problems,
         verdict=_verdict(numbers, len(ranked)),
         first=first,
@@ -119,12 +86,7 @@ def write_index(index: Index, path: Path) -> Path:
         better=sum(bool(each.better) for each in compared.values()),
         statuses=[status for status in STATUSES if numbers[status]],
         numbers=numbers,
-        groups=[
-            (name, len(list(each)))
-            for name, each in groupby(c.group for c in _COLUMNS if not c.is_more)
-        ],
-        columns=_COLUMNS,
-        ranks={status: number for number, status in enumerate(STATUSES)},
+        ranks=STATUSES,
         signs=_SIGNS,
         rows=[(row, _cells(row, compared.get(row.table))) for row in ranked],
         titles=_titles,
@@ -133,14 +95,14 @@ def write_index(index: Index, path: Path) -> Path:
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: unreadable tables, then scan savings, freed storage, severity,
+    """The order of the index: unreadable tables, then scan savings, orphan files, severity,
     name.
     """
     grave, savings = STATUSES.index(row.status), row.savings or Savings()
     return (
         grave if row.status not in JUDGED else len(STATUSES),
         -savings.saved,
-        -savings.storage_bytes,
+        -(savings.orphan_bytes or 0),
         grave,
         row.table,
     )
@@ -156,12 +118,9 @@ def closing(run: ReportRun, catalog: str) -> str:
     """
     lines = [_verdict(Counter(row.status for row in run.rows), len(run.rows))]
     worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
-    width = max((len(row.table) for row in worst[:_WORST]), default=0)
     for row in worst[:_WORST]:
-        names = _titles(row)
-        more = f" and {len(names) - _FINDINGS} more" if len(names) > _FINDINGS else ""
-        why = f": {', '.join(names[:_FINDINGS])}{more}" if names else ""
-        lines.append(f"  {_SIGNS[row.status]} {row.table:<{width}}  {row.status}{why}")
+        parts = [row.table, row.status, first_names(_titles(row), _FINDINGS)]
+        lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, parts))}")
     if first := _first(worst):
         lines.append(f"Next: {_plan(first, catalog)}")
     return "\n".join(line for line in lines if line)
@@ -178,9 +137,7 @@ def _plan(row: Row, catalog: str) -> str:
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:
-    each = ", ".join(
-        f"{numbers[status]:,} {_SAID.get(status, status)}" for status in STATUSES if numbers[status]
-    )
+    each = ", ".join(f"{numbers[status]:,} {status}" for status in STATUSES if numbers[status])
     return f"{count(tables, 'table')}: {each}." if tables else ""
 
 
@@ -190,15 +147,15 @@ def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
     if compared:
         worse = len(compared.worse) + bool(compared.trend) / 2
         cells["Over time"] = _Cell("", worse, note=compared)
-    if row.outcome:
-        data = row.outcome.totals["data"]
-        cells["Data files"] = _Cell(f"{data['file_count']:,}", data["file_count"])
-        cells["Data"] = _bytes(data["size_in_bytes"])
+    if row.health:
+        files = row.health.data_files or 0
+        cells["Data files"] = _Cell(f"{files:,}", files)
+        cells["Data"] = _bytes(row.health.data_bytes)
     if savings := row.savings:
         share = savings.share
         # No finding of such a table has a saving that can be worked out: that is not to save
         # nothing.
-        unknown = share is None or (row.outcome is not None and row.outcome.findings)
+        unknown = share is None or row.findings
         cells |= {
             "Of the scan's cost": _Cell(percent(share), share, share)
             if share
@@ -208,7 +165,6 @@ def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
             "Manifests": _of(savings.manifests_gone, savings.manifests),
             "To rewrite": _bytes(savings.rewrite_bytes),
             "Cost saved": _bytes(savings.saved),
-            "Expiry frees": _bytes(savings.expirable_bytes),
             "Orphan files hold": _orphans(savings),
         }
     return cells
@@ -234,4 +190,15 @@ def _orphans(savings: Savings) -> _Cell:
 
 
 def _titles(row: Row) -> list[str]:
-    return titles([str(each["name"]) for each in (row.outcome.findings if row.outcome else ())])
+    return [name.replace("_", " ") for name, _ in row.findings]
+
+
+def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
+    """Write a report as JUnit XML, a case for each table: unhealthy tables are failures; tables
+    that cannot be read, and problems of no table, are errors.
+    """
+    problems = [Row("report", Status.MISCONFIGURED, error=problem) for problem in run.problems]
+    kinds = {Status.UNHEALTHY: "failure", Status.NOTHING: ""}
+    cases = [(row, kinds.get(row.verdict(fail_on), "error")) for row in (*run.rows, *problems)]
+    numbers = Counter(kind for _, kind in cases)
+    return write_text(path, harmless(render("junit.xml", cases=cases, numbers=numbers)))

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from icekit.catalog import Lake
 from icekit.catalog.lake import in_time
@@ -71,15 +71,12 @@ class TimedOut(IcekitError):
 
     exit_status = EXIT_CRASHED
 
-
-class Observed(NamedTuple):
-    """Facts and findings of one table; ``waited`` are seconds spent starting Spark, for all
-    tables.
-    """
-
-    facts: TableFacts
-    findings: Findings
-    waited: float
+    def __init__(self, table: str, seconds: float | None) -> None:
+        super().__init__(
+            f"{table} was not finished within {seconds or 0:,.0f} s. Raise --timeout (`timeout` "
+            "under `report` in a policy), or report on this table alone, with --collector spark "
+            "if it is large."
+        )
 
 
 def observed(
@@ -88,7 +85,7 @@ def observed(
     options: ReportOptions,
     *,
     collect: Callable[..., TableFacts],
-) -> Observed:
+) -> tuple[TableFacts, Findings]:
     """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the
     time limit.
 
@@ -97,8 +94,8 @@ def observed(
     """
     chosen = limits(options.thresholds)
 
-    def work(taken: Any) -> tuple[TableFacts, float]:
-        facts = collect(
+    def work(taken: Any) -> TableFacts:
+        return collect(
             taken,
             name,
             ref=options.ref or None,
@@ -107,20 +104,9 @@ def observed(
             filter_columns=list(options.filter_columns) or None,
             storage=options.storage,
         )
-        return facts, taken.waited_seconds
 
     try:
-        facts, waited = in_time(lake, options.timeout, work)
+        facts = in_time(lake, options.timeout, work)
     except DeadlineExceeded:
-        raise timed_out(name, options.timeout) from None
-    findings = diagnose(facts, chosen, session_conf=lake.session_conf())
-    return Observed(facts, findings, waited)
-
-
-def timed_out(name: Identifier, seconds: float | None) -> TimedOut:
-    """The error message for a table that took too long."""
-    return TimedOut(
-        f"{display_name(name)} was not finished within {seconds or 0:,.0f} s. Raise --timeout "
-        "(`timeout` under `report` in a policy), or report on this table alone, with --collector "
-        "spark if it is large."
-    )
+        raise TimedOut(display_name(name), options.timeout) from None
+    return facts, diagnose(facts, chosen, session_conf=lake.session_conf())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -44,7 +44,11 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
-    sections = [_section(heading, cells) for heading, cells in _by_heading(notebook)]
+    sections = []
+    for heading, cells in _by_heading(notebook):
+        part = copy.copy(notebook)
+        part.cells = cells
+        sections.append(_section(heading, part))
     is_whole = failed or all(section.heading != _FIRST for section in sections)
     shown = [
         section
@@ -78,23 +82,16 @@ def link_neighbours(pages: Sequence[tuple[str, Path]]) -> None:
         write_text(page, head + mark + links + rest[rest.index("</span>") :], clean=True)
 
 
-def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
-    """Headings, each with a notebook of the cells under it."""
-    heading, cells = "", list[Any]()
-    for cell in [*notebook.cells, None]:
-        new = cell is None or (cell.cell_type == "markdown" and cell.source.startswith("## "))
-        if new and cells:
-            part = copy.copy(notebook)
-            part.cells = cells
-            yield heading, part
-        if cell is None:
-            return
-        if new:
-            heading, cells = cell.source.splitlines()[0].removeprefix("## "), []
-        elif TEACH not in cell.metadata.get("tags", ()) or any(
-            o.output_type == "error" for o in cell.get("outputs", ())
-        ):
-            cells = [*cells, cell]
+def _by_heading(notebook: Any) -> list[tuple[str, list[Any]]]:
+    """Headings, each with the cells under it that a page shows."""
+    sections: list[tuple[str, list[Any]]] = [("", [])]
+    for cell in notebook.cells:
+        is_error = any(o.output_type == "error" for o in cell.get("outputs", ()))
+        if cell.cell_type == "markdown" and cell.source.startswith("## "):
+            sections.append((cell.source.splitlines()[0].removeprefix("## "), []))
+        elif is_error or TEACH not in cell.metadata.get("tags", ()):
+            sections[-1][1].append(cell)
+    return [(heading, cells) for heading, cells in sections if cells]
 
 
 def _section(heading: str, part: Any) -> _Section:

@@ -9,25 +9,26 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import ensure_event_loop, run_sync
-from nbclient import NotebookClient
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from icekit.diagnose.document import ReportedHealth, read
 from icekit.errors import MetadataUnreadable
 from icekit.options.commands import ReportOptions
-from icekit.report.observing import timed_out
+from icekit.report.observing import TimedOut
 from icekit.report.page import write_page
+from icekit.report.result import Row
 from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
-from icekit.sql import Identifier, display_name
+from icekit.status import Status
 
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
@@ -36,14 +37,12 @@ from icekit.sql import Identifier, display_name
 
 
 ENGINE = "icekit"
+#: Notebooks at once: each is a Python process that uses one core.
+KERNELS = min(4, os.cpu_count() or 1)
 _NAME = "python3"
 #: The number of notebooks that a kernel runs before it is replaced, so that leaks stay small.
 NOTEBOOKS = 50
 _RESET = "get_ipython().reset(new_session=True)"
-#: What the notebook imports, and its charts when they are drawn.
-_IMPORTS = (
-    "import icekit.notebook, icekit.show.charts, icekit.show.widgets, matplotlib.pyplot, pandas"
-)
 
 
 class Kernel:
@@ -56,7 +55,6 @@ class Kernel:
 
     def __init__(self) -> None:
         self._used = 0
-        self._is_clean = True
         self.manager: Any = None
 
     def __enter__(self) -> Kernel:
@@ -66,49 +64,30 @@ class Kernel:
         self.end()
         ensure_event_loop().close()
 
-    def ready(self) -> None:
-        """Start the process if there is none, and import what notebooks import; this time counts
-        for no table.
-        """
-        if self.manager is not None:
-            return
-        blank = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
-        with self._client(NotebookClient, blank, _NAME) as client:
-            client.start_new_kernel()
-            client.start_new_kernel_client()
-            client.wait_for_reply(client.kc.execute(_IMPORTS, silent=True))
-        self._is_clean = False
-
-    def execute(self, notebook: Any, kernel_name: str) -> Any:
+    def execute(self, notebook: Any) -> Any:
         """Run what papermill passes to an engine; any failure ends the process, because its state
         is then unknown.
         """
-        with self._client(PapermillNotebookClient, notebook, kernel_name) as client:
-            if not self._is_clean:
+        if self.manager is None:
+            self.manager = AsyncKernelManager(kernel_name=_NAME)
+        client = PapermillNotebookClient(
+            notebook, km=self.manager, kernel_name=_NAME, startup_timeout=60, timeout=None
+        )
+        try:
+            if self._used:
                 client.start_new_kernel_client()
                 client.wait_for_reply(client.kc.execute(_RESET, silent=True))
             done = client.execute()
-        self._is_clean = False
-        self._used += 1
-        if self._used >= NOTEBOOKS:
-            self.end()
-        return done
-
-    @contextlib.contextmanager
-    def _client(self, of: type[Any], notebook: Any, kernel_name: str) -> Iterator[Any]:
-        if self.manager is None:
-            self.manager = AsyncKernelManager(kernel_name=kernel_name)
-        client = of(
-            notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None
-        )
-        try:
-            yield client
         except BaseException:
             self.end()
             raise
         finally:
             if client.kc is not None:
                 client.kc.stop_channels()
+        self._used += 1
+        if self._used >= NOTEBOOKS:
+            self.end()
+        return done
 
     def kill(self) -> None:
         """End the process at once; its running notebook fails."""
@@ -120,7 +99,7 @@ class Kernel:
 
     def end(self) -> None:
         """Release the process, whether it is alive or not."""
-        manager, self.manager, self._used, self._is_clean = self.manager, None, 0, True
+        manager, self.manager, self._used = self.manager, None, 0
         if manager is not None:
             with contextlib.suppress(Exception):
                 run_sync(manager.shutdown_kernel)(now=True)
@@ -131,10 +110,10 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
 
     @classmethod
     def execute_managed_notebook(
-        cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any
+        cls, nb_man: Any, _kernel_name: str, *, kernel: Kernel, **_: Any
     ) -> Any:
         """Run the notebook's cells as papermill does."""
-        return kernel.execute(nb_man, kernel_name)
+        return kernel.execute(nb_man)
 
 
 papermill_engines.register(ENGINE, _Engine)
@@ -142,88 +121,74 @@ papermill_engines.register(ENGINE, _Engine)
 
 @contextlib.contextmanager
 def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
-    """Kill the kernel when the time is over; the yielded event is set if that happened."""
-    over = threading.Event()
-    if seconds is None:
-        yield over
-        return
+    """Kill the kernel when the time is over (None: never); the yielded event is set if that
+    happened.
+    """
+    over, done = threading.Event(), threading.Event()
 
-    done = threading.Event()
-
-    def stop() -> None:
+    def watch() -> None:
+        if done.wait(seconds):
+            return
         over.set()
         # Repeatedly, because a kernel that is just being started has no process yet.
         while not done.is_set():
             kernel.kill()
             done.wait(0.2)
 
-    timer = threading.Timer(max(seconds, 0.0), stop)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield over
     finally:
         done.set()
-        timer.cancel()
 
 
 NOTEBOOK = "01_diagnose.ipynb"
 
 
-def clear(output: Path, name: Identifier) -> None:
+def clear(output: Path, table: str) -> None:
     """Remove what an earlier run left of a table."""
-    base = slug(display_name(name))
+    base = slug(table)
     for suffix in (".html", ".json", ".ipynb", ".error.txt"):
         (output / f"{base}{suffix}").unlink(missing_ok=True)
 
 
 def rendered(
     kernel: Kernel,
-    name: Identifier,
+    row: Row,
     facts_file: Path,
     options: ReportOptions,
-    seconds: float | None,
     *,
     history: str,
-) -> tuple[Path, ReportedHealth | None, str | None]:
-    """A table's page, its document (None if a cell failed), and the reason.
+) -> Row:
+    """The row of an observed table with its page; ``crashed`` if a cell failed.
 
-    Kills the kernel and raises :class:`~icekit.report.rendering.TimedOut` after the time limit.
+    Kills the kernel and raises :class:`~icekit.report.observing.TimedOut` after the time limit.
     """
-    table, output = display_name(name), Path(options.output).resolve()
-    base = slug(table)
-    with limited(kernel, seconds) as over:
-        try:
-            notebook, error = _executed(
-                kernel, _parameters(options, table, facts_file, history), output / f"{base}.ipynb"
-            )
-        except Exception:
-            if over.is_set():
-                raise timed_out(name, options.timeout) from None
-            raise
-    document = None if error else read(output / f"{base}.json")
-    status = document.status if document else "crashed"
-    page = write_page(
-        notebook,
-        f"{table}: {status}",
-        output / f"{base}.html",
-        failed=document is None,
-    )
-    return page, document, error
-
-
-def _parameters(
-    options: ReportOptions, table: str, facts_file: Path, history: str
-) -> dict[str, Any]:
-    return {
-        "table": table,
+    output = Path(options.output).resolve()
+    base = output / slug(row.table)
+    parameters = {
+        "table": row.table,
         "thresholds": dict(options.thresholds),
         "filter_columns": list(options.filter_columns),
-        "output": str(Path(options.output).resolve()),
+        "output": str(output),
         "facts_file": str(facts_file),
         "history": history,
         **options.only("catalog", "ref", "collector", "storage"),
     }
+    limit = options.timeout
+    started = time.monotonic()
+    with limited(kernel, None if limit is None else limit - row.seconds) as over:
+        try:
+            notebook, error = _executed(kernel, parameters, base.with_name(f"{base.name}.ipynb"))
+        except Exception:
+            if over.is_set():
+                raise TimedOut(row.table, limit) from None
+            raise
+    status = Status.CRASHED if error else row.status
+    page = base.with_name(f"{base.name}.html")
+    write_page(notebook, f"{row.table}: {status}", page, failed=error is not None)
+    seconds = row.seconds + time.monotonic() - started
+    return replace(row, status=status, seconds=seconds, page=page.name, error=error)
 
 
 def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:
@@ -239,7 +204,7 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
             engine_name=ENGINE,
             kernel=kernel,
             progress_bar=False,
-            kernel_name="python3",
+            kernel_name=_NAME,
             # It is written once, at the end, because a table's notebook has half a megabyte of
             # pictures.
             request_save_on_cell_execute=False,

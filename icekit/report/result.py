@@ -2,50 +2,53 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.diagnose.document import ReportedHealth
-from icekit.diagnose.findings import Thresholds
+from icekit.diagnose.findings import Severity, Thresholds
 from icekit.diagnose.gate import gated, limits
+from icekit.engine.errors import outside
 from icekit.errors import (
+    EXIT_CRASHED,
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_UNHEALTHY,
     LONGEST_WAIT,
+    IcekitError,
     require_number,
 )
 from icekit.history.store import Health
 from icekit.maintain.savings import Savings
 from icekit.options.commands import ReportSection
 from icekit.status import Status
-from icekit.units import count
-
-#: Notebooks at once: each is a Python process that uses one core.
-KERNELS = min(4, os.cpu_count() or 1)
 
 #: The result of a table, most serious first; the last four are what its findings say.
 STATUSES = (
     Status.CRASHED,
     Status.TIMED_OUT,
     Status.MISCONFIGURED,
+    Status.FAILED,
     "critical",
     "warning",
     "info",
     "healthy",
 )
 #: Statuses of tables that could be diagnosed.
-JUDGED = frozenset(STATUSES[3:])
+JUDGED = frozenset(STATUSES[4:])
+_FAILURES = {
+    EXIT_UNHEALTHY: Status.FAILED,
+    EXIT_MISCONFIGURED: Status.MISCONFIGURED,
+    EXIT_CRASHED: Status.TIMED_OUT,
+}
 
 
-def check(options: ReportSection) -> Thresholds:
+def check(options: ReportSection, fail_on: str = "never") -> Thresholds:
     """The thresholds of a report, if its options are possible; raises
     :class:`~icekit.errors.ParameterError`.
     """
     require_number("The timeout of a table", options.timeout, above=True, most=LONGEST_WAIT)
-    return limits(options.thresholds)
+    return limits(options.thresholds, fail_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +61,23 @@ class Row:
 
     table: str
     status: str
-    seconds: float
-    outcome: ReportedHealth | None = None
+    seconds: float = 0.0
     page: str | None = None
     error: str | None = None
     savings: Savings | None = None
     health: Health | None = None
 
     @property
-    def summary(self) -> str:
-        """``db.events: critical, 2 findings``."""
-        findings = self.outcome.findings if self.outcome else ()
-        return f"{self.table}: {self.status}" + (
-            f", {count(len(findings), 'finding')}" if findings else ""
-        )
+    def findings(self) -> Sequence[tuple[str, str]]:
+        """The name and the severity of each finding."""
+        return self.health.findings if self.health else ()
+
+    def verdict(self, fail_on: str) -> Status:
+        """Whether its findings fail a gate, or why there are none."""
+        if self.status not in JUDGED:
+            return Status(self.status)
+        worst = None if self.status == "healthy" else Severity[self.status.upper()]
+        return Status.UNHEALTHY if gated(worst, fail_on) else Status.NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +94,17 @@ class ReportRun:
     problems: tuple[str, ...] = ()
 
 
-def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ()) -> int:
-    """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
-    or a history that was not written) 2, unhealthy by the gate 1, healthy 0.
+def failure(problem: BaseException) -> tuple[Status, IcekitError | None]:
+    """The status of a table whose work a problem has ended, and the problem in a sentence; None
+    for a bug.
     """
-    statuses = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
-    for row in rows:
-        if row.status not in JUDGED:
-            statuses.add(Status(row.status).exit_status)
-        elif row.outcome and gated(row.outcome.worst, fail_on):
-            statuses.add(EXIT_UNHEALTHY)
-    return max(statuses)
+    known = outside(problem)
+    return (_FAILURES[known.exit_status] if known else Status.CRASHED), known
+
+
+def exit_status(statuses: Iterable[Status], problems: Sequence[str]) -> int:
+    """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
+    or a history that was not written) 2, failed or unhealthy by the gate 1, healthy 0.
+    """
+    least = EXIT_MISCONFIGURED if problems else EXIT_HEALTHY
+    return max([least, *(status.exit_status for status in statuses)])

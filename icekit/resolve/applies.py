@@ -10,6 +10,7 @@ that is ruled out for its file therefore fails, and nothing is committed.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
 # only newer deletes have a higher order.
 _PLACE_BITS = 32
 _LAST = (1 << _PLACE_BITS) - 1
-# In the error that ends a join.
+# In the error that ends a join, before the data file.
 _MARK = "icekit:ruled-out"
-# Most files that an error names.
-_NAMED = 5
-#: As many files are looked for: one more than an error names.
-MOST_FILES = _NAMED + 1
 
 #: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
 # partition and of all partitions, as words of bits.
@@ -52,50 +49,37 @@ def order_sql(sequence: str, place: str = f"{_LAST}L") -> str:
     return f"shiftleft({sequence}, {_PLACE_BITS}) | {place}"
 
 
-def unless_ruled_out(found: str, order: str, words: str) -> str:
+def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
     """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled
-    out for the row's file.
+    out for the row's ``file``.
 
     ``order`` is the delete's, and ``words`` has a bit for each place that is ruled out (null: none
     is).
     """
-    failure = f"CAST(raise_error('{_MARK}') AS boolean)"
-    return f"if({found}, if({_is_ruled_out(order, words)}, {failure}, true), false)"
-
-
-def by_ruled_out(found: str, order: str, words: str) -> str:
-    """SQL for whether a row is ``found`` by a delete that is ruled out for its file; see
-    :func:`unless_ruled_out`.
-    """
-    return f"{found} AND {_is_ruled_out(order, words)}"
-
-
-def _is_ruled_out(order: str, words: str) -> str:
     bit = f"({order} & {_LAST}L)"
-    return (
-        f"coalesce(bit_get(get({words}, CAST({bit} DIV 64 AS int)), CAST({bit} % 64 AS int)) "
-        "= 1, false)"
-    )
+    word = f"get({words}, CAST({bit} DIV 64 AS int))"
+    is_ruled_out = f"coalesce(bit_get({word}, CAST({bit} % 64 AS int)) = 1, false)"
+    failure = f"CAST(raise_error(concat('{_MARK} <', {file}, '>;')) AS boolean)"
+    return f"if({found}, if({is_ruled_out}, {failure}, true), false)"
 
 
 @contextlib.contextmanager
-def disagreement(files: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
+def disagreement(path_of: Callable[[str], str] = str) -> Iterator[None]:
     """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by
-    :func:`unless_ruled_out`; ``files`` finds such data files, up to :data:`MOST_FILES`.
+    :func:`unless_ruled_out`; ``path_of`` gives the path of its ``file``.
     """
     try:
         yield
     except Exception as error:
-        if _MARK not in described(error):
+        file = re.search(f"{_MARK} <(.*?)>;", described(error))
+        if file is None:
             raise
-        paths = files()
-        names = ", ".join(paths[:_NAMED]) + (" and more" if len(paths) > _NAMED else "")
         raise ReadersDisagree(
-            f"{names or 'A data file'}: rows with the keys of equality deletes that Iceberg's "
-            "readers do not apply to the file, because the bounds of a key column in the metadata "
-            "rule these deletes out. Iceberg's readers show the rows; by the specification they "
-            "are deleted. To keep what readers show, rewrite the file with Spark's own "
-            "rewrite_data_files and rewrite-all."
+            f"{path_of(file[1])}: rows with the keys of equality deletes that Iceberg's readers do "
+            "not apply to the file, because the bounds of a key column in the metadata rule these "
+            "deletes out. Iceberg's readers show the rows; by the specification they are deleted. "
+            "To keep what readers show, rewrite the file with Spark's own rewrite_data_files and "
+            "rewrite-all. Other files may have such rows too."
         ) from error
 
 

@@ -21,11 +21,11 @@ from icekit.facts.head import since
 from icekit.resolve.applies import disagreement
 from icekit.resolve.delete_files import Writer, position_deletes, positions_of
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import dead_rows, disagreeing, tasks, words
+from icekit.resolve.join import dead_rows, tasks, words
 from icekit.resolve.key_view import KeyView, key_view
 from icekit.resolve.listing import Scope, local
 from icekit.sql import Identifier, identifier
-from icekit.units import count, counted, size
+from icekit.units import count, counted
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -35,23 +35,15 @@ if TYPE_CHECKING:
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
-def deleted_positions(
-    spark: SparkSession, view: KeyView, found: Found, say: Callable[[str], None]
-) -> dict[int, BitMap64]:
+def deleted_positions(spark: SparkSession, view: KeyView, found: Found) -> dict[int, BitMap64]:
     """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
     of ``found``.
     """
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
-    say(
-        f"  {count(records, 'delete record')} in "
-        f"{count(len(found.deletes), 'equality delete file')}, "
-        f"{count(found.data_records, 'row')} in "
-        f"{count(len(found.data), 'data file')}"
-    )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
         dead = dead_rows(view, found)
-        with disagreement(lambda: disagreeing(view, found)):
+        with disagreement(lambda number: found.data[int(number)].path):
             return by_file(arrow_of(words(dead, records)))
 
 
@@ -77,11 +69,16 @@ def merge(
     )
     before = by_file(arrow_of(words(old, sum(map(len, positions.values())))))
     for path, deletes in own.items():
-        # A vector that is replaced but was not read in full would bring its rows back.
-        there_are = len(before.get(numbers[path], ()))
-        if there_are < (expected := max(map(_least, deletes))):
+        # A vector that is replaced but was not read in full would bring its rows back. It names
+        # each position once; other files may name one again.
+        expected = max(
+            int(delete.recordCount()) if delete.contentOffset() is not None else 1
+            for delete in deletes
+        )
+        positions_read = len(before.get(numbers[path], ()))
+        if positions_read < expected:
             raise ConversionRefused(
-                f"Only {there_are} of {expected} positions deleted earlier could be read for "
+                f"Only {positions_read} of {expected} positions deleted earlier could be read for "
                 f"{path}. Nothing was changed; run the conversion again."
             )
     for number, deleted in before.items():
@@ -108,13 +105,6 @@ def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, in
             f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
             "could be read. Nothing was changed; run the conversion again."
         )
-
-
-def _least(delete: Any) -> int:
-    """The minimum number of positions in a delete file of one data file; a vector names each
-    once.
-    """
-    return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
 def by_file(got: pa.Table) -> dict[int, BitMap64]:
@@ -203,7 +193,6 @@ def convert(
     slices: int = 1,
     tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
     check: Check = lambda _: {},
-    say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Replace a table's equality deletes with position deletes; see
     :func:`~icekit.resolve.find.find` for which are taken.
@@ -216,7 +205,7 @@ def convert(
     sees each commit before it is made; if it raises, nothing is committed, and what was
     written is removed.
     """
-    conversion = _Conversion(spark, name, branch, tags, check, say)
+    conversion = _Conversion(spark, name, branch, tags, check)
     for index in range(slices):
         # Read again for each slice: its snapshot must contain the commits of earlier slices, or
         # the conversion must stop.
@@ -247,7 +236,6 @@ class _Conversion:
     branch: str | None
     tags: Callable[[Sequence[Scope]], Mapping[str, str]]
     check: Check
-    say: Callable[[str], None]
     deletes: set[str] = field(default_factory=set)
     listed_at: list[tuple[int, int]] = field(default_factory=list)
     marks: set[str] = field(default_factory=set)
@@ -286,18 +274,17 @@ class _Conversion:
             )
         if not found.is_last:
             return
-        files, path = found.at.listing.uncovered(found.at.scopes, sequences, found.slices[1])
-        if files:
+        if files := found.at.listing.uncovered(found.at.scopes, sequences, found.slices[1]):
             raise CommitConflict(
-                f"another commit added {count(files, 'data file')} to which the equality deletes "
-                "apply while they were converted (a compaction may keep an old sequence number): "
-                f"{path}"
+                f"another commit added {count(len(files), 'data file')} to which the equality "
+                "deletes apply while they were converted (a compaction may keep an old sequence "
+                f"number): {files[0]}"
             )
 
     def _convert(self, found: Found, view: KeyView | None) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark, name, at = self.spark, self.name, found.at
-        positions = deleted_positions(spark, view, found, self.say) if view else {}
+        positions = deleted_positions(spark, view, found) if view else {}
         dead = dict(positions)
         _check_listed_once(found, positions)
         has_vectors = at.format_version >= 3
@@ -310,12 +297,6 @@ class _Conversion:
             removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
             if not added and not removed:
                 return
-            kind = "deletion vector" if has_vectors else "position delete file"
-            self.say(
-                f"  {count(len(added), kind)} for "
-                f"{count(sum(map(len, written.values())), 'deleted row')}, "
-                f"{size(writer.bytes_written)}"
-            )
             pending = Pending(spark, found, view, dead, earlier, written, added, removed)
             checked = self.check(pending)
             is_committing = True

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled, guarded, load_now, load_table
-from icekit.engine.errors import explain, kind_of
+from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop
 from icekit.errors import EngineFailed, MetadataUnreadable
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-# How often a commit is tried whose scan another commit made stale.
-_TRIES = 5
 
 
 def drop_dangling(
@@ -29,29 +26,17 @@ def drop_dangling(
     """Drop the delete files that apply to no data file; returns how many; ``name`` has its catalog.
 
     Only the commit of an unchanged table is accepted: another writer may have added a data file to
-    which an old delete applies. Raises the errors of :mod:`icekit.errors`.
+    which an old delete applies. Raises the error of the commit then, and the errors of
+    :mod:`icekit.errors`.
     """
     stop = stop or Stop()
-    for tries_left in reversed(range(_TRIES)):
+    stop.check()
+    table = load_now(spark, name)
+    files, snapshot_id = _dangling(spark, name, table, branch)
+    if files:
         stop.check()
-        table = load_now(spark, name)
-        files, snapshot_id = _dangling(spark, name, table, branch)
-        if not files:
-            return 0
-        stop.check()
-        try:
-            _commit(spark, table, files, (branch or "main", snapshot_id), tags)
-        except Exception as error:
-            # Nobody else has committed: Iceberg would refuse it again.
-            is_final = (
-                kind_of(error) == "refused"
-                and _snapshot_id(load_now(spark, name), branch) == snapshot_id
-            )
-            if is_final or not tries_left or kind_of(error) not in {"conflict", "refused"}:
-                raise
-        else:
-            return len(files)
-    return 0
+        _commit(spark, table, files, (branch or "main", snapshot_id), tags)
+    return len(files)
 
 
 def count_dangling(spark: SparkSession, name: Identifier, *, branch: str | None = None) -> int:
@@ -79,9 +64,10 @@ def _dangling(
     spark: SparkSession, name: Identifier, table: Any, branch: str | None
 ) -> tuple[Any, int]:
     """The delete files, as Java lists them, and the snapshot."""
-    snapshot_id = _snapshot_id(table, branch)
-    if snapshot_id is None:
+    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    if snapshot is None:
         return [], 0
+    snapshot_id = int(snapshot.snapshotId())
     try:
         return _java(spark, table).of(snapshot_id), snapshot_id
     except Exception as error:
@@ -89,11 +75,6 @@ def _dangling(
         if isinstance(known, MetadataUnreadable):
             raise known from error
         raise
-
-
-def _snapshot_id(table: Any, branch: str | None) -> int | None:
-    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
-    return None if snapshot is None else int(snapshot.snapshotId())
 
 
 def _commit(

@@ -118,7 +118,6 @@ class Writer:
         self._io, self._version = table.io(), format_version
         self._java = compiled(spark._jvm, table, "PositionWriter", table, listing)
         self.written: list[str] = []
-        self.bytes_written = 0
 
     def write(self, found: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
         """Position delete files, or deletion vectors from format version 3 on, for the positions in
@@ -137,7 +136,6 @@ class Writer:
     def _position_file(self, number: int, file: File, positions: BitMap64) -> Any:
         content = position_file(file.path, positions)
         location = self._location(number, "parquet")
-        self.bytes_written += len(content)
         ends = positions.min(), positions.max()
         return self._java.write(number, location, content, len(positions), *ends)
 
@@ -149,9 +147,7 @@ class Writer:
             for (number, _, positions), blob in zip(found, blobs, strict=True)
             for value in (number, len(blob), len(positions))
         )
-        files = list(elements(self._java.vectors(location, b"".join(blobs), joined(given))))
-        self.bytes_written += int(files[0].fileSizeInBytes())
-        return files
+        return list(elements(self._java.vectors(location, b"".join(blobs), joined(given))))
 
     def _location(self, number: int, suffix: str) -> str:
         """Where a new file for a data file belongs; noted before it is written."""

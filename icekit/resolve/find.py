@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import encryption_of, load_table, metadata_of, read_bytes
@@ -13,8 +14,7 @@ from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Partition
 from icekit.facts.head import Head
 from icekit.facts.lineage import choose_snapshot
-from icekit.facts.manifests import FileCounts, file_counts, manifest_list
-from icekit.facts.metadata import Json
+from icekit.facts.manifests import file_counts, manifest_list
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.metadata_file import check_metadata
 from icekit.facts.spark import check_listed
@@ -77,7 +77,7 @@ class Found:
         files = []
         seen: Counter[int] = Counter()
         for index, file in enumerate(self.deletes):
-            if (file.is_global, file.field_ids) == (key_set.is_global, key_set.field_ids):
+            if _key(file) == (key_set.is_global, key_set.field_ids):
                 files.append((index, file, seen[file.part]))
             seen[file.part] += 1
         return files
@@ -106,7 +106,11 @@ def remaining(
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     table = load_table(spark, name)
     # First: the manifest list of an encrypted table cannot be read here.
-    _check_plain(table)
+    if encryption := encryption_of(table):
+        raise ConversionRefused(
+            f"The table's files are encrypted ({encryption}), and a conversion would write "
+            "unencrypted delete files."
+        )
     metadata = metadata_of(spark, table)
     refs = metadata.get("refs") or {}
     branches = sorted(ref for ref, points in refs.items() if points["type"] == "branch")
@@ -122,17 +126,13 @@ def remaining(
     snapshot_id = int(snapshot["snapshot-id"])
     chosen = None if partitions is None else set(partitions)
     listing = DeleteListing(spark, table, snapshot_id, known, up_to)
-    check_listed(spark, name, snapshot_id, _expected(table.io(), snapshot), listing.counted)
+    expected = None
+    # Without a list: format version 1 with its manifests inline, and so without deletes.
+    if location := snapshot.get("manifest-list"):
+        expected = file_counts(manifest_list(read_bytes(table.io(), location), location))
+    check_listed(spark, name, snapshot_id, expected, listing.counted)
     by_partition = [s for s in listing.scopes if chosen is None or s.partition in chosen]
     return At(metadata, snapshot, table, known, listing, by_partition)
-
-
-def _expected(io: Any, snapshot: Json) -> FileCounts | None:
-    """The files that a snapshot has according to its manifest list."""
-    location = snapshot.get("manifest-list")
-    if location is None:
-        return None  # format version 1 with its manifests inline, and so without deletes
-    return file_counts(manifest_list(read_bytes(io, location), location), snapshot.get("summary"))
 
 
 def find(
@@ -159,22 +159,24 @@ def find(
     _check_partitions(at.specs, {file.spec_id for file in (*deletes, *data)})
     _check_deletes(deletes)
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
-    sets: dict[tuple[bool, tuple[int, ...]], list[File]] = {}
-    for file in deletes:
-        sets.setdefault((file.is_global, file.field_ids), []).append(file)
-    ordered = sorted(sets.items(), key=lambda item: item[0])
-    key_sets = [
-        KeySet(
-            kind,
-            tuple(keys.columns[i] for i in ids),
-            is_global,
-            sum(f.records for f in of_key),
-            max(f.sequence for f in of_key),
+    key_sets: list[KeySet] = []
+    for (is_global, ids), of_key in groupby(sorted(deletes, key=_key), _key):
+        files = list(of_key)
+        key_sets.append(
+            KeySet(
+                len(key_sets),
+                tuple(keys.columns[i] for i in ids),
+                is_global,
+                sum(file.records for file in files),
+                max(file.sequence for file in files),
+            )
         )
-        for kind, ((is_global, ids), of_key) in enumerate(ordered)
-    ]
     left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes) if data else None
     return Found(at, slices, deletes, data, keys, key_sets, left_out)
+
+
+def _key(delete: File) -> tuple[bool, tuple[int, ...]]:
+    return delete.is_global, delete.field_ids
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
@@ -199,14 +201,6 @@ def _check_deletes(deletes: Sequence[File]) -> None:
         raise ConversionRefused(f"Equality deletes name no key column: {keyless[0]}.")
     if twice := [path for path, n in Counter(file.path for file in deletes).items() if n > 1]:
         raise ConversionRefused(f"An equality delete file is in the table twice: {twice[0]}.")
-
-
-def _check_plain(table: Any) -> None:
-    if encryption := encryption_of(table):
-        raise ConversionRefused(
-            f"The table's files are encrypted ({encryption}), and a conversion would write "
-            "unencrypted delete files."
-        )
 
 
 def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:

@@ -5,18 +5,11 @@ that holds only keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from icekit.resolve.applies import (
-    EVERYWHERE,
-    MOST_FILES,
-    OWN,
-    by_ruled_out,
-    order_of,
-    unless_ruled_out,
-)
+from icekit.resolve.applies import EVERYWHERE, OWN, order_of, unless_ruled_out
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.find import Found
 from icekit.resolve.key_view import FILE, PART, SEQUENCE, KeyView
@@ -32,6 +25,8 @@ KEYS_PER_TASK = 400_000
 #: Up to this many deletes, every task gets all of them, and no row is shuffled.
 BROADCAST_KEYS = 200_000
 _LEAST_TASKS = 4
+#: In rows for a plain join: the order and the partition of a row's file.
+ROW_ORDER, ROW_PART = "icekit order", "icekit part"
 
 
 def dead_rows(view: KeyView, found: Found) -> DataFrame:
@@ -42,19 +37,9 @@ def dead_rows(view: KeyView, found: Found) -> DataFrame:
     unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for
     its file.
     """
-    return _dead_of_all(view, found, unless_ruled_out)
-
-
-def disagreeing(view: KeyView, found: Found) -> list[str]:
-    """Some data files with rows at which :func:`dead_rows` fails."""
-    rows = _dead_of_all(view, found, by_ruled_out).select(FILE).distinct()
-    return [found.data[number].path for (number,) in sorted(rows.limit(MOST_FILES).collect())]
-
-
-def _dead_of_all(view: KeyView, found: Found, narrow: Callable[[str, str, str], str]) -> DataFrame:
     return reduce(
         lambda first, second: first.unionAll(second),
-        (_dead(view, key_set, found.ruled_out, narrow) for key_set in found.key_sets),
+        (_dead(view, key_set, found.ruled_out) for key_set in found.key_sets),
     )
 
 
@@ -69,32 +54,50 @@ def looked_up(
     :func:`deduplicated`), :func:`hinted`, if they have been read.
     """
     first = key_sets[0]
-    keys = [
-        f"{c.sql} AS {_row_key(key_set, i)}"
-        for key_set in key_sets
-        for i, c in enumerate(key_set.columns)
-    ]
+    keys = {column.field_id: column.sql for key_set in key_sets for column in key_set.columns}
     rows = view.data.where(sample).selectExpr(
-        FILE, "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys
+        FILE,
+        "_pos AS pos",
+        f"{SEQUENCE} AS {identifier(ROW_ORDER)}",
+        f"{PART} AS {identifier(ROW_PART)}",
+        *(f"{sql} AS {identifier(row_key(field_id))}" for field_id, sql in keys.items()),
     )
-    dead = ["false"]
     for key_set in key_sets:
-        newest = f"s{key_set.kind}"
-        taken = sample if key_set.columns == first.columns else "true"
-        deletes = (
-            given
-            if given is not None and key_set is first
-            else hinted(deduplicated(view, key_set, taken), key_set.records)
-        )
-        deletes = deletes.withColumnRenamed(SEQUENCE, newest)
-        equal = deletes[newest] > rows["r"]
-        if not key_set.is_global:
-            equal = (rows["part"] == deletes[PART]) & equal
-        for index in range(len(key_set.columns)):
-            equal = rows[_row_key(key_set, index)].eqNullSafe(deletes[f"k{index}"]) & equal
-        rows = rows.join(deletes, equal, "left")
-        dead.append(f"{newest} IS NOT NULL")
-    return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
+        deletes = given
+        if deletes is None or key_set is not first:
+            taken = sample if key_set.columns == first.columns else "true"
+            deletes = hinted(deduplicated(view, key_set, taken), key_set.records)
+        rows = with_newest(rows, key_set, deletes)
+    dead = " OR ".join(f"{identifier(newest_of(key_set))} IS NOT NULL" for key_set in key_sets)
+    return rows.selectExpr(FILE, "pos", f"({dead}) AS dead")
+
+
+def row_key(field_id: int) -> str:
+    """The column with a key column's value in rows for :func:`with_newest`."""
+    return f"icekit key {field_id}"
+
+
+def newest_of(key_set: KeySet) -> str:
+    """The column that :func:`with_newest` adds."""
+    return f"icekit newest {key_set.kind}"
+
+
+def with_newest(rows: DataFrame, key_set: KeySet, deletes: DataFrame) -> DataFrame:
+    """Rows with the order of the newest delete of their key, if it is newer than they are, by a
+    plain join on the keys themselves; null without one.
+
+    Rows have :data:`ROW_ORDER` and :data:`ROW_PART` of their file, and each :func:`row_key`;
+    ``deletes`` are :func:`deduplicated` and :func:`hinted`.
+    """
+    names = [f"icekit deleted {name}" for name in _identity(key_set)]
+    deletes = deletes.toDF(*names, newest_of(key_set))
+    equal = deletes[newest_of(key_set)] > rows[ROW_ORDER]
+    values = [row_key(column.field_id) for column in key_set.columns]
+    if not key_set.is_global:
+        values.insert(0, ROW_PART)
+    for value, name in zip(values, names, strict=True):
+        equal = rows[value].eqNullSafe(deletes[name]) & equal
+    return rows.join(deletes, equal, "left").drop(*names)
 
 
 def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
@@ -102,10 +105,6 @@ def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
     with a salt of the key's ``values``, which are SQL.
     """
     return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(values)}), {one_in}) = 0"
-
-
-def _row_key(key_set: KeySet, place: int) -> str:
-    return f"r{key_set.kind}_{place}"
 
 
 def words(dead: DataFrame, records: int, *more: str) -> DataFrame:
@@ -143,7 +142,7 @@ def deduplicated(view: KeyView, key_set: KeySet, where: str = "true") -> DataFra
     number ``s``; ``where`` takes only some.
     """
     rows = view.deletes(key_set).where(where).selectExpr(SEQUENCE, *_keys(key_set))
-    return rows.groupBy(*_names(key_set)).agg(_max(SEQUENCE))
+    return rows.groupBy(*_identity(key_set)).agg(_max(SEQUENCE))
 
 
 def hinted(deletes: DataFrame, records: int) -> DataFrame:
@@ -151,38 +150,27 @@ def hinted(deletes: DataFrame, records: int) -> DataFrame:
     return deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge")
 
 
-def _names(key_set: KeySet) -> list[str]:
-    """The identity of a key: its columns, and the number of its partition."""
-    return [
-        *(() if key_set.is_global else (PART,)),
-        *(f"k{i}" for i in range(len(key_set.columns))),
-    ]
+def _identity(key_set: KeySet) -> dict[str, str]:
+    """SQL by name for what identifies a key: its columns, and the number of its partition."""
+    partition = {} if key_set.is_global else {PART: PART}
+    return partition | {f"k{i}": column.sql for i, column in enumerate(key_set.columns)}
 
 
 def _keys(key_set: KeySet) -> list[str]:
-    """SQL for the columns of :func:`_names`."""
-    return [
-        *(() if key_set.is_global else (PART,)),
-        *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns)),
-    ]
+    """The columns of :func:`_identity`."""
+    return [f"{value} AS {name}" for name, value in _identity(key_set).items()]
 
 
-def _dead(
-    view: KeyView,
-    key_set: KeySet,
-    ruled_out: DataFrame | None,
-    narrow: Callable[[str, str, str], str],
-) -> DataFrame:
+def _dead(view: KeyView, key_set: KeySet, ruled_out: DataFrame | None) -> DataFrame:
     """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys
     themselves.
     """
     from pyspark.sql import functions as F
 
-    names = _names(key_set)
+    names = list(_identity(key_set))
     hashed = f"xxhash64({', '.join(names)}) AS h"
     rows = (
-        view.older(key_set)
-        .where(f"{SEQUENCE} < {order_of(key_set.max_sequence, 0)}L")
+        view.data.where(f"{SEQUENCE} < {order_of(key_set.max_sequence, 0)}L")
         .selectExpr(FILE, "_pos AS pos", SEQUENCE, *_keys(key_set))
         .selectExpr("*", hashed)
     )
@@ -212,7 +200,7 @@ def _dead(
         ruled_out.hint("broadcast"), matched[FILE] == ruled_out[RULED_FILE], "left"
     )
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
-    return placed.where(narrow("true", SEQUENCE, words)).select(FILE, "pos")
+    return placed.where(unless_ruled_out("true", SEQUENCE, words, FILE)).select(FILE, "pos")
 
 
 def _max(column: str) -> Column:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +60,9 @@ class KeyView:
     @cached_property
     def data(self) -> DataFrame:
         """The rows of all data files."""
-        return self._data(range(len(self._found.data)))
-
-    def older(self, key_set: KeySet) -> DataFrame:
-        """The rows of data files that a key set applies to, and possibly others."""
         files = self._found.data
-        older = [i for i, file in enumerate(files) if file.sequence < key_set.max_sequence]
-        return self._data(older) if 0 < len(older) < len(files) else self.data
+        rows = [(i, order_of(file.sequence), file.part) for i, file in enumerate(files)]
+        return self._read(rows, sum(file.size for file in files), is_data=True)
 
     def deletes(self, key_set: KeySet) -> DataFrame:
         """The delete records of a key set."""
@@ -76,11 +72,6 @@ class KeyView:
             size = sum(file.size for _, file, _ in files)
             self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
         return self._deletes[key_set.kind]
-
-    def _data(self, places: Iterable[int]) -> DataFrame:
-        files = [(i, self._found.data[i]) for i in places]
-        rows = [(i, order_of(file.sequence), file.part) for i, file in files]
-        return self._read(rows, sum(file.size for _, file in files), is_data=True)
 
     def _read(
         self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
@@ -107,7 +98,7 @@ def _metadata(
     table: Mapping[str, Any], keys: DeleteKeys, specs: Mapping[int, PartitionSpec]
 ) -> dict[str, Any]:
     """The metadata of an empty table with the key columns and those that describe a file."""
-    first = keys.last_column_id + 1
+    first = int(table.get("last-column-id") or 0) + 1
     columns = [
         {"id": first + i, "name": name, "required": True, "type": kind}
         for i, (name, kind) in enumerate(_COLUMNS)

@@ -33,7 +33,6 @@ class KeyColumn:
 
     field_id: int
     names: tuple[str, ...]
-    type: str
     sql: str
     required: bool
 
@@ -44,7 +43,6 @@ class DeleteKeys:
 
     columns: Mapping[int, KeyColumn]
     fields: Sequence[Mapping[str, Any]]
-    last_column_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +76,23 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
         schema_of(metadata),
         *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0))),
     ]
-    tops: dict[int, dict[str, Any]] = {}
+    paths: list[Sequence[Json]] = []
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        path = next(
-            (steps for schema in schemas if (steps := path_to(schema["fields"], field_id))), None
-        )
-        names = tuple(str(field["name"]) for field in path or ())
-        if path is None:
+        every = [path for schema in schemas if (path := path_to(schema["fields"], field_id))]
+        if not every:
             raise ConversionRefused(
                 f"Equality deletes name field {field_id}, which no schema of the table has, so "
                 "icekit cannot tell which rows they delete."
             )
-        kind = path[-1]["type"]
-        _check(identifier(*names), kind)
-        columns[field_id] = KeyColumn(
-            field_id,
-            names,
-            str(kind),
-            key_sql([_name(f) for f in path]),
-            _is_required(schemas, field_id),
-        )
-        _add(tops, path)
-    last_column_id = int(metadata.get("last-column-id") or 0)
-    return DeleteKeys(columns, [_json(top) for top in tops.values()], last_column_id)
-
-
-def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
-    """Whether no row has a null in this column: false if any schema allowed nulls, because old
-    files may hold them.
-    """
-    paths = [path for schema in schemas if (path := path_to(schema["fields"], field_id))]
-    return all(field.get("required") for path in paths for field in path)
+        path = every[0]
+        names = tuple(str(field["name"]) for field in path)
+        _check(identifier(*names), path[-1]["type"])
+        # If any schema allowed nulls, old files may hold them.
+        required = all(field.get("required") for steps in every for field in steps)
+        columns[field_id] = KeyColumn(field_id, names, key_sql(list(map(_name, path))), required)
+        paths.append(path)
+    return DeleteKeys(columns, _fields(paths))
 
 
 def key_sql(names: Sequence[str]) -> str:
@@ -163,21 +146,25 @@ def _name(field: Json) -> str:
     return f"c{field['id']}"
 
 
-def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
-    """Add a path to a tree of fields; branches that lead to other keys are kept."""
-    level = tops
-    for field in path:
-        node = level.setdefault(int(field["id"]), {"field": field, "inner": {}})
-        level = node["inner"]
-
-
-def _json(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A field for the metadata of a key view: optional, because old files may lack it."""
-    field, inner = node["field"], node["inner"]
-    kind = (
-        {"type": "struct", "fields": [_json(each) for each in inner.values()]}
-        if inner
-        else field["type"]
-    )
-    defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
-    return {"id": field["id"], "name": _name(field), "required": False, "type": kind, **defaults}
+def _fields(paths: Iterable[Sequence[Json]]) -> list[dict[str, Any]]:
+    """The fields of a key view through which some paths lead: optional, because old files may lack
+    them.
+    """
+    by_id: dict[int, list[Sequence[Json]]] = {}
+    for path in paths:
+        by_id.setdefault(int(path[0]["id"]), []).append(path)
+    fields = []
+    for same in by_id.values():
+        field, inner = same[0][0], [path[1:] for path in same if len(path) > 1]
+        kind = {"type": "struct", "fields": _fields(inner)} if inner else field["type"]
+        defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
+        fields.append(
+            {
+                "id": field["id"],
+                "name": _name(field),
+                "required": False,
+                "type": kind,
+                **defaults,
+            }
+        )
+    return fields

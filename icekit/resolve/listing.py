@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
 
 import pyarrow as pa
 
 from icekit.engine.bridge import compiled
 from icekit.engine.compat import frame_of
 from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import Partition, Scalar
+from icekit.facts.files import Partition
 from icekit.facts.manifests import FileCounts
 from icekit.facts.values import partition_of
 
@@ -64,8 +63,8 @@ class File:
 
 
 class DeleteListing:
-    """The equality deletes of a snapshot, rolled up by partition as ``scopes``, and the number of all
-    its files as ``counted``; ``java`` has the files that were listed last.
+    """The equality deletes of a snapshot, rolled up by partition as ``scopes``, and the number of
+    all its files as ``counted``; ``java`` has the files that were listed last.
 
     ``table`` is an object of Iceberg's API. ``up_to`` leaves out deletes of later sequence numbers.
     The driver receives a row per partition.
@@ -81,16 +80,16 @@ class DeleteListing:
     ) -> None:
         limit = 2**63 - 1 if up_to is None else up_to
         self.java = compiled(spark._jvm, table, "Listing", table, snapshot_id, limit)
-        self.counted = FileCounts(*map(int, str(self.java.counted()).split()))
-        rows = _rows(str(self.java.scopes()), 9)
+        self.counted = FileCounts(*json.loads(self.java.counted()))
         self.scopes = tuple(
             Scope(
-                partition_of(int(spec_id), map(_value, values.split("/") if values else ())),
+                partition_of(spec_id, values),
                 number,
-                specs[int(spec_id)].is_unpartitioned,
-                *map(int, sums),
+                specs[spec_id].is_unpartitioned,
+                newest,
+                *sums,
             )
-            for number, (spec_id, values, *sums) in enumerate(rows)
+            for number, (spec_id, values, newest, sums) in enumerate(json.loads(self.java.scopes()))
         )
 
     def files(
@@ -103,30 +102,27 @@ class DeleteListing:
         """
         deletes: list[File] = []
         data: list[File] = []
-        for path, *more, key in _rows(str(self.java.list(_numbers(chosen), *slices)), 7):
-            field_ids = tuple(map(int, re.findall(r"\d+", key)))
-            (deletes if key else data).append(File(path, field_ids, *map(int, more)))
+        for path, *figures, key in json.loads(self.java.list(_numbers(chosen), *slices)):
+            files = data if key is None else deletes
+            files.append(File(path, tuple(key or ()), *figures))
         return deletes, data
 
     def uncovered(
         self, chosen: Iterable[Scope], listed_at: Sequence[int], slices: int
-    ) -> tuple[int, str]:
-        """Count the data files with some scopes' deletes that the earlier slices have not seen, and
-        name one.
+    ) -> list[str]:
+        """The data files with some scopes' deletes that the earlier slices have not seen.
 
         ``listed_at`` has, for each earlier slice, the sequence number of the snapshot that it was
         listed at. A rewrite may give its files the sequence number that the rewrite started from,
         so that deletes older than the files apply to them.
         """
-        found = str(self.java.uncovered(_numbers(chosen), joined(listed_at), slices))
-        files, _, path = found.partition(" ")
-        return int(files), path
+        return list(json.loads(self.java.uncovered(_numbers(chosen), joined(listed_at), slices)))
 
     def repeated(self, paths: Collection[str]) -> list[str]:
         """The given data files that the snapshot holds more than once (appended twice), with
         different sequence numbers.
         """
-        return str(self.java.repeated(joined(paths))).split("\0")[:-1] if paths else []
+        return list(json.loads(self.java.repeated(joined(paths))))
 
     def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
         """The partitions with equality deletes that may hold rows of an Iceberg expression, and
@@ -135,8 +131,8 @@ class DeleteListing:
         An expression that no partition field answers selects every partition; then none are left
         out. Raises Iceberg's error for a column that does not exist.
         """
-        narrows, *numbers = str(self.java.where(expression, case_sensitive)).split("\0")
-        return frozenset(self.scopes[int(n)].partition for n in numbers), narrows == "true"
+        numbers, narrows = json.loads(self.java.where(expression, case_sensitive))
+        return frozenset(self.scopes[number].partition for number in numbers), narrows
 
 
 def local(
@@ -163,21 +159,3 @@ def placed(files: Iterable[File]) -> str:
 
 def _numbers(chosen: Iterable[Scope]) -> str:
     return joined(scope.number for scope in chosen)
-
-
-def _rows(text: str, width: int) -> Iterator[list[str]]:
-    """Rows of so many texts, each followed by a zero."""
-    every = text.split("\0")
-    return (every[start : start + width] for start in range(0, len(every) - 1, width))
-
-
-def _value(text: str) -> Scalar:
-    """A partition value by its kind."""
-    kind, rest = text[0], text[1:]
-    if kind == "s":
-        return unquote_plus(rest)
-    if kind == "b":
-        return rest == "true"
-    if kind == "-":
-        return None
-    return int(rest) if kind == "i" else float(rest)

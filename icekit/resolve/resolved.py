@@ -1,4 +1,6 @@
-"""Read a table's rows with its equality deletes applied, in bounded memory and without changing it."""
+"""Read a table's rows with its equality deletes applied, in bounded memory; the table stays as it
+is.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,17 @@ from icekit.facts.metadata import schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
 from icekit.resolve.convert import convert
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import deduplicated, hinted
+from icekit.resolve.join import (
+    ROW_ORDER,
+    ROW_PART,
+    deduplicated,
+    hinted,
+    newest_of,
+    row_key,
+    with_newest,
+)
 from icekit.resolve.key_view import KeyView, key_view
-from icekit.resolve.keys import KeySet, key_sql, path_to
+from icekit.resolve.keys import key_sql, path_to
 from icekit.resolve.listing import local
 from icekit.sandbox.clones import clone
 from icekit.sql import Identifier, identifier
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-_FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
+_FILE = "icekit file"
 
 
 @contextlib.contextmanager
@@ -35,8 +45,6 @@ def resolved(
     lake: Lake,
     table: Identifier,
     snapshot: int | str | None = None,
-    *,
-    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[DataFrame]:
     """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes
     applied; valid only inside the ``with``.
@@ -47,7 +55,7 @@ def resolved(
     """
     with clone(lake, table, snapshot) as copy:
         name = lake.sql_name(copy.table)
-        convert(lake.spark, name, say=say)
+        convert(lake.spark, name)
         yield lake.spark.table(identifier(*name))
 
 
@@ -90,7 +98,7 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
         view = stack.enter_context(key_view(lake.spark, found))
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [
-            f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}"
+            f"{key_sql(c.names)} AS {identifier(row_key(c.field_id))}"
             for c in found.keys.columns.values()
         ]
         yield Stripped(name, selected, columns, lambda frame: _without_deleted(view, found, frame))
@@ -127,41 +135,23 @@ def _strip(found: Found) -> None:
 def _without_deleted(view: KeyView, found: Found, frame: DataFrame) -> DataFrame:
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         _FILE: (pa.string(), [f.path for f in found.data]),
-        _SEQUENCE: (pa.int64(), [order_of(f.sequence) for f in found.data]),
         FILE: (pa.int32(), list(range(len(found.data)))),
-        _PART: (pa.int32(), [f.part for f in found.data]),
+        ROW_ORDER: (pa.int64(), [order_of(f.sequence) for f in found.data]),
+        ROW_PART: (pa.int32(), [f.part for f in found.data]),
     }
     files = local(frame.sparkSession, columns)
+    if found.ruled_out is not None:
+        files = files.join(found.ruled_out, FILE, "left")
     # Files younger than every delete are not listed, and lose no rows.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:
-        rows = _anti(view, found, key_set, rows)
-    return rows.drop(FILE, _FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
-
-
-def _anti(view: KeyView, found: Found, key_set: KeySet, rows: DataFrame) -> DataFrame:
-    deletes = hinted(deduplicated(view, key_set), key_set.records)
-    # The rows have names of their own.
-    deletes = deletes.toDF(*map(_deleted, deletes.columns))
-    order = identifier(_deleted("s"))
-    equal = rows[_SEQUENCE] < deletes[_deleted("s")]
-    if not key_set.is_global:
-        equal = (rows[_PART] == deletes[_deleted("p")]) & equal
-    for i, column in enumerate(key_set.columns):
-        equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{i}")]) & equal
-    if found.ruled_out is None:
-        return rows.join(deletes, equal, "left_anti")
-    words = identifier(EVERYWHERE if key_set.is_global else OWN)
-    matched = rows.join(deletes, equal, "left").join(
-        found.ruled_out.hint("broadcast"), FILE, "left"
-    )
-    is_deleted = unless_ruled_out(f"{order} IS NOT NULL", order, words)
-    return matched.where(f"NOT {is_deleted}").drop(OWN, EVERYWHERE, *deletes.columns)
-
-
-def _deleted(name: str) -> str:
-    return f"icekit deleted {name}"
-
-
-def _key(field_id: int) -> str:
-    return f"icekit key {field_id}"
+        deletes = hinted(deduplicated(view, key_set), key_set.records)
+        rows = with_newest(rows, key_set, deletes)
+        newest = identifier(newest_of(key_set))
+        is_deleted = f"{newest} IS NOT NULL"
+        if found.ruled_out is not None:
+            words = identifier(EVERYWHERE if key_set.is_global else OWN)
+            is_deleted = unless_ruled_out(is_deleted, newest, words, identifier(_FILE))
+        rows = rows.where(f"NOT {is_deleted}")
+    own = [*files.columns, *(row_key(i) for i in found.keys.columns)]
+    return rows.drop(*own, *map(newest_of, found.key_sets))

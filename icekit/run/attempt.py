@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
 from icekit.compact.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.compact.execute import (
-    RewriteResult,
     deletes_left,
     execute,
     narrowed,
@@ -23,17 +22,15 @@ from icekit.compact.execute import (
     partitions_left,
 )
 from icekit.compact.model import CONVERT, Action
-from icekit.engine.compat import arrow_of
-from icekit.engine.errors import FailureKind, explain, is_of_engine, kind_of, reason
+from icekit.compact.rewrite import RewriteResult
+from icekit.engine.errors import explain, is_of_engine, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.definition import fragile
-from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json, specs
-from icekit.facts.spark_entries import Partitions
 from icekit.resolve.convert import is_refused
 from icekit.run.limits import Limits
 from icekit.status import Status
@@ -49,56 +46,33 @@ _COMMITTING = frozenset(
 )
 
 
-# A choice: refusals in the same words after which another attempt is expected to end like the last.
-# Other writers may get in the way of one file twice; but after a fresh plan most conflicts are
-# about other files.
-_SAME_REFUSALS = 3
 # A choice: seconds between two looks for commits of an action that is still at work.
 _LOOK_SECONDS = 60.0
 
 
 class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if
-    nobody else has committed meanwhile.
-    """
-
-    def __init__(self, said: str, *, is_alone: bool = False) -> None:
-        super().__init__(said)
-        self.is_alone = is_alone
+    """Another commit was in the way, or a commit of ours is missing from the table."""
 
 
 class TooLarge(Exception):
     """A group failed, or the cluster was too small for the action."""
 
 
-def ended_by(problem: BaseException, attempts: int) -> tuple[Status, str | None]:
-    """How an error ends an action, and what is said of it: the first kind of :data:`ENDS` that it
-    is of; ``split``: it was too large, and is to be run in smaller parts.
+def ended_by(problem: BaseException) -> tuple[Status, str | None]:
+    """How an error ends an action, and what is said of it; ``split``: it was too large, and is to
+    be run in smaller parts.
     """
-    return next(
-        (status, why(problem, attempts)) for kind, status, why in ENDS if isinstance(problem, kind)
-    )
-
-
-def _after_conflict(problem: Any, attempts: int) -> str:
-    advice = "Run it again when fewer writers are active, or with a narrower time window."
-    if problem.is_alone:
+    if isinstance(problem, TooLarge):
+        return Status.SPLIT, str(problem)
+    if isinstance(problem, (Stopped, KeyboardInterrupt)):
+        return Status.STOPPED, None
+    if isinstance(problem, Conflict):
         advice = (
-            "No other commit to this table came in between: run it again once the catalog answers. "
-            "The engine logs the reason."
+            "Run it again when the catalog answers and fewer writers are active, or with a "
+            "narrower time window; the engine logs more."
         )
-    return f"{problem}; {count(attempts, 'attempt')} made. {advice}"
-
-
-#: How the kinds of errors end an action, and what is said of them.
-ENDS: tuple[tuple[type[BaseException], Status, Callable[[Any, int], str | None]], ...] = (
-    (TooLarge, Status.SPLIT, lambda problem, _: str(problem)),
-    (Stopped, Status.STOPPED, lambda *_: None),
-    (KeyboardInterrupt, Status.STOPPED, lambda *_: None),
-    (Conflict, Status.FAILED, _after_conflict),
-    (IcekitError, Status.FAILED, lambda problem, _: str(problem)),
-    (Exception, Status.FAILED, lambda problem, _: reason(problem)),
-)
+        return Status.FAILED, f"{problem}. {advice}"
+    return Status.FAILED, str(problem) if isinstance(problem, IcekitError) else reason(problem)
 
 
 @dataclass
@@ -107,61 +81,48 @@ class ActionProgress:
 
     ``commits`` are its commits by id, oldest first, as the table had them right after each;
     ``on_commit`` is called when there are new ones, and ``before_call`` right before the engine is:
-    it raises if the action must not run.
+    it raises if the action must not run. ``unit`` is what the action's prediction counts.
     """
 
     starting_snapshot_id: int | None
     starting_sequence_number: int
+    unit: str = "file"
     attempts: int = 0
     seconds: float = 0.0
     commits: dict[int, Json] = field(default_factory=dict)
     actual: Actual = field(default_factory=Actual)
     result: RewriteResult = field(default_factory=RewriteResult)
-    #: Iceberg's last refusal, and how many attempts in a row ended with it.
-    refusal: tuple[str, int] = ("", 0)
+    #: Whether ``result`` covers every attempt that may have changed the table.
+    is_counted: bool = True
     on_commit: Callable[[], None] = lambda: None
     before_call: Callable[[], None] = lambda: None
 
-    @property
-    def snapshot_ids(self) -> list[int]:
-        """The action's commits, oldest first."""
-        return list(self.commits)
-
-    def note(self, commits: Sequence[Json], at: Head) -> None:
-        """Add the action's commits as the table has them now; those that another job has let expire
-        since stay.
+    def note(self, now: Head, run_id: str, action_ids: Collection[str]) -> None:
+        """Add the commits of the action, or of its parts, as the table has them now; those that
+        another job has let expire since stay.
         """
-        snapshots = snapshots_by_id(at.metadata)
-        known = {
-            snapshot_id: commit
-            for snapshot_id, commit in self.commits.items()
-            if snapshot_id not in snapshots
-        }
-        self.commits = {**known, **{int(commit["snapshot-id"]): commit for commit in commits}}
-        self.actual = actual(self.commits.values())
+        commits = own_commits(now, run_id, action_ids, among=self.commits)
+        snapshots = snapshots_by_id(now.metadata)
+        gone = {each: commit for each, commit in self.commits.items() if each not in snapshots}
+        self.commits = {**gone, **{int(commit["snapshot-id"]): commit for commit in commits}}
+        self.actual = actual(self.commits.values(), self.unit)
         if commits:
             self.on_commit()
 
-    def note_failure(self, failure: Exception, *, is_unchanged: bool) -> None:
-        """An attempt has failed: unless it certainly committed nothing, nobody knows how much it
-        did.
-        """
-        if not (is_unchanged or is_refused(failure)):
-            self.result = replace(self.result, manifest_lists=None)
 
-
-@dataclass(frozen=True)
+@dataclass
 class Runner:
-    """Runs actions of one run on one table; ``lost`` tells whether another run has taken the table
-    over.
+    """Runs actions of one run on one table; calls ``say`` with progress lines; ``stop`` ends it.
+
+    Under the claim of the run, ``lost`` tells whether another run has taken the table over.
     """
 
     lake: Lake
-    run_id: str
     limits: Limits
     stop: Stop
     say: Callable[[str], None]
-    lost: Callable[[], bool]
+    run_id: str = field(init=False)
+    lost: Callable[[], bool] = field(init=False)
 
     @property
     def spark(self) -> SparkSession:
@@ -210,7 +171,9 @@ class Runner:
             return action
         if action.procedure != "rewrite_data_files":
             return None
-        left = self._partitions_of_before(action, progress)
+        before = progress.starting_sequence_number
+        # Format version 1 has no sequence numbers, which tell files from before the run.
+        left = partitions_left(self.spark, action, before) if before else None
         if left is None or len(left) == len(action.partitions) > 0:
             return action
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
@@ -240,7 +203,7 @@ class Runner:
         self._check_fragile(left, before)
         progress.before_call()
         progress.attempts += 1
-        earlier = set(progress.snapshot_ids)
+        earlier = set(progress.commits)
         started = time.monotonic()
         failure: Exception | None = None
         answer = RewriteResult()
@@ -260,30 +223,20 @@ class Runner:
         finally:
             progress.seconds += time.monotonic() - started
             now = head(self.lake, action.table, action.branch)
-            self._reconcile(action, progress, now)
-            after = actual(
-                commit
-                for snapshot_id, commit in progress.commits.items()
-                if snapshot_id not in earlier
-            )
-        is_alone = not _moved(before, now, progress.commits)
+            # Whatever the engine reported.
+            progress.note(now, self.run_id, {action.action_id})
+            own = [commit for each, commit in progress.commits.items() if each not in earlier]
         if failure is not None:
-            progress.note_failure(failure, is_unchanged=now.metadata == before.metadata)
+            # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
+            if now.metadata != before.metadata and not is_refused(failure):
+                progress.is_counted = False
             if self._is_in_the_way(failure, left, before, now):
                 raise Conflict(reason(failure))
-            raise _as_kind(failure, progress, is_alone=is_alone, has_committed=after.any)
-        progress.result = (
-            answer
-            if progress.result.manifest_lists is not None
-            else replace(answer, manifest_lists=None)
-        )
-        if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
-            raise Conflict(
-                "the equality deletes are still there, and no commit was made", is_alone=is_alone
-            )
-        if answer.is_idle and not after.any:
+            raise _as_kind(failure, is_final=not own and not _moved(before, now, progress.commits))
+        progress.result = answer
+        if answer.is_idle and not own:
             progress.attempts -= 1  # there was nothing to do
-        _check(answer, after, is_alone=is_alone)
+        _check(answer, actual(own).files_in)
 
     def _is_in_the_way(self, failure: Exception, action: Action, before: Head, now: Head) -> bool:
         """Whether an action failed because of what another process did to the table meanwhile."""
@@ -324,42 +277,10 @@ class Runner:
         if fields:
             raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
 
-    def _reconcile(self, action: Action, progress: ActionProgress, now: Head) -> None:
-        """Read the commits of the attempt from the table's history, whatever the engine
-        reported.
-        """
-        ids = {action.action_id}
-        progress.note(own_commits(now, self.run_id, ids, among=progress.snapshot_ids), now)
-
-    def _partitions_of_before(
-        self, action: Action, progress: ActionProgress
-    ) -> Sequence[Partition] | None:
-        """The action's partitions that still have data files from before the run; None if that
-        cannot be determined.
-        """
-        if progress.starting_sequence_number:
-            return partitions_left(self.spark, action, progress.starting_sequence_number)
-        if action.options.get("rewrite-all") != "true":
-            return None  # format version 1: no sequence numbers, and no deletes either
-        now = head(self.lake, action.table, action.branch)
-        if now.snapshot_id is None:
-            return None
-        own = ", ".join(map(str, progress.snapshot_ids))
-        entries = metadata_table(self.spark, action.sql_name, "entries", now.snapshot_id).where(
-            f"status < 2 AND {CONTENT} = 0 AND coalesce(file_sequence_number, 0) = 0 "
-            f"AND snapshot_id NOT IN ({own})"
-        )
-        known = Partitions({spec.spec_id: spec for spec in specs(now.metadata)})
-        selected = set(
-            known.read(arrow_of(entries.selectExpr(*known.of_entries(entries)).distinct()))
-        )
-        return [p for p in action.partitions if p in selected]
-
     def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
-        """Report from time to time how long the action has taken, and how long it may still take;
-        and note its commits before they can expire.
+        """Report from time to time how long the action has taken, and note its commits before they
+        can expire.
         """
-        expected = action.prediction.seconds
         reported, looked = [0.0], [0.0]
 
         def tick(seconds: float) -> None:
@@ -367,13 +288,13 @@ class Runner:
                 self.stop.set("claim")
             if seconds - reported[0] >= 10:
                 reported[0] = seconds
-                left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""
-                self.say(f"  {seconds:.0f} s{left}")
+                self.say(f"  {seconds:.0f} s")
             if seconds - looked[0] >= _LOOK_SECONDS:
                 looked[0] = seconds
                 # What cannot be read now is read after the attempt.
                 with contextlib.suppress(Exception):
-                    self._reconcile(action, progress, head(self.lake, action.table, action.branch))
+                    now = head(self.lake, action.table, action.branch)
+                    progress.note(now, self.run_id, {action.action_id})
 
         return tick
 
@@ -396,51 +317,39 @@ def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
     )
 
 
-def _check(answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:
-    """Compare plan and table: with partial progress an engine only logs what failed; ``is_alone``:
-    nobody else has committed meanwhile.
+def _check(answer: RewriteResult, replaced: int) -> None:
+    """Compare the plan with the data files that were replaced: with partial progress an engine only
+    logs what failed.
     """
     planned = answer.planned
-    missing = planned.files_in - committed.files_in if planned else 0
+    missing = planned.files_in - replaced if planned else 0
     if planned is None or missing <= 0:
         return
     if answer.failed_groups:
         raise TooLarge(
             f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
         )
-    message = (
+    raise Conflict(
         f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
         "replaced"
     )
-    raise Conflict(message, is_alone=is_alone)
 
 
-def _as_kind(
-    error: Exception, progress: ActionProgress, *, is_alone: bool, has_committed: bool
-) -> Exception:
+def _as_kind(error: Exception, *, is_final: bool) -> Exception:
     """An attempt's error as a conflict, as too large an action, as a refusal for good, or as it is.
 
     A catalog may be busy with another table, or not answer, so a commit may fail although nobody
-    has changed this one. But if Iceberg refuses a commit to a table that nobody else has changed,
-    and the attempt itself committed nothing, it always will; and it may in any case.
+    has changed this one. But if Iceberg refuses a commit to a table that nobody has changed
+    (``is_final``), the attempt itself included, it always will.
     """
-    kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    message = reason(error)
+    kind, message = kind_of(error), reason(error)
+    if isinstance(error, IcekitError) or kind == "other":
+        return error
     if kind == "capacity":
         return TooLarge(message)
-    if kind == "refused":
-        progress.refusal = (
-            message,
-            1 + (progress.refusal[1] if progress.refusal[0] == message else 0),
+    if kind == "refused" and is_final:
+        return EngineFailed(
+            "Iceberg refuses this action, and no other commit to this table came in between, so it "
+            f"would refuse the next attempt, too: {message}."
         )
-        if is_alone and not has_committed:
-            return _refused("no other commit to this table came in between", message)
-        if progress.refusal[1] == _SAME_REFUSALS:
-            return _refused(f"{_SAME_REFUSALS} attempts in a row ended in the same words", message)
-    return Conflict(message, is_alone=is_alone) if kind in {"conflict", "refused"} else error
-
-
-def _refused(why: str, said: str) -> EngineFailed:
-    return EngineFailed(
-        f"Iceberg refuses this action, and {why}, so it would refuse the next attempt, too: {said}."
-    )
+    return Conflict(message)

@@ -123,5 +123,6 @@ def _held(runs: Sequence[RunRecord], table: str, uuid: str | None) -> tuple[RunR
 
 def clearing(run: RunRecord) -> str:
     """The command with which a person clears a run."""
-    option = f"--clear {run.run_id}"
-    return plan_of(run).command_with(option) if run.plan else f"icekit compact {run.table} {option}"
+    if run.plan:
+        return plan_of(run).command_with("--clear", run.run_id)
+    return f"icekit compact {run.table} --clear {run.run_id}"

@@ -5,114 +5,53 @@ table if the proof fails.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from icekit.catalog import Lake
-from icekit.compact.actual import is_there, own_commits
+from icekit.compact.actual import is_there
 from icekit.compact.claims import ActionRecord, RunRecord, now_ms
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger
-from icekit.compact.model import CONVERT, Action, Plan
+from icekit.compact.model import Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, as_before
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
-from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.metadata_tables import files_below, metadata_table
+from icekit.engine.interrupting import Stopped
 from icekit.errors import ParameterError
 from icekit.facts.head import head
 from icekit.facts.metadata import TARGET, number
-from icekit.facts.orphans import ORPHAN_AGE, Say
-from icekit.facts.paths import path_sql
+from icekit.facts.orphans import ORPHAN_AGE
 from icekit.prove.proof import Check, Proof
 from icekit.run.attempt import ActionProgress, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
-from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard
-from icekit.run.limits import Limits
-from icekit.run.removals import ExpiryGuard, OrphanGuard
-from icekit.sql import Identifier, display_name
+from icekit.run.guard import ExpiryGuard, Guard, OrphanGuard
+from icekit.sql import display_name
 from icekit.status import Status
 from icekit.units import count, size, span
 
-EXAMPLES = 20
-
-
-def find_leftovers(
-    lake: Lake, table: Identifier, since_ms: int
-) -> tuple[tuple[str, ...], str | None]:
-    """Data files under the table's location, written since a given moment, that no snapshot names.
-
-    Returns at most twenty paths, and the command that removes all of them once they are three days
-    old (a writer may be about to commit younger ones), unless another table keeps files there.
-    Raises the errors of :func:`icekit.engine.metadata_tables.files_below`.
-    """
-    spark, name = lake.spark, lake.sql_name(table)
-    metadata = head(lake, table).metadata
-    folder = (metadata.get("properties") or {}).get(
-        "write.data.path"
-    ) or f"{metadata['location'].rstrip('/')}/data"
-    written = files_below(spark, name, folder, since_ms)
-    known = metadata_table(spark, name, "all_files")
-    lost = (
-        written.selectExpr("path", f"{path_sql('path')} AS plain")
-        .join(known.selectExpr(f"{path_sql('file_path')} AS plain"), "plain", "left_anti")
-        .select("path")
-    )
-    paths = tuple(sorted(str(row[0]) for row in lost.limit(EXAMPLES).collect()))
-    if not paths:
-        return (), None
-    when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
-    command = (
-        f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} "
-        "--procedures remove_orphan_files"
-    )
-    return (
-        paths,
-        f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (lists them; with --execute removes them)",
-    )
-
-
 _GUARDS: Mapping[str, type[Guard]] = {
-    CONVERT: ConversionGuard,
-    "rewrite_position_delete_files": DeletesGuard,
-    "rewrite_manifests": ManifestGuard,
     "expire_snapshots": ExpiryGuard,
     "remove_orphan_files": OrphanGuard,
 }
-
-
-def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
-    """The guard of an action, by its procedure; calls ``say`` with progress of slow checks;
-    ``stop`` ends them.
-    """
-    return _GUARDS.get(action.procedure, Guard)(lake, action, say, stop)
-
-
+# How the ledger stores the end of a run; all else has failed.
+_RECORDED_AS = {status: status for status in (Status.DONE, Status.STOPPED, Status.DISPROVED)} | {
+    Status.REFUSED: Status.DONE
+}
 # What the ledger stores of each commit.
 _KEPT_OF_A_COMMIT = ("snapshot-id", "parent-snapshot-id", "summary")
 
 
 @dataclass
-class CheckpointedRun:
-    """One run: the claim, the record, the actions in order, the proof; calls ``say`` with progress
-    lines; ``stop`` ends it.
-    """
+class CheckpointedRun(Runner):
+    """One run: the claim, the record, the actions in order, the proof."""
 
-    lake: Lake
     plan: Plan
     ledger: Ledger
-    limits: Limits
-    stop: Stop
-    say: Say
     record: RunRecord = field(init=False)
-    runner: Runner = field(init=False)
     outcomes: list[ActionOutcome] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    started_ms: int = field(default_factory=now_ms)
 
     def __post_init__(self) -> None:
         require_classic(self.lake.spark)
@@ -125,56 +64,55 @@ class CheckpointedRun:
             self.table,
             self.plan.table_uuid,
             status=Status.RUNNING,
-            started_ms=self.started_ms,
+            started_ms=now_ms(),
             ended_ms=None,
             plan=kept(self.plan),
             error=None,
         )
-        return self._under_claim([(action, None) for action in self.plan.actions])
+        return self._under_claim({})
 
     def resume(self, record: RunRecord) -> Outcome:
         """Run what is left of a run that ended early."""
         self.record = replace(record, status=Status.RUNNING, ended_ms=None, error=None)
-        before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
+        before = {each.action_id: each for each in self.ledger.actions(record.run_id)}
         self.say(
             f"resuming run {record.run_id} on {self.table}, which began "
             f"{span(max(now_ms() - record.started_ms, 0))} ago"
         )
-        return self._under_claim(
-            [(action, before.get(action.action_id)) for action in self.plan.actions]
-        )
+        return self._under_claim(before)
 
-    def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
+    def _under_claim(self, before: Mapping[str, ActionRecord]) -> Outcome:
+        """Run the actions; ``before`` is what an earlier process recorded of them."""
         started = time.monotonic()
-        uuid = self.plan.table_uuid or head(self.lake, self.plan.table).metadata.get("table-uuid")
+        uuid = self.plan.table_uuid
         with self.ledger.claimed(self.table, self.record.run_id, uuid) as lost:
             # Checked only now: another run may have ended with a failed proof a moment ago.
             refuse(self.ledger, self.table, uuid)
-            now = head(self.lake, self.plan.table)
-            if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
+            if head(self.lake, self.plan.table).metadata.get("table-uuid") != uuid:
                 raise ParameterError(
                     f"{self.table} was dropped and created again since it was planned. Plan again."
                 )
             version = iceberg_version(self.lake.spark, self.lake.name)
-            require_api(self.lake.spark, [action for action, _ in todo])
+            require_api(self.lake.spark, self.plan.actions)
             self.ledger.save_run(self.record)
-            self.runner = Runner(
-                self.lake, self.record.run_id, self.limits, self.stop, self.say, lost.is_set
-            )
-            came_through = False
+            self.run_id, self.lost = self.record.run_id, lost
             try:
-                for index, (action, record) in enumerate(todo):
-                    self._one(action, record, index, len(todo))
+                for index, action in enumerate(self.plan.actions):
+                    self._one(action, before.get(action.action_id), index)
                     if self._disproved or self.stop.is_set:
                         break
-                came_through = True
             except Stopped:
                 self.stop.set(self.stop.reason or "person")
             except KeyboardInterrupt:
                 self.stop.set()
             finally:
-                pending = self._pending(todo)
-                ended = self._ended(is_whole=came_through and not pending)
+                outcome = Outcome(
+                    self.plan,
+                    self.run_id,
+                    (*self.outcomes, *self._pending()),
+                    proof=Proof.of(self.proofs) if self.proofs else None,
+                )
+                ended = _RECORDED_AS.get(outcome.status, Status.FAILED)
                 self.ledger.save_run(
                     replace(self.record, status=ended, ended_ms=now_ms(), error=self._error)
                 )
@@ -182,50 +120,42 @@ class CheckpointedRun:
                 self.say(
                     f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`"
                 )
-        leftovers, clean_up = self._leftovers()
+        notes: list[str] = []
+        unfinished = {Status.FAILED, Status.STOPPED, Status.SPLIT}
+        if any(o.attempts > 1 or (o.attempts and o.status in unfinished) for o in self.outcomes):
+            notes.append(
+                "Failed attempts may have left files that no snapshot names. To list them, once "
+                f"they are {ORPHAN_AGE.days} days old: icekit maintain "
+                f"{shlex.quote(self.plan.name)} --catalog {shlex.quote(self.lake.name)} "
+                "--procedures remove_orphan_files"
+            )
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
-            self.notes.append("Nothing was compared before or after the commits: prove is none.")
-        return Outcome(
-            self.plan,
-            self.record.run_id,
-            (*self.outcomes, *pending),
-            proof=Proof.of(self.proofs) if self.proofs else None,
+            notes.append("Nothing was compared before or after the commits: prove is none.")
+        return replace(
+            outcome,
             seconds=time.monotonic() - started,
-            leftovers=leftovers,
-            clean_up=clean_up,
-            notes=tuple(self.notes),
+            notes=tuple(notes),
             iceberg_version=version,
         )
 
-    def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:
+    def _pending(self) -> list[ActionOutcome]:
         begun = {o.action.action_id.split(".")[0] for o in self.outcomes}
         return [
             ActionOutcome(action, Status.PENDING)
-            for action, _ in todo
+            for action in self.plan.actions
             if action.action_id not in begun
         ]
 
-    def _ended(self, *, is_whole: bool) -> Status:
-        """How the run ended, as the ledger stores it; ``is_whole`` if the run reached every
-        action.
-        """
-        if self._disproved:
-            return Status.DISPROVED
-        if is_whole and all(
-            o.status in {Status.DONE, Status.SKIPPED, Status.SPLIT} for o in self.outcomes
-        ):
-            return Status.DONE
-        return Status.STOPPED if self.stop.is_set else Status.FAILED
-
-    def _one(self, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
+    def _one(self, action: Action, record: ActionRecord | None, place: int) -> None:
         """Run one action and its parts; record and prove the result."""
+        title = f"[{place + 1}/{len(self.plan.actions)}] {action.title}"
         if record is not None and record.status == Status.DONE:
             if is_there(
                 head(self.lake, self.plan.table, action.branch),
                 record.snapshot_ids,
                 record.started_ms or 0,
             ):
-                self.say(f"[{place + 1}/{of}] {action.title}: done before")
+                self.say(f"{title}: done before")
                 self.outcomes.append(as_before(action, record))
                 return
             self.say(
@@ -234,52 +164,40 @@ class CheckpointedRun:
             )
         if record is None or record.status != Status.SPLIT:
             predicted = action.prediction
-            self.say(
-                f"[{place + 1}/{of}] {action.title}: {predicted.change}, "
-                f"{size(predicted.bytes_in)}{predicted.about}"
-            )
+            self.say(f"{title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
         waiting = [(action, record)]
-        while waiting:
-            part, before = waiting.pop(0)
-            parts = self._part(part, before, place)
-            waiting = [*((p, None) for p in parts), *waiting]
-            if self._disproved or self.stop.is_set:
-                self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
-                return
+        try:
+            while waiting:
+                parts = self._part(*waiting[0], place)
+                waiting[:1] = [(part, None) for part in parts]
+                if self._disproved or self.stop.is_set:
+                    break
+        finally:
+            # Also where an error ends the run: it is not done, and can be resumed.
+            self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
 
     def _part(self, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
         progress, started_ms = self._begun(action, record), now_ms()
 
-        def so_far(status: Status, error: str | None = None) -> ActionOutcome:
-            return ActionOutcome(
-                action,
-                status,
-                attempts=progress.attempts,
-                actual=progress.actual,
-                seconds=progress.seconds,
-                snapshot_ids=tuple(progress.snapshot_ids),
-                error=error,
-            )
-
-        def save(outcome: ActionOutcome) -> None:
-            is_over = outcome.status is not Status.RUNNING
+        def save(status: Status, error: str | None = None) -> None:
+            is_over = status is not Status.RUNNING
             self.ledger.save_action(
                 ActionRecord(
-                    self.record.run_id,
+                    self.run_id,
                     action.action_id,
                     ordinal=place,
                     table=self.table,
                     starting_snapshot_id=progress.starting_snapshot_id,
-                    status=outcome.status,
-                    attempts=outcome.attempts,
+                    status=status,
+                    attempts=progress.attempts,
                     predicted=action.prediction,
-                    actual=outcome.actual if is_over and outcome.actual.any else None,
-                    seconds=round(outcome.seconds, 3) if is_over and record is None else None,
-                    snapshot_ids=outcome.snapshot_ids,
+                    actual=progress.actual if is_over and progress.actual.any else None,
+                    seconds=round(progress.seconds, 3) if is_over and record is None else None,
+                    snapshot_ids=tuple(progress.commits),
                     started_ms=started_ms,
                     ended_ms=now_ms() if is_over else None,
-                    error=outcome.error,
+                    error=error,
                     commits=tuple(
                         {key: commit.get(key) for key in _KEPT_OF_A_COMMIT}
                         for commit in progress.commits.values()
@@ -287,25 +205,35 @@ class CheckpointedRun:
                 )
             )
 
-        save(so_far(Status.RUNNING))
+        save(Status.RUNNING)
         # What was checked of a commit is known from then on, even if another job lets the commit
         # expire before it is proved.
-        progress.on_commit = lambda: save(so_far(Status.RUNNING))
-        guard = guard_of(self.lake, action, self.say, self.stop)
+        progress.on_commit = lambda: save(Status.RUNNING)
+        guard = _GUARDS.get(action.procedure, Guard)(
+            self.lake, action, progress, self.say, self.stop
+        )
         parts: Sequence[Action] = ()
         try:
             status, error = self._done(guard, progress), None
         except (Exception, KeyboardInterrupt) as problem:
-            status, error = ended_by(problem, progress.attempts)
+            status, error = ended_by(problem)
             if status is Status.STOPPED:
                 self.stop.set(self.stop.reason or "person")
             if status is Status.SPLIT:
                 status, parts = self._split(action, problem)
-        outcome = so_far(status, error)
-        outcome = replace(outcome, status=self._proved(outcome, guard, progress))
+        outcome = ActionOutcome(
+            action,
+            status,
+            progress.attempts,
+            progress.actual,
+            progress.seconds,
+            tuple(progress.commits),
+            error,
+        )
+        outcome = replace(outcome, status=self._proved(outcome, guard))
         self.outcomes.append(outcome)
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        save(outcome)
+        save(outcome.status, error)
         return parts
 
     def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:
@@ -324,7 +252,7 @@ class CheckpointedRun:
         its record.
         """
         now = head(self.lake, self.plan.table, action.branch)
-        progress = ActionProgress(now.snapshot_id, now.sequence_number)
+        progress = ActionProgress(now.snapshot_id, now.sequence_number, action.prediction.unit)
         if record is not None and record.starting_snapshot_id is not None:
             # The killed run began earlier: its commits are in the lineage.
             progress.starting_snapshot_id = record.starting_snapshot_id
@@ -334,16 +262,15 @@ class CheckpointedRun:
                 (begun or {}).get("sequence-number") or progress.starting_sequence_number
             )
             progress.attempts = record.attempts
-            if record.attempts:
-                progress.result = replace(progress.result, manifest_lists=None)
+            progress.is_counted = not record.attempts
             # Including the commits of the smaller actions that it was split into.
             ids = {
                 r.action_id
-                for r in self.ledger.actions(self.record.run_id)
+                for r in self.ledger.actions(self.run_id)
                 if f"{r.action_id}.".startswith(f"{action.action_id}.")
             }
             progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
-            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
+            progress.note(now, self.run_id, ids)
         return progress
 
     def _done(self, guard: Guard, progress: ActionProgress) -> Status:
@@ -353,18 +280,16 @@ class CheckpointedRun:
             ready = guard.ready()
         if ready is not None:
             progress.before_call = guard.check
-            self.runner.complete(ready, progress)
-            guard.commits = progress.commits
-            progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
+            self.complete(ready, progress)
+            progress.actual = guard.actual()
         return Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
 
-    def _proved(self, outcome: ActionOutcome, guard: Guard, progress: ActionProgress) -> Status:
+    def _proved(self, outcome: ActionOutcome, guard: Guard) -> Status:
         """Report an action, prove it, and return its status; a failed proof blocks the table before
         anything else is recorded.
         """
         try:
             self.say(f"  {outcome.text}")
-            guard.result, guard.commits = progress.result, progress.commits
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries the proof
@@ -391,7 +316,7 @@ class CheckpointedRun:
             return None
         proof: Proof | None
         try:
-            proof = guard.proof(outcome.snapshot_ids, self.limits)
+            proof = guard.proof(self.limits)
         except Exception as problem:
             # The action is done, and the other actions are not at fault; but it is not proved.
             why = f"Action {outcome.action.action_id} could not be proved: {reason(problem)}"
@@ -414,20 +339,3 @@ class CheckpointedRun:
         if self._disproved:
             return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
         return next((o.error for o in self.outcomes if o.status == Status.FAILED and o.error), None)
-
-    def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
-        """Files left by failed attempts, if there were any."""
-        if (
-            all(
-                o.status in {Status.DONE, Status.SKIPPED} and o.attempts <= 1 for o in self.outcomes
-            )
-            and self.record.started_ms == self.started_ms
-        ):
-            return (), None
-        with contextlib.suppress(Exception):
-            return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
-        self.notes.append(
-            "The table's location could not be listed, so files of failed attempts are not "
-            "reported."
-        )
-        return (), None

@@ -1,41 +1,81 @@
-"""Guard an action: check before it runs, count before and after, prove afterwards."""
+"""Guard an action: check before it runs, count before and after, prove afterwards; above all one
+that removes files: an expiry of snapshots, or a removal of orphan files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
+from icekit import sql
 from icekit.catalog import Lake
 from icekit.compact.actual import Actual
-from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action
-from icekit.engine.interrupting import Stop
+from icekit.engine.errors import explain, explaining
+from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
+from icekit.engine.metadata_tables import metadata_table
+from icekit.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.facts.head import head
 from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.manifests import manifest_list
-from icekit.facts.orphans import Say
+from icekit.facts.metadata import Json
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
+from icekit.facts.orphans import (
+    ORPHAN_AGE,
+    Say,
+    TableQuery,
+    declared_paths,
+    location_of_another_format,
+    of_others,
+    sharing,
+)
+from icekit.facts.paths import meet, normal, path_sql
+from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove.commits import prove_commits, prove_rewrites
-from icekit.prove.maintenance import prove_entries
-from icekit.prove.proof import Proof
+from icekit.prove.maintenance import prove_entries, prove_history, prove_live
+from icekit.prove.proof import Check, Proof
+from icekit.run.attempt import ActionProgress
 from icekit.run.limits import Limits
+from icekit.sandbox.scratch import NAMESPACE, is_clone_of
+from icekit.sql import Identifier, display_name, identifier
+from icekit.units import count, first_names
 
-Json = Mapping[str, Any]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: A choice: how many times the planned number of orphans a new listing may have.
+LISTING_SLACK = 1.1
+
+
+#: A choice: the most seconds for looking up listed orphans among the files that other tables name.
+LOOKING_SECONDS = 4 * 3600.0
+
+
+# Most tables that a refusal names.
+_NAMED = 5
+
+
+# A choice: most of the oldest kept snapshots whose files are read to know which stay.
+_OLDEST = 20
+
+
+# A choice: how long before their time the files of snapshots that expire by the age limit of their
+# own branch are looked up.
+_AHEAD_MS = HOUR_MS
 
 
 class Guard:
     """The default guard: the action runs as planned, its commits say what it did, and their rows
-    are compared.
-
-    Once it has run, ``result`` is the engine's own result, and ``commits`` are its commits as the
-    table had them right after each.
+    (or, after a rewrite of manifests, their manifest entries) are compared.
     """
 
-    result = RewriteResult()
-    commits: Mapping[int, Json] = {}
-
-    def __init__(self, lake: Lake, action: Action, say: Say, stop: Stop) -> None:
-        self.lake, self.action, self.say, self.stop = lake, action, say, stop
+    def __init__(
+        self, lake: Lake, action: Action, progress: ActionProgress, say: Say, stop: Stop
+    ) -> None:
+        self.lake, self.action, self.progress = lake, action, progress
+        self.say, self.stop = say, stop
 
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises if it must not run."""
@@ -46,19 +86,20 @@ class Guard:
         attempt.
         """
 
-    def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        """What the action changed, as the table has it; ``committed`` is from the summaries of its
-        commits.
-        """
-        return committed
+    def actual(self) -> Actual:
+        """What the action changed, as the table has it."""
+        return self.progress.actual
 
-    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:
+    def proof(self, limits: Limits) -> Proof | None:
         """The proof that nothing was lost; None if nothing was changed."""
-        if not snapshot_ids:
+        commits = self.progress.commits
+        if not commits:
             return None
+        if self.action.procedure == "rewrite_manifests":
+            return prove_entries(self.lake, self.action.table, list(commits))
         if limits.prove == "checked":
-            return prove_rewrites(self.lake, self.action.table, snapshot_ids, self.commits)
-        return prove_commits(self.lake, self.action.table, snapshot_ids, sample=limits.sample)
+            return prove_rewrites(self.lake, self.action.table, commits)
+        return prove_commits(self.lake, self.action.table, list(commits))
 
     def close(self) -> None:
         """Release what was created for the run."""
@@ -68,60 +109,320 @@ class Guard:
         return head(self.lake, self.action.table).metadata
 
 
-class DeletesGuard(Guard):
-    """A rewrite of position deletes: rows are compared as for data files."""
+class _Removal(Guard):
+    """An action that removes files: first looks them up in the other tables of the catalog.
 
-    def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        return replace(
-            committed,
-            bytes_in=self._sum(snapshot_ids, "removed-files-size"),
-            bytes_out=self._sum(snapshot_ids, "added-files-size"),
-            items_before=self._sum(snapshot_ids, "removed-delete-files"),
-            items_after=self._sum(snapshot_ids, "added-delete-files"),
-        )
-
-    def _sum(self, snapshot_ids: Sequence[int], key: str) -> int:
-        """A figure of the summaries of the action's commits."""
-        summaries = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
-        return sum(int(summary.get(key) or 0) for summary in summaries)
-
-
-class ConversionGuard(DeletesGuard):
-    """A conversion of equality deletes: counts what was removed and added, and reads the rows
-    without a delete set.
+    ``refusal`` says what is not done if another table uses a file; without ``of_clones``, clones of
+    the table itself do not count.
     """
 
-    def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        changed = super().actual(committed, snapshot_ids)
-        gone = self._sum(snapshot_ids, "removed-equality-delete-files")
-        # Its own tags say what it read; the sizes in a summary cover only added and removed files.
-        return replace(changed, items_before=gone, bytes_in=committed.bytes_in)
+    refusal: str
+    of_clones: bool
+
+    def _check_unused(self, files: Wanted, what: str) -> None:
+        """Raise if another table of the catalog names some files, wherever that table is, or if
+        that cannot be checked.
+        """
+        self.say(f"  looking up {what} among the files of every other table of the catalog")
+        users, unchecked = self._users(files)
+        if users:
+            names = [f"{display_name(name)} ({path})" for name, path in users.items()]
+            raise RemovalRefused(
+                f"{self.refusal}: files that would be removed are used by "
+                f"{first_names(names, _NAMED)}. First give each table its own files (CREATE TABLE "
+                "… AS SELECT), or drop the table that is not needed (without PURGE)."
+            )
+        if unchecked:
+            raise RemovalRefused(
+                f"{self.refusal}: icekit could not check whether another table needs them "
+                f"({unchecked}). Fix that and try again."
+            )
+
+    def _users(self, files: Wanted) -> tuple[dict[Identifier, str], str | None]:
+        """The other tables of the catalog that name some files, each with one such file, and what
+        could not be checked.
+
+        A table of another format names every file in its location. Raises
+        :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
+        """
+        spark, tag = self.lake.spark, new_tag()
+        uuid = self.metadata().get("table-uuid")
+
+        def named(table: Identifier) -> str | None:
+            try:
+                if not self.of_clones and self._is_clone(table, uuid):
+                    return None
+                with tagged(spark, tag):
+                    # A search that begins after the request would no longer be cancelled.
+                    if not may_name(self.lake, table, files.folders) or self._is_asked():
+                        return None
+                    return next(iter(referenced(self.lake, table, files)), None)
+            except NotATable:
+                return self._around(table, files)
+            except Exception as error:
+                raise explain(error, self.lake.sql_name(table)) from error
+
+        with cancelled_when(self._is_asked, spark, tag):
+            users, unchecked = of_others(
+                self.lake,
+                self.action.table,
+                named,
+                "looking files up",
+                TableQuery(seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked),
+            )
+        if self._is_asked():
+            cancel(spark, tag)
+        self.stop.check()
+        return {name: path for name, path in sorted(users.items()) if path is not None}, unchecked
+
+    def _is_clone(self, table: Identifier, uuid: str | None) -> bool:
+        if table[:-1] != (NAMESPACE,):
+            return False
+        properties = load_metadata(self.lake.tables.source(table)).get("properties") or {}
+        return is_clone_of(table, properties, self.action.table, uuid)
+
+    def _around(self, table: Identifier, files: Wanted) -> str | None:
+        """The location of a table of another format, if it may hold some files."""
+        locations = location_of_another_format(self.lake, table)
+        return next(
+            (
+                path
+                for path in locations
+                if meet(Folders(local=frozenset([normal(path).path])).resolved(), files.folders)
+            ),
+            None,
+        )
+
+    def _wanted(self, files: DataFrame) -> Wanted:
+        """Files of the table to look for in others."""
+        with explaining(self.action.sql_name):
+            return wanted(self.lake.spark, files, declared_paths(self.metadata()))
+
+    def _is_asked(self) -> bool:
+        """Whether a stop was requested."""
+        return self.stop.is_set
 
 
-class ManifestGuard(Guard):
-    """A rewrite of manifests: the same live entries before and after, whichever manifest holds
-    them.
+class ExpiryGuard(_Removal):
+    """An expiry: first computes what Iceberg's own rule lets go, removes only that, and then checks
+    what it kept.
     """
 
-    def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        if not snapshot_ids:
-            return committed
-        snapshots = snapshots_by_id(self.metadata())
-        first = snapshots.get(snapshot_ids[0]) or {}
-        before, after = (
-            self._count(snapshots.get(s) or {})
-            for s in (first.get("parent-snapshot-id"), snapshot_ids[-1])
-        )
-        return replace(committed, items_before=before, items_after=after)
+    refusal, of_clones = "Snapshots were not expired", False
 
-    def _count(self, snapshot: Mapping[str, Any]) -> int:
-        wanted, location = self.action.arguments.get("spec_id"), snapshot.get("manifest-list")
-        manifests = (
-            manifest_list(self.lake.tables.source(self.action.table).read(location), location)
-            if location
-            else ()
+    def ready(self) -> Action | None:
+        now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
+        last = int(str(self.action.arguments.get("retain_last", 1)))
+        if older_than is None or now - older_than < dt.timedelta(hours=LEAST_HOURS) or last < 1:
+            raise ParameterError(
+                f"Snapshots younger than {LEAST_HOURS:g} hour never expire. Plan with keep_hours "
+                f"of {LEAST_HOURS:g} or more."
+            )
+        self.before = self.metadata()
+        split = retained(
+            self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000)
         )
-        return sum(wanted in (None, manifest["partition_spec_id"]) for manifest in manifests)
+        self.named = split.expired
+        # What passes the age limit of its own branch or ref soon may expire with the named ones.
+        soon = self._by_own_age(self.before, _AHEAD_MS)
+        self.checked = tuple(dict.fromkeys((*self.named, *soon.expired)))
+        self.must_stay = tuple(each for each in soon.kept if each not in self.checked)
+        self.refs, self.dropped = soon.refs, soon.refs_dropped
+        if not (split.expired or split.refs_dropped):
+            return None
+        files = self._ending(frozenset(self.checked)).persist()
+        try:
+            self._check_unused(self._wanted(files), "the files that may be removed")
+        finally:
+            files.unpersist()
+        # By name, and none by age: other commits may come until then, and what they push out was
+        # not checked.
+        arguments = {**self.action.arguments, "retain_last": 1}
+        if split.expired:
+            arguments["snapshot_ids"] = split.expired
+        long_ago = dt.datetime.fromtimestamp(0, dt.UTC)
+        return replace(self.action, arguments=arguments, older_than=long_ago)
 
-    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
-        return prove_entries(self.lake, self.action.table, snapshot_ids) if snapshot_ids else None
+    def check(self) -> None:
+        soon = self._by_own_age(self.metadata(), _AHEAD_MS // 2)
+        more = {*soon.expired, *soon.refs_dropped}.difference(self.checked, self.dropped)
+        if more:
+            raise RemovalRefused(
+                f"{self.refusal}: {count(len(more), 'snapshot or ref', 'snapshots or refs')} would "
+                "now expire too, by the age limit of their own branch, and their files were not "
+                "looked up in the other tables of the catalog. Try again."
+            )
+
+    def _by_own_age(self, metadata: Json, ahead_ms: int) -> Retained:
+        """What the call keeps some milliseconds from now, apart from the named snapshots: it names
+        no age, but a branch may have an age limit of its own.
+        """
+        return retained(metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms)
+
+    def _ending(self, expired: Collection[int]) -> DataFrame:
+        """The files that are removed with some snapshots, by ``file_path``; may include some that
+        stay.
+        """
+        spark, name = self.lake.spark, self.action.sql_name
+        kept = f"IN ({', '.join(map(str, self.must_stay))})"
+        every = (
+            metadata_table(spark, name, "all_entries")
+            .where("status < 2")
+            .selectExpr("data_file.file_path", "snapshot_id")
+        )
+        # A file that is live in a kept snapshot was added by a kept snapshot, or existed before the
+        # oldest.
+        stays = every.where(f"snapshot_id {kept}").select("file_path")
+        for snapshot_id in self._oldest_kept():
+            stays = stays.unionAll(
+                metadata_table(spark, name, "files", snapshot_id).select("file_path")
+            )
+        manifests = metadata_table(spark, name, "all_manifests").selectExpr(
+            "path AS file_path", "reference_snapshot_id"
+        )
+        of_kept = manifests.where(f"reference_snapshot_id {kept}").select("file_path")
+        data = every.select("file_path").distinct().join(stays, "file_path", "left_anti")
+        ending = data.unionAll(
+            manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti")
+        )
+        keys = ("snapshots", "statistics", "partition-statistics")
+        listed = [each for key in keys for each in self.before.get(key) or ()]
+        named = {
+            each.get("manifest-list") or each.get("statistics-path")
+            for each in listed
+            if each["snapshot-id"] in expired
+        } - {None}
+        return ending.unionAll(
+            spark.createDataFrame([(path,) for path in sorted(named)], "file_path string")
+        )
+
+    def _oldest_kept(self) -> list[int]:
+        """The kept snapshots whose parent is not kept; only some if they are many, because each is
+        read separately.
+        """
+        must_stay = set(self.must_stay)
+        oldest = [
+            int(snapshot["snapshot-id"])
+            for snapshot in self.before.get("snapshots") or ()
+            if snapshot["snapshot-id"] in must_stay
+            and snapshot.get("parent-snapshot-id") not in must_stay
+        ]
+        return oldest[:_OLDEST]
+
+    def actual(self) -> Actual:
+        before, left = map(snapshots_by_id, (self.before, self.metadata()))
+        return Actual(items_before=len(before), items_after=len(before.keys() & left.keys()))
+
+    def proof(self, limits: Limits) -> Proof | None:  # noqa: ARG002
+        progress = self.progress
+        more = not progress.is_counted or progress.result.manifest_lists > len(self.named)
+        return prove_history(
+            self.lake, self.action.table, self.must_stay, self.refs, removed_more=more
+        )
+
+
+class OrphanGuard(_Removal):
+    """A removal of orphans: removes only files that were listed and looked up in all metadata, and
+    nothing if another table keeps files there.
+
+    The procedure gets the checked list to remove from (``file_list_view``), so it cannot
+    remove files that appeared after the check.
+    """
+
+    refusal, of_clones = "Orphan files were not removed", True
+    view = ""
+    listed = left = 0
+
+    def ready(self) -> Action | None:
+        older_than = self.action.older_than
+        if older_than is None or dt.datetime.now(dt.UTC) - older_than < ORPHAN_AGE:
+            raise ParameterError(
+                f"Orphan files younger than {ORPHAN_AGE.days} days are not removed: a writer may "
+                "be about to commit them. Plan again."
+            )
+        self.found = found = self._list()
+        self.listed = found.count()
+        if not self.listed:
+            return None
+        orphans = self._wanted(found)
+        named = referenced(self.lake, self.action.table, orphans)
+        # Checked again although the plan checked it: a table may have been created since, and the
+        # steps above take time.
+        if refusal := sharing(
+            self.lake,
+            self.action.table,
+            TableQuery(say=self.say, stopped=self._is_asked),
+        ).refusal:
+            raise RemovalRefused(refusal)
+        planned = self.action.prediction.files_in
+        if self.listed > LISTING_SLACK * planned:
+            raise ParameterError(
+                f"The listing changed: {count(self.listed, 'orphan')}, but the plan showed "
+                f"{planned:,}. Observe the table again and plan again."
+            )
+        if named:
+            raise MetadataUnreadable(
+                f"The table's own metadata names {count(len(named), 'listed orphan')} or more, "
+                f"for example {named[0]}. Nothing was removed. The location is written in "
+                "different ways. Set equal_schemes and equal_authorities, and remove orphan files "
+                "by hand."
+            )
+        self._check_unused(orphans, count(self.listed, "orphan"))
+        # The name needs no backticks, and the procedure reads it as a table name.
+        self.view = f"icekit_orphans_{id(self):x}"
+        past = sql.literal(older_than - dt.timedelta(days=1))
+        found.selectExpr(
+            f"{self._as_located()} AS file_path", f"{past} AS last_modified"
+        ).createOrReplaceTempView(self.view)
+        arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
+        return replace(self.action, arguments={**arguments, "file_list_view": self.view})
+
+    def actual(self) -> Actual:
+        # Another job's expiry may list more meanwhile.
+        self.left = self._list().join(self.found, "file_path", "left_semi").count()
+        return Actual(items_before=self.listed, items_after=self.left)
+
+    def proof(self, limits: Limits) -> Proof | None:  # noqa: ARG002
+        if not self.listed:
+            return None
+        text = (
+            f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata "
+            "file; icekit looked up all of them before it removed any"
+        )
+        gone = Check(True, "none is left in a new listing")
+        if self.left:
+            still = f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing"
+            gone = Check(None, still)
+        return prove_live(self.lake, self.action.table, [Check(True, text), gone])
+
+    def _as_located(self) -> str:
+        """SQL for a listed path in the form of the table's location: the procedure accepts only
+        paths that begin with it.
+        """
+        location = self.metadata()["location"].rstrip("/")
+        plain, path = normal(location).path, path_sql("file_path")
+        return (
+            f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT "
+            f"startswith(file_path, {sql.literal(location + '/')}) THEN "
+            f"concat({sql.literal(location)}, substring({path}, {len(plain) + 1})) ELSE file_path "
+            "END"
+        )
+
+    def close(self) -> None:
+        if self.view:
+            self.lake.spark.catalog.dropTempView(self.view)
+
+    def _list(self) -> DataFrame:
+        action = self.action
+        statement = sql.call(
+            action.catalog,
+            "remove_orphan_files",
+            table=display_name(action.table),
+            dry_run=True,
+            older_than=action.older_than or dt.datetime.now(dt.UTC) - ORPHAN_AGE,
+            options=action.options,
+            **action.arguments,
+        )
+        with explaining(action.sql_name):
+            self.lake.spark.sql(f"REFRESH TABLE {identifier(*action.sql_name)}")
+            return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")

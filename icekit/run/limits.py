@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from icekit.errors import ParameterError
+
+#: What is proved of a run: each rewrite before it is committed, and commits that were not checked
+# are compared in full; all changed partitions of every commit compared after it; or nothing.
+PROVING = ("checked", "full", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,32 +26,13 @@ class Retry:
     floor_files: int = 2
 
 
-#: What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not
-# checked are compared in full), ``full`` (all changed partitions of every commit compared after
-# it), ``none``, or how many changed partitions of a commit are compared.
-Prove = Literal["checked", "full", "none"] | int
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings of a run: retries, and what is proved."""
+    """The settings of a run: retries, and what is proved (one of :data:`PROVING`)."""
 
     retry: Retry = field(default_factory=Retry)
-    prove: Prove = "checked"
+    prove: str = "checked"
 
-    @property
-    def sample(self) -> int | None:
-        """How many changed partitions of a commit are compared; None for all."""
-        return self.prove if isinstance(self.prove, int) else None
-
-
-def sampled(text: str) -> Prove:
-    """What is proved, from an option's text."""
-    if text in {"checked", "full", "none"}:
-        return text  # type: ignore[return-value]
-    if str(text).isdecimal() and int(text) > 0:
-        return int(text)
-    raise ParameterError(
-        f"prove cannot be {text!r}; use checked, full, none, or the number of partitions per "
-        "commit."
-    )
+    def __post_init__(self) -> None:
+        if self.prove not in PROVING:
+            raise ParameterError(f"prove cannot be {self.prove!r}; use {', '.join(PROVING)}.")

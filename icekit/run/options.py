@@ -20,7 +20,7 @@ from icekit.options.commands import (
     Proving,
 )
 from icekit.parsing import size_in_bytes
-from icekit.run.limits import Limits, sampled
+from icekit.run.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def read_options(options: Proving) -> CommandOptions:
         if isinstance(options, kind)
     )
     own = options.changed(kind)
-    limits, trial = Limits(prove=sampled(options.prove)), own.pop("trial", False)
+    limits, trial = Limits(prove=options.prove), own.pop("trial", False)
     own.pop("prove", None)
     settings: Any = own
     if isinstance(options, CompactSection):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from icekit.catalog import Lake
 from icekit.compact.claims import RunRecord
-from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
+from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.engine.interrupting import Stop
@@ -19,9 +18,6 @@ from icekit.run.blocked import plan_of, refuse
 from icekit.run.limits import Limits
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
-
-if TYPE_CHECKING:
-    from icekit.run.checkpointed import CheckpointedRun
 
 #: Statuses of a run that has something left to do.
 UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
@@ -73,7 +69,11 @@ def run(
         # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
         refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
         return Outcome(plan, None, ())
-    return _checkpointed(lake, plan, book, limits, stop, progress).start(run_id or new_run_id())
+    # What changes tables is loaded for that: a dry run takes a third of the time without it.
+    from icekit.run.checkpointed import CheckpointedRun
+
+    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
+    return checkpointed.start(run_id or new_run_id())
 
 
 def resume(
@@ -104,7 +104,6 @@ def resume(
     # The newest run of all: an older run's plan was made for an earlier state of the table.
     record = book.last_run(full)
     if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
-        let_go_of_dead(book, full)
         raise ParameterError(
             f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
             "--resume."
@@ -126,21 +125,10 @@ def resume(
 
         with contextlib.suppress(IcekitError):
             remove_stale(lake, stale_clones(lake, name))
-    return _checkpointed(lake, plan, book, limits, stop, progress).resume(record)
-
-
-def _checkpointed(
-    lake: Lake,
-    plan: Plan,
-    ledger: Ledger,
-    limits: Limits | None,
-    stop: Stop | None,
-    say: Callable[[str], None],
-) -> CheckpointedRun:
-    # What changes tables is loaded for that: a dry run takes a third of the time without it.
     from icekit.run.checkpointed import CheckpointedRun
 
-    return CheckpointedRun(lake, plan, ledger, limits or Limits(), stop or Stop(), say)
+    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
+    return checkpointed.resume(record)
 
 
 def convert_equality_deletes(

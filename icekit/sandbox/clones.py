@@ -1,45 +1,38 @@
-"""Make a clone of a table, provide it, and remove it."""
+"""Make a clone of a table, provide it, and remove it; check that dropping it can delete no file of
+the table.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import uuid
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from icekit.catalog import Lake
-from icekit.engine.bridge import load_table, require_classic
+from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
 from icekit.engine.errors import explain, explaining, reason
 from icekit.errors import CloneRefused
+from icekit.facts.lineage import choose_snapshot
+from icekit.facts.metadata import Json
 from icekit.facts.metadata_file import load_metadata
-from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata, register
-from icekit.sandbox.scratch import (
-    NAMESPACE,
-    discard,
-    drop_sql,
-    owned,
-    scratch_folder,
-    scratch_name,
+from icekit.sandbox.scratch import NAMESPACE, ScratchTable, discard, drop_sql, remove_folders
+from icekit.sql import Identifier, call, display_name, identifier, literal
+
+# What works without a clone.
+LOST_WITHOUT_CLONES = (
+    "without clones there are no trials; diagnosis, plans, runs and their proof still work (leave "
+    "out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
 )
-from icekit.sandbox.stale import stale_clones
-from icekit.sql import Identifier, display_name, identifier
-from icekit.units import counted
-
-
-@dataclass(frozen=True, slots=True)
-class Clone:
-    """A clone of ``of``: its name in the same catalog, and the folder that it writes to."""
-
-    of: Identifier
-    table: Identifier
-    scratch: str
 
 
 @contextlib.contextmanager
 def clone(
     lake: Lake, table: str | Identifier, snapshot: str | int | None = None
-) -> Iterator[Clone]:
+) -> Iterator[ScratchTable]:
     """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
     The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it
@@ -74,40 +67,37 @@ def clone(
     name = lake.identifier(table)
     require_classic(lake.spark)
     source = lake.tables.source(name)
-    metadata, copied = load_metadata(source), scratch_name(name)
-    scratch = scratch_folder(str(metadata["location"]), copied)
-    properties = owned(name, scratch, metadata.get("table-uuid"))
-    wanted = clone_metadata(metadata, scratch, properties, snapshot)
-    _tell_of_stale(lake, name)
-    copy = Clone(name, copied, scratch)
-    io = _io(lake, name)
+    metadata = load_metadata(source)
+    chosen, _ = choose_snapshot(metadata, snapshot)
+    copy = ScratchTable.new(name, metadata["location"])
+    with explaining(lake.sql_name(name)):
+        io = load_table(lake.spark, lake.sql_name(name)).io()
     try:
-        io = _register(lake, copy, wanted, io)
+        io = _register(lake, copy, metadata, chosen, io)
         yield copy
     finally:
         _take_away(lake, copy, io, source.metadata_location)
 
 
-def _io(lake: Lake, table: Identifier) -> Any:
-    """The table's own FileIO."""
-    with explaining(lake.sql_name(table)):
-        return load_table(lake.spark, lake.sql_name(table)).io()
-
-
-def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any:
-    """Write the clone's metadata file and register it; returns the clone's own FileIO, which has
-    read from the table.
+def _register(lake: Lake, copy: ScratchTable, metadata: Json, chosen: Json | None, io: Any) -> Any:
+    """Register a clone of a table with this metadata, and the chosen snapshot as the current one;
+    returns the clone's own FileIO, which has read from the table.
     """
     spark = lake.spark
+    owned = copy.owned(metadata.get("table-uuid"))
     try:
-        check_drop(spark, lake.sql_name(copy.of), copy.scratch)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        register(spark, lake.sql_name(copy.table), metadata, io)
+        check_drop(lake, copy.of, metadata["location"])
+        register(lake, copy, clone_metadata(metadata, copy.scratch, owned), io)
+        if chosen is not None and chosen["snapshot-id"] != metadata.get("current-snapshot-id"):
+            at = {"table": display_name(copy.table), "snapshot_id": chosen["snapshot-id"]}
+            spark.sql(call(lake.name, "set_current_snapshot", **at))
         loaded = load_table(spark, lake.sql_name(copy.table))
+        io, current = loaded.io(), loaded.currentSnapshot()
         # A catalog may grant access only to a table's own location.
-        if loaded.currentSnapshot() is not None:
-            loaded.currentSnapshot().allManifests(loaded.io())
-        return loaded.io()
+        if current is not None:
+            current.allManifests(io)
+        return io
     except CloneRefused:
         raise
     except Exception as error:
@@ -118,7 +108,7 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         ) from None
 
 
-def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
+def _take_away(lake: Lake, copy: ScratchTable, io: Any, began: str) -> None:
     """Drop the clone and remove its folder; warn about what is left, because the error from inside
     says more.
     """
@@ -127,7 +117,7 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
     except Exception:
         is_unchanged = False
     try:
-        discard(lake, copy.table, copy.of, copy.scratch, io, none_adopted=is_unchanged)
+        discard(lake, copy, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
             f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). "
@@ -136,15 +126,114 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
         )
 
 
-def _tell_of_stale(lake: Lake, table: Identifier) -> None:
-    """Warn about clones of the same table that killed processes left behind; reads no metadata if
-    no name matches.
+#: These set where files are written, in addition to the location and ``write.data.path``.
+_ELSEWHERE = (
+    "write.location-provider.impl",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
+def own_paths(scratch: str) -> dict[str, str]:
+    """The table properties that keep everything written through a clone in its folder, and prevent
+    everything else from being deleted.
     """
-    with contextlib.suppress(Exception):
-        if dead := sum(stale.is_dead for stale in stale_clones(lake, table)):
-            warnings.warn(
-                f"{counted(dead, 'clone', 'was', 'were')} left behind by processes that have ended "
-                f"({display_name(table)}). List and remove stale clones with `icekit admin "
-                "clones`.",
-                stacklevel=4,
-            )
+    return {
+        "gc.enabled": "false",
+        "write.data.path": f"{scratch}/data",
+        "write.metadata.path": f"{scratch}/metadata",
+        "write.metadata.delete-after-commit.enabled": "false",
+    }
+
+
+def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The metadata of a clone whose location is ``scratch``.
+
+    Schemas, specs, snapshots, branches and tags are those of the table. Different are
+
+    - ``location``, because ``remove_orphan_files`` lists it and some engines and catalogs delete it
+      with the table;
+    - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files
+      under ``write.metadata.delete-after-commit.enabled``;
+    - ``table-uuid``, because catalogs and caches distinguish tables by it;
+    - properties: those of :func:`own_paths`, those given, and none that points to another folder.
+    """
+    kept = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in _ELSEWHERE}
+    return {
+        **metadata,
+        "table-uuid": str(uuid.uuid4()),
+        "location": scratch,
+        "metadata-log": [],
+        "properties": {**kept, **own_paths(scratch), **properties},
+    }
+
+
+# The catalogs of each session that were asked, and keep the files.
+_keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def check_drop(lake: Lake, table: Identifier, location: str) -> None:
+    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table at a location deletes
+    files when a table is dropped.
+
+    Asked once in a session, of a table of icekit's own next to the location: another is registered
+    over its files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
+    """
+    spark: Any = lake.spark
+    asked = _keeping.setdefault(spark, set())
+    if lake.name in asked:
+        return
+    first, second = (ScratchTable.new(table, location) for _ in range(2))
+    io: Any = None
+    try:
+        files, io = _table_of_one_file(lake, first)
+        existing = metadata_of(spark, load_table(spark, lake.sql_name(first.table)))
+        own = second.owned(own_files=True)
+        register(lake, second, clone_metadata(existing, second.scratch, own), io)
+        spark.sql(drop_sql(lake.sql_name(second.table)))
+        gone = [path for path in files if not io.newInputFile(path).exists()]
+    finally:
+        for made in (second, first):
+            with contextlib.suppress(Exception):
+                spark.sql(drop_sql(lake.sql_name(made.table)))
+            with contextlib.suppress(Exception):
+                io.deletePrefix(f"{made.scratch}/")
+            remove_folders(spark, made.scratch)
+    if gone:
+        raise CloneRefused(
+            f"Catalog {lake.name!r} deletes the files of a table that is dropped, so dropping a "
+            f"clone would delete files of the table: {LOST_WITHOUT_CLONES}."
+        )
+    asked.add(lake.name)
+
+
+def _table_of_one_file(lake: Lake, made: ScratchTable) -> tuple[list[str], Any]:
+    """Make a scratch table with a file that nobody reads; returns its data file, manifest and
+    manifest list, and its FileIO.
+    """
+    name = lake.sql_name(made.table)
+    properties = ", ".join(
+        f"{literal(k)} = {literal(v)}" for k, v in made.owned(own_files=True).items()
+    )
+    lake.spark.sql(
+        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(made.scratch)} "
+        f"TBLPROPERTIES ({properties}) AS SELECT 1 AS id"
+    )
+    loaded = load_table(lake.spark, name)
+    io, snapshot = loaded.io(), loaded.currentSnapshot()
+    return [
+        str(snapshot.manifestListLocation()),
+        *(str(manifest.path()) for manifest in elements(snapshot.allManifests(io))),
+        *(str(file.location()) for file in elements(snapshot.addedDataFiles(io))),
+    ], io
+
+
+def register(lake: Lake, made: ScratchTable, metadata: Json, io: Any) -> None:
+    """Write the metadata file of a clone, and register it."""
+    spark: Any = lake.spark
+    file = f"{made.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    # As Iceberg writes it, which refuses what it cannot read.
+    parser = spark._jvm.org.apache.iceberg.TableMetadataParser
+    parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
+    name = display_name(made.table)
+    spark.sql(call(lake.name, "register_table", table=name, metadata_file=file))

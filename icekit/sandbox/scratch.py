@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import TypeAdapter, ValidationError
 
 from icekit.catalog import Lake
-from icekit.engine.bridge import elements
+from icekit.engine.bridge import elements, load_table
 from icekit.engine.errors import explain, explaining, reason
 from icekit.errors import IcekitError
 from icekit.facts.metadata import Json
@@ -42,28 +42,51 @@ def stem(table: Identifier) -> str:
     return re.sub(r"[^a-z0-9_]", "_", table[-1].lower())[:40] + "_"
 
 
-def scratch_name(table: Identifier) -> Identifier:
-    """A new, unique name for a scratch table of ``table``."""
-    return (
-        NAMESPACE,
-        f"{stem(table)}{time.strftime('%Y%m%d%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:8]}",
-    )
+@dataclass(frozen=True, slots=True)
+class ScratchTable:
+    """A scratch table of ``of``: its name in the same catalog, and the folder that it writes to."""
 
+    of: Identifier
+    table: Identifier
+    scratch: str
 
-def scratch_folder(location: str, made: Identifier) -> str:
-    """The folder that a scratch table writes to: next to the location of its table; inside, if the
-    location is a complete bucket.
-    """
-    location = location.rstrip("/")
-    home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
-    return f"{home}/{NAMESPACE}/{made[-1]}"
+    @classmethod
+    def new(cls, of: Identifier, location: str) -> ScratchTable:
+        """A scratch table with a new, unique name and folder: next to the location of its table;
+        inside, if the location is a complete bucket.
+        """
+        moment = time.strftime("%Y%m%d%H%M%S", time.gmtime())
+        name = f"{stem(of)}{moment}_{uuid.uuid4().hex[:8]}"
+        location = location.rstrip("/")
+        home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
+        return cls(of, (NAMESPACE, name), f"{home}/{NAMESPACE}/{name}")
 
+    @property
+    def marker(self) -> str:
+        """A string that the path of every file in the table's own folder contains, and no other
+        path.
+        """
+        return f"/{NAMESPACE}/{self.table[-1]}/"
 
-def marker(made: Identifier) -> str:
-    """A string that the path of every file in a scratch table's own folder contains, and no other
-    path.
-    """
-    return f"/{NAMESPACE}/{made[-1]}/"
+    @property
+    def has_own_folder(self) -> bool:
+        """Whether its folder is the one that its name stands for."""
+        in_namespace = self.table[:-1] == (NAMESPACE,)
+        return in_namespace and f"{self.scratch}/".endswith(self.marker)
+
+    def owned(self, of_uuid: str | None = None, *, own_files: bool = False) -> dict[str, str]:
+        """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds the table
+        if its process died; the arguments are those of an :class:`Ownership`.
+        """
+        started_ms = time.time_ns() // 1_000_000
+        whose = Ownership(self.of, of_uuid, Owner.here(), started_ms, self.scratch, own_files)
+        return {
+            # Always set: a clone starts with the properties of its source table.
+            OWNED: json.dumps(asdict(whose)),
+            # Or a session with spark.wap.branch or spark.wap.id would read and write something
+            # else than the scratch table's own snapshot.
+            "write.wap.enabled": "false",
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +94,7 @@ class Ownership:
     """Whose a scratch table is: its source table (without its catalog, and its UUID), the process
     that made it, and when (milliseconds since 1970).
 
-    ``scratch`` is its folder, as :func:`scratch_folder` names it. ``own_files``: no file in the
+    ``scratch`` is its folder. ``own_files``: no file in the
     folder is ever added to the source table (a clone's files may be), so the folder is removed
     without looking for such files.
     """
@@ -84,28 +107,11 @@ class Ownership:
     own_files: bool
 
 
-def owned(
-    table: Identifier, scratch: str, uuid: str | None = None, *, own_files: bool = False
-) -> dict[str, str]:
-    """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds a scratch table
-    whose process died; the arguments are those of an :class:`Ownership`.
-    """
-    started_ms = time.time_ns() // 1_000_000
-    whose = Ownership(table, uuid, Owner.here(), started_ms, scratch, own_files)
-    return {
-        # Always set: a clone starts with the properties of its source table.
-        OWNED: json.dumps(asdict(whose)),
-        # Or a session with spark.wap.branch or spark.wap.id would read and write something else
-        # than the scratch table's own snapshot.
-        "write.wap.enabled": "false",
-    }
-
-
 _OWNERSHIP = TypeAdapter(Ownership)
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
-    """Parse the output of :func:`owned`; None for a table that is not a scratch table."""
+    """Parse the output of :meth:`ScratchTable.owned`; None for a table that is no scratch table."""
     try:
         return _OWNERSHIP.validate_json(properties.get(OWNED, ""))
     except ValidationError:
@@ -119,9 +125,24 @@ def is_clone_of(
     anybody can copy properties.
     """
     whose = ownership(properties)
-    if whose is None or made[:-1] != (NAMESPACE,) or not f"{whose.scratch}/".endswith(marker(made)):
+    if whose is None or not ScratchTable(whose.of, made, whose.scratch).has_own_folder:
         return False
     return whose.of_uuid == uuid if whose.of_uuid and uuid else whose.of == table
+
+
+def create_like(lake: Lake, made: ScratchTable, properties: Mapping[str, str]) -> Any:
+    """Create an empty scratch table with the schema, partitioning and sort order of its source
+    table; returns its FileIO.
+    """
+    spark: Any = lake.spark
+    iceberg = spark._jvm.org.apache.iceberg
+    like = load_table(spark, lake.sql_name(made.of))
+    catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, lake.name)
+    # No part of a scratch table's name has a dot.
+    name = iceberg.catalog.TableIdentifier.parse(".".join(made.table))
+    builder = catalog.buildTable(name, like.schema()).withPartitionSpec(like.spec())
+    builder = builder.withSortOrder(like.sortOrder()).withLocation(made.scratch)
+    return builder.withProperties(dict(properties)).create().io()
 
 
 def drop_sql(table: Identifier) -> str:
@@ -131,7 +152,7 @@ def drop_sql(table: Identifier) -> str:
     return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
-def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
+def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
     """The files in a scratch table's folder that the source table's metadata names, by their paths
     in the folder.
 
@@ -140,12 +161,11 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     version. Reads only manifests that were written since the scratch table was made.
     Raises :class:`~icekit.errors.IcekitError` if the name now belongs to another table.
     """
-    mark = marker(made)
-    source = lake.tables.source(of)
+    source = lake.tables.source(made.of)
     metadata = load_metadata(source)
     known: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
-        known = load_metadata(lake.tables.source(made))
+        known = load_metadata(lake.tables.source(made.table))
     uuid, whose = metadata.get("table-uuid"), ownership(known.get("properties") or {})
     if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
         raise IcekitError("another table has its name now")
@@ -153,92 +173,83 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     old = {
         s["snapshot-id"]
         for s in known.get("snapshots") or ()
-        if mark not in (s.get("manifest-list") or "")
+        if made.marker not in (s.get("manifest-list") or "")
     }
     paths = referenced_files(source, metadata, without=old)
-    return frozenset(inside for path in paths if (inside := _inside(path, mark)) is not None)
+    return frozenset(inside for path in paths if (inside := _inside(path, made)) is not None)
 
 
-def _inside(location: str, mark: str) -> str | None:
+def _inside(location: str, made: ScratchTable) -> str | None:
     """A file's path in a scratch table's folder, however it is spelled; None for a file
     elsewhere.
     """
     family, _, path = normal(location)
-    real = os.path.realpath(path) if family in LOCAL else path
-    return next(
-        (spelling.partition(mark)[2] for spelling in (path, real) if mark in spelling), None
-    )
+    for spelling in (path, os.path.realpath(path) if family in LOCAL else path):
+        _, is_there, inside = spelling.partition(made.marker)
+        if is_there:
+            return inside
+    return None
 
 
-def discard(
-    lake: Lake,
-    made: Identifier,
-    of: Identifier,
-    scratch: str,
-    io: Any,
-    *,
-    none_adopted: bool = False,
-) -> None:
-    """Drop a scratch table and remove its folder, except files that ``of`` has adopted; warns about
-    files that stay.
+def discard(lake: Lake, made: ScratchTable, io: Any, *, none_adopted: bool) -> None:
+    """Drop a scratch table and remove its folder, except files that its source table has adopted;
+    warns about files that stay.
 
-    ``io`` is a FileIO that reaches the folder. ``none_adopted`` means that ``of`` cannot have
-    adopted anything: nothing was committed to it since, or it cannot use the files in the folder.
-    Safe to repeat.
+    ``io`` is a FileIO that reaches the folder. ``none_adopted`` means that the source table cannot
+    have adopted anything: nothing was committed to it since, or it cannot use the files in the
+    folder. Safe to repeat.
     """
-    warning = None
-    kept: frozenset[str] | None = None
-    if not f"{scratch}/".endswith(marker(made)):
-        warning = f"{display_name(made)} has no folder of its own to remove."
-    elif none_adopted:
-        kept = frozenset()
-    else:
-        kept, warning = _adopted(lake, made, of, scratch)
+    kept = _kept(lake, made, none_adopted=none_adopted)
     if kept is not None:
         # Most files first, then the table, then its metadata: what a kill leaves behind can be
         # found, or is small.
         with contextlib.suppress(Exception):
-            _remove(io, f"{scratch}/data", made, kept)
-    with explaining(lake.sql_name(made)):
-        lake.spark.sql(drop_sql(lake.sql_name(made)))
-    if kept is not None:
-        try:
-            _remove(io, scratch, made, kept)
-        except Exception as error:
-            warning = (
-                f"The files of {display_name(made)} could not be removed "
-                f"({type(error).__name__}). Remove the folder {scratch}."
-            )
-        if not kept:
-            remove_folders(lake.spark, scratch)
-    if warning:
-        warnings.warn(warning, stacklevel=2)
-
-
-def _adopted(
-    lake: Lake, made: Identifier, of: Identifier, scratch: str
-) -> tuple[frozenset[str] | None, str | None]:
-    """The files that must not be removed, and a sentence about them; None if they are unknown, so
-    nothing may be removed.
-    """
-    name = display_name(of)
+            _remove(io, f"{made.scratch}/data", made, kept)
+    with explaining(lake.sql_name(made.table)):
+        lake.spark.sql(drop_sql(lake.sql_name(made.table)))
+    if kept is None:
+        return
     try:
-        kept = adopted(lake, made, of)
+        _remove(io, made.scratch, made, kept)
     except Exception as error:
-        why = reason(explain(error, lake.sql_name(of)))
-        return (
-            None,
-            f"icekit could not check whether {name} needs files in {scratch} ({why}), so it keeps "
-            f"them. If {name} does not need them, remove the folder.",
+        _warn(
+            f"The files of {display_name(made.table)} could not be removed "
+            f"({type(error).__name__}). Remove the folder {made.scratch}."
         )
-    adopting = (
-        f"{name} has adopted {count(len(kept), 'file')} in {scratch}. icekit keeps these and "
-        "removes the others."
-    )
-    return kept, adopting if kept else None
+    if not kept:
+        remove_folders(lake.spark, made.scratch)
 
 
-def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> None:
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=3)
+
+
+def _kept(lake: Lake, made: ScratchTable, *, none_adopted: bool) -> frozenset[str] | None:
+    """The files that must not be removed; None if they are unknown, so nothing may be removed."""
+    if not made.has_own_folder:
+        _warn(f"{display_name(made.table)} has no folder of its own to remove.")
+        return None
+    if none_adopted:
+        return frozenset()
+    name = display_name(made.of)
+    try:
+        kept = adopted(lake, made)
+    except Exception as error:
+        why = reason(explain(error, lake.sql_name(made.of)))
+        _warn(
+            f"icekit could not check whether {name} needs files in {made.scratch} ({why}), so it "
+            f"keeps them. If {name} does not need them, remove the folder."
+        )
+        return None
+    if kept:
+        _warn(
+            f"{name} has adopted {count(len(kept), 'file')} in {made.scratch}. icekit keeps these "
+            "and removes the others."
+        )
+    return kept
+
+
+def _remove(io: Any, folder: str, made: ScratchTable, kept: frozenset[str]) -> None:
     """Remove the files of a folder with the table's own FileIO, because Spark may have no file
     system for it.
     """
@@ -246,7 +257,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
         io.deletePrefix(f"{folder}/")
         return
     for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
-        if _inside(location, marker(made)) not in kept:
+        if _inside(location, made) not in kept:
             io.deleteFile(location)
 
 

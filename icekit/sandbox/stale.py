@@ -10,7 +10,7 @@ from icekit.engine.bridge import load_table, require_classic
 from icekit.engine.errors import explaining
 from icekit.errors import IcekitError, TableNotFound
 from icekit.facts.metadata_file import load_metadata
-from icekit.sandbox.scratch import NAMESPACE, Ownership, discard, ownership, stem
+from icekit.sandbox.scratch import NAMESPACE, Ownership, ScratchTable, discard, ownership, stem
 from icekit.sql import Identifier, display_name
 from icekit.units import span
 
@@ -32,12 +32,10 @@ class StaleClone:
         name, whose = display_name(self.table), self.whose
         if whose is None:
             return f"{name}  unknown: its metadata cannot be read"
-        state = f"dead: process {whose.owner.pid} has ended"
-        if not self.is_dead:
-            process = f"process {whose.owner.pid} on {whose.owner.host}"
-            state = f"unknown: {process} cannot be checked from here"
         age = span(max(0, now - whose.started_ms))
-        return f"{name}  of {display_name(whose.of)}, {age} old; {state}"
+        state = "has ended" if self.is_dead else "cannot be checked from here"
+        process = f"process {whose.owner.pid} on {whose.owner.host} {state}"
+        return f"{name}  of {display_name(whose.of)}, {age} old; {process}"
 
 
 def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
@@ -45,7 +43,7 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
-    :func:`~icekit.sandbox.scratch.owned`, or those ``of`` one table. Reads one
+    :meth:`~icekit.sandbox.scratch.ScratchTable.owned`, or those ``of`` one table. Reads one
     metadata file for each, and needs no JVM. Leaves out tables of living processes.
     """
     stale = []
@@ -75,7 +73,8 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
         with explaining(lake.sql_name(table)):
             io = load_table(lake.spark, lake.sql_name(table)).io()
         whose = stale.whose
-        discard(lake, table, whose.of, whose.scratch, io, none_adopted=whose.own_files)
+        scratch = ScratchTable(whose.of, table, whose.scratch)
+        discard(lake, scratch, io, none_adopted=whose.own_files)
         removed.append(stale)
     return tuple(removed)
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import lent, require_classic
-from icekit.engine.effort import CLOCK, Effort, forget_deletes, metered, unit_for
+from icekit.engine.cluster import CACHE_KEYS
+from icekit.engine.effort import Effort, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
@@ -29,35 +30,17 @@ from icekit.facts.files import FileGroup, Kind, Partition
 from icekit.facts.head import head, since
 from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
-from icekit.facts.sort_order import DISTRIBUTION, undo_order
 from icekit.facts.where import MOST_PARTITIONS, unfiltered_fields
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import (
-    NAMESPACE,
-    owned,
-    remove_folders,
-    scratch_folder,
-    scratch_name,
-)
-from icekit.sql import (
-    Identifier,
-    display_name,
-    identifier,
-    literal,
-    set_properties,
-    transform_of,
-    unset_properties,
-)
+from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_like, discard
+from icekit.sql import Identifier, identifier, literal
 from icekit.units import percent, plain, size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from icekit.catalog import Lake
-
-
-_INTERRUPT = "spark.job.interruptOnCancel"
 
 
 class BudgetSpent(Exception):
@@ -97,27 +80,16 @@ class Budget:
         """
         self.check(next_bytes)
         try:
-            with _interruptible(spark), self._stop.watching(spark):
+            with self._stop.watching(spark):
                 yield
         except Stopped as stopped:
             raise BudgetSpent(self._over) from stopped.__cause__
 
 
-@contextmanager
-def _interruptible(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the tasks of a cancelled job."""
-    context = spark.sparkContext
-    before = context.getLocalProperty(_INTERRUPT)
-    context.setInterruptOnCancel(True)
-    try:
-        yield
-    finally:
-        context.setInterruptOnCancel(before == "true")
-
-
 #: The files of a sample are named one by one.
 _MOST_FILES = 2_000
-_FANOUT = "write.spark.fanout.enabled"
+#: Options of a write that neither shuffles nor sorts the rows for the table.
+_AS_THEY_LIE = {"use-table-distribution-and-ordering": "false", "fanout-enabled": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +123,9 @@ class Sandbox:
     table: Identifier
     size_in_bytes: int
     budget: Budget
-    scale: float = 1.0
-    is_sample: bool = False
-    unit: str = CLOCK
+    scale: float
+    is_sample: bool
+    unit: str
 
     @property
     def name(self) -> Identifier:
@@ -187,14 +159,14 @@ class Sandbox:
 
     def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> Effort:
         """Read all columns of the table or of one of its snapshots, and discard the rows; delete
-        files are read again each time in a local session.
+        files are read again each time.
         """
         version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
-        with self.budget.watching(self.lake.spark):
-            rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
+        spark = self.lake.spark
+        with lent(spark, dict.fromkeys(CACHE_KEYS, "false")), self.budget.watching(spark):
+            rows = spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
             frame = rows.where(condition) if condition else rows
-            forget_deletes(self.lake.spark, self.name)
-            with metered(self.lake.spark, self.unit) as effort:
+            with metered(spark, self.unit) as effort:
                 frame.write.format("noop").mode("overwrite").save()
         return effort
 
@@ -229,19 +201,11 @@ class Trial:
         budget: Budget,
         sample_bytes: str = "1 GB",
         progress: Callable[[str], None] = print,
-        *,
-        if_empty: str = "",
     ) -> Trial:
-        """A trial of the current table; refused over Spark Connect, and with ``if_empty`` as the
-        consequence for a table without data files.
-        """
+        """A trial of the current table; refused over Spark Connect."""
         sample = size_in_bytes(sample_bytes)
         require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
-        if if_empty and not facts.data.file_count:
-            raise ParameterError(
-                f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first."
-            )
         return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @property
@@ -317,30 +281,26 @@ class Trial:
 
         Takes complete partitions from all over the table while they fit, otherwise some data files.
         Rows are copied in file order, neither shuffled nor sorted, so that the copy is clustered as
-        poorly as the table; the sort order and the distribution are set afterwards.
+        poorly as the table.
         """
         lake, facts = self.lake, self.facts
-        table, source = scratch_name(facts.table), lake.sql_name(facts.table)
-        full = lake.sql_name(table)
-        name = identifier(*full)
-        scratch = scratch_folder(facts.location, table)
-        kept = ("write.", "read.", "format-version")
-        properties = {
-            **{k: v for k, v in facts.properties.items() if k.startswith(kept) and "path" not in k},
-            "format-version": str(facts.format_version),
-            **owned(facts.table, scratch, own_files=True),
+        copy = ScratchTable.new(facts.table, facts.location)
+        kept = {
+            name: value
+            for name, value in facts.properties.items()
+            if name.startswith(("write.", "read.")) and "path" not in name
         }
-        as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
-        pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())
+        properties = {
+            **kept,
+            "format-version": str(facts.format_version),
+            **copy.owned(own_files=True),
+        }
         lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
+        io = create_like(lake, copy, properties)
         try:
-            lake.spark.sql(
-                f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION "
-                f"{literal(scratch)} AS SELECT * FROM {identifier(*source)} LIMIT 0"
-            )
-            self._fill(full, identifier(*source))
-            _set_as_it_is(lake, facts, full)
-            sizes = metadata_table(lake.spark, full, "data_files").selectExpr(
+            name = lake.sql_name(copy.table)
+            self._fill(identifier(*name))
+            sizes = metadata_table(lake.spark, name, "data_files").selectExpr(
                 "coalesce(sum(file_size_in_bytes), 0)"
             )
             copied = int(sizes.collect()[0][0])
@@ -349,38 +309,22 @@ class Trial:
                     "The sample of the table has no rows. Give a larger sample_bytes."
                 )
             self.budget.bytes_written += copied
-            yield self._sandbox(table, copied, is_sample=True)
+            yield self._sandbox(copy.table, copied, is_sample=True)
         finally:
-            try:
-                # Its files are all its own.
-                lake.spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
-            finally:
-                remove_folders(lake.spark, scratch)
+            discard(lake, copy, io, none_adopted=True)
 
-    def _fill(self, copy: Identifier, source: str) -> None:
-        """Partition an empty copy as the table, and copy the rows of the sample."""
-        lake, facts, name = self.lake, self.facts, identifier(*copy)
-        for part in facts.default_spec.fields:
-            if part.source is not None and part.transform != "void":
-                column = next(c for c in facts.columns if c.field_id == part.source_id)
-                transform = transform_of(identifier(*column.names), part.transform)
-                lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform}")
+    def _fill(self, copy: str) -> None:
+        """Copy the rows of the sample as they lie."""
+        lake, facts = self.lake, self.facts
         # Without an id, the columns are those that the table has now, as those of the copy.
-        version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
+        version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
         with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
             chosen = _chosen(lake, facts, self.sample_bytes)
-            lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {chosen}")
-
-
-def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
-    """Give a copy the sort order, the distribution and the writer of the table."""
-    fanout = facts.properties.get(_FANOUT)
-    writer = unset_properties(full, [_FANOUT])
-    if fanout is not None:
-        writer = set_properties(full, {_FANOUT: fanout})
-    for statement in (*undo_order(full, facts), writer):
-        lake.spark.sql(statement)
+            rows = lake.spark.sql(
+                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {chosen}"
+            )
+            rows.writeTo(copy).options(**_AS_THEY_LIE).append()
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:

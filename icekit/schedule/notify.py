@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.error import HTTPError
+from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from icekit import secrets
@@ -21,8 +22,6 @@ from icekit.schedule.result import PassResult
 from icekit.status import Status
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-#: A shorter part of an address, such as a port of three digits, is no secret.
-_SHORTEST_PART = 4
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -71,30 +70,18 @@ class _NoRedirect(HTTPRedirectHandler):
 
 def post(url: str, message: Mapping[str, Any]) -> str | None:
     """Post a message, without secrets; returns why that failed, or None."""
+    body = as_json(message).encode()
+    headers = {"Content-Type": "application/json", "User-Agent": "icekit"}
     try:
-        body = as_json(dict(message)).encode()
-        request = Request(
-            url, body, {"Content-Type": "application/json", "User-Agent": "icekit"}, method="POST"
-        )
+        request = Request(url, body, headers, method="POST")
         with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
             return None
+    except HTTPError as error:
+        return f"the receiver answered with status {error.code}"
     except Exception as error:
-        return _without_address(secrets.scrub(f"{type(error).__name__}: {error}"), url)[:300]
-
-
-def _without_address(text: str, url: str) -> str:
-    """A text without any part of an address: each may be the secret, and the policy may have it in
-    plain text.
-    """
-    parts = {
-        part
-        for spelt in (url, unquote(url))
-        for part in (spelt, *re.split(r"[^\w.+~%-]+", spelt.partition("://")[2]))
-    }
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) >= _SHORTEST_PART:
-            text = re.sub(re.escape(part), secrets.MASK, text, flags=re.IGNORECASE)
-    return text
+        # Only its kind: the text may repeat the address, and any part of that may be the secret.
+        cause = getattr(error, "reason", error)
+        return type(cause if isinstance(cause, Exception) else error).__name__
 
 
 def tell(result: PassResult, url: str, path: Path, say: Callable[[str], None]) -> dict[str, Any]:
@@ -108,24 +95,21 @@ def tell(result: PassResult, url: str, path: Path, say: Callable[[str], None]) -
     before: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         before = json.loads(path.read_text(encoding="utf-8"))["news"]["notified"]
+    # What only this pass has come to is no news.
     now = {
         table.table: str(table.status) if table.status.exit_status else ""
         for table in result.tables
-        # What only this pass has come to is no news.
         if table.status not in {Status.STOPPED, Status.BUSY, Status.WAITS}
     }
-    news = [
-        table
-        for table in result.tables
-        if table.table in now and now[table.table] != before.get(table.table, "")
-    ]
+    changed = {name for name, status in now.items() if status != before.get(name, "")}
+    news = [table for table in result.tables if table.table in changed]
     error = None
     if url and news:
-        changed = f"{len(news)} of {len(result.tables)} tables changed their status"
+        summary = f"{len(news)} of {len(result.tables)} tables changed their status"
         message = {
-            "text": "\n".join([f"icekit {result.policy}: {changed}", *map(str, news)]),
+            "text": "\n".join([f"icekit {result.policy}: {summary}", *map(str, news)]),
             "exit_status": result.exit_status,
-            "tables": [table.document() for table in news],
+            "tables": news,
         }
         error = post(url, message)
         say(f"not notified: {error}" if error else "notified")

@@ -9,13 +9,13 @@ import datetime as dt
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from icekit.catalog import Lake, connect
+from icekit.catalog import Lake
 from icekit.catalog.lake import let_go
 from icekit.compact.actual import Actual
 from icekit.compact.claims import RunRecord
@@ -24,20 +24,23 @@ from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan
 from icekit.compact.service import plan_table
 from icekit.diagnose.document import status_of
+from icekit.diagnose.findings import Findings
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
 from icekit.errors import RunDisproved, TableClaimed, TableNotFound, first_line, trace
+from icekit.facts.model import TableFacts
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.savings import wins
 from icekit.report import report
-from icekit.report.observing import FactsCache, Observed, observed
+from icekit.report.observing import FactsCache, observed
+from icekit.report.result import Row, failure
 from icekit.run.blocked import clearing, holding, plan_of
 from icekit.run.verbs import interrupted, new_run_id, resume, run
 from icekit.saving import write_json
 from icekit.schedule.notify import tell, url_of
 from icekit.schedule.policy import Rule, SchedulePolicy, cut
 from icekit.schedule.result import PassResult, Step, TableResult, planned, ran
-from icekit.sql import Identifier, matches
+from icekit.sql import display_name, matches, parse_identifier
 from icekit.status import Status
 from icekit.units import count
 
@@ -47,7 +50,6 @@ Clock = Callable[[], dt.datetime]
 _READS = {"budget_bytes": "bytes_in", "budget_files": "files_in", "budget_rows": "rows_in"}
 _NOW: Clock = partial(dt.datetime.now, dt.UTC)
 _NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
-_BY_EXIT = {1: Status.FAILED, 2: Status.MISCONFIGURED, 3: Status.CRASHED}
 _PREVENTED = {Stopped: Status.STOPPED, TableClaimed: Status.BUSY, RunDisproved: Status.DISPROVED}
 #: After a step with another status nothing more is done to its table in this pass.
 _GOES_ON = (Status.PLANNED, Status.DONE, Status.NOTHING)
@@ -75,7 +77,7 @@ def run_policy(
             stack.enter_context(open_ledger(policy.ledger).claimed(key, new_run_id()))
         ending = stack.enter_context(ended_like_interrupted())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        lake = connect(policy.catalog or None)
+        lake = Lake.connect(policy.catalog or None)
         stack.callback(let_go, lake, ending)
         known = FactsCache(Path(folder))
         try:
@@ -84,8 +86,8 @@ def run_policy(
             if not ending.takes(error):
                 raise
             ending.hear()
-        result.interrupted = ending.is_asked
-        result.seconds = (clock() - result.started).total_seconds()
+        seconds = (clock() - result.started).total_seconds()
+        result.end(seconds, interrupted=ending.is_asked)
         say(f"\n{result}")
         if not dry_run:
             # From here on the result is posted and written whatever signal arrives; that takes
@@ -93,7 +95,7 @@ def run_policy(
             ending.hear()
             path = policy.output / "pass.json"
             result.news = tell(result, url, path, say)
-            say(f"JSON  {write_json(path, result.document())}")
+            say(f"JSON  {write_json(path, result)}")
     return result
 
 
@@ -101,7 +103,7 @@ def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[s
     """Each table with the first rule that matches it, and a sentence for each pattern that matches
     no table.
     """
-    tables: dict[Identifier, TableResult] = {}
+    tables: dict[str, TableResult] = {}
     problems: list[str] = []
     for rule in rules:
         try:
@@ -112,7 +114,8 @@ def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[s
             continue  # the rule has its sentence, and the others go on
         for name in names:
             if not any(matches(pattern, name, lake.name) for pattern in rule.exclude):
-                tables.setdefault(name, TableResult(name, rule))
+                table = display_name(name)
+                tables.setdefault(table, TableResult(table, rule.name))
     return list(tables.values()), problems
 
 
@@ -144,6 +147,7 @@ class _Pass:
 
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.policy.ledger)
+        self.rules: Mapping[str, Rule] = {rule.name: rule for rule in self.policy.rules}
         # What is left of the budget of bytes, files and rows.
         self.left = dict(self.policy.budget)
         started, hours = self.result.started, self.policy.hours
@@ -166,7 +170,7 @@ class _Pass:
         for table in sorted(tables, key=lambda table: -table.saved):
             with self._on(table):
                 for step in self._steps(table) if table.health else ():
-                    table.steps.append(step)
+                    table.add(step)
                     self.say(f"{table.table}: {step}")
                     self.ending.check()
                     if step.status not in _GOES_ON:
@@ -175,7 +179,7 @@ class _Pass:
 
     def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
         for rule in self.policy.rules:
-            of_rule = {table.table: table for table in tables if table.rule is rule}
+            of_rule = {table.table: table for table in tables if table.rule == rule.name}
             if not of_rule:
                 continue
             options = rule.options.replaced(
@@ -198,11 +202,7 @@ class _Pass:
             for row in reported.rows:
                 table = of_rule[row.table]
                 table.page = str(Path(rule.name, folder, row.page or "index.html"))
-                table.error = row.error or ""
-                if row.outcome is None:
-                    table.reported = Status(row.status)
-                else:
-                    table.judge(row.outcome.status, row.outcome.worst, row.savings)
+                table.judge(row, rule.fail_on)
 
     def _progress(self, line: str) -> None:
         """Print a line of a report, which ends between two tables when the time of the pass is
@@ -213,9 +213,10 @@ class _Pass:
             raise Stopped
 
     def _look(self, table: TableResult) -> None:
-        facts, findings, _ = self._observed(table)
-        savings = wins(facts, findings, table.rule.thresholds)
-        table.judge(status_of(findings), findings.worst, savings)
+        facts, findings = self._observed(table)
+        rule = self.rules[table.rule]
+        savings = wins(facts, findings, rule.thresholds)
+        table.judge(Row(table.table, status_of(findings), savings=savings), rule.fail_on)
 
     @contextlib.contextmanager
     def _on(self, table: TableResult) -> Iterator[None]:
@@ -225,17 +226,15 @@ class _Pass:
             yield
         except Exception as problem:
             self.ending.check()
-            known = outside(problem)
-            table.reported = _BY_EXIT[known.exit_status] if known else Status.CRASHED
-            table.error = str(known or f"{type(problem).__name__}: {first_line(problem)}")
-            detail = table.error if known else trace(problem)
-            self.say(f"{table.table}: {table.reported}: {detail}")
+            status, known = failure(problem)
+            table.end(status, str(known or f"{type(problem).__name__}: {first_line(problem)}"))
+            self.say(f"{table.table}: {status}: {known or trace(problem)}")
 
     def _steps(self, table: TableResult) -> Iterator[Step]:
-        rule = table.rule
+        name, rule = parse_identifier(table.table), self.rules[table.rule]
         if rule.execute:
-            held = holding(self.lake, table.name, self.ledger)
-            record = interrupted(self.lake, table.name, self.ledger)
+            held = holding(self.lake, name, self.ledger)
+            record = interrupted(self.lake, name, self.ledger)
             command = plan_of(record).command if record else ""
             # Only a run that a pass began by the same rule is resumed; that makes its missing
             # proof.
@@ -246,7 +245,7 @@ class _Pass:
                 and {run.run_id for run in held} <= {record.run_id}
             ):
                 yield self._step(table, command, record)
-                held = holding(self.lake, table.name, self.ledger)
+                held = holding(self.lake, name, self.ledger)
             for run in held:
                 summary = (
                     f"run {run.run_id} was not proved ({run.error}). Look at the table, then "
@@ -259,61 +258,55 @@ class _Pass:
 
     def _step(self, table: TableResult, command: str, record: RunRecord | None = None) -> Step:
         """Resume a run, or plan a command and run the plan, as far as rule, time and budget
-        allow.
+        allow; what prevents that becomes the step.
         """
         if self.clock() >= self.deadline:
             return Step(command, Status.WAITS, "the time of this pass is over")
         if min(self.left.values(), default=1) <= 0:
             return Step(command, Status.WAITS, "the budget of this pass is spent")
+        stop = Stop((self.deadline - self.clock()).total_seconds())
+        try:
+            with heeded(stop.set):
+                return self._run(table, command, record, stop)
+        except (Stopped, TableClaimed, RunDisproved) as problem:
+            summary = str(problem) or "its trial was stopped; nothing was run"
+            return Step(command, _PREVENTED[type(problem)], summary)
+
+    def _run(self, table: TableResult, command: str, record: RunRecord | None, stop: Stop) -> Step:
+        """Resume a run, or plan a command and run the plan, until the time of the pass is over."""
+        name, rule = parse_identifier(table.table), self.rules[table.rule]
+        given: dict[str, Any] = {
+            "ledger": self.ledger,
+            "limits": rule.actions[command].limits,
+            "stop": stop,
+            "progress": self.say,
+        }
         if record is not None:
             if self.dry_run:
                 summary = f"run {record.run_id} is unfinished; a pass resumes it"
                 return Step(command, Status.PLANNED, summary)
-            return self._do(table, command, record)
-        plan = self._plan(table, command)
-        if plan is None or not (plan.actions or plan.refused):
-            return Step(command, Status.NOTHING, (plan and plan.waits) or "")
-        self.say(f"{plan.text()}\n")
-        if not table.rule.execute:
-            return planned(command, plan, "its rule does not say execute: true")
-        files, size_in_bytes = plan.reads
-        need = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
-        if any(getattr(need, _READS[name]) > left for name, left in self.left.items()):
-            return Step(command, Status.WAITS, "the rest of the budget of this pass is too small")
-        if self.dry_run:
-            self._spend(need)
-            return planned(command, plan, "dry run: not executed")
-        return self._do(table, command, plan)
-
-    def _spend(self, actual: Actual) -> None:
-        for name in self.left:
-            self.left[name] -= getattr(actual, _READS[name])
-
-    def _do(self, table: TableResult, command: str, what: Plan | RunRecord) -> Step:
-        """Run a plan, or resume a run, until the time of the pass is over; what prevents that
-        becomes the step.
-        """
-        section = table.rule.actions[command]
-        stop = Stop((self.deadline - self.clock()).total_seconds())
-        given: dict[str, Any] = {
-            "ledger": self.ledger,
-            "limits": section.limits,
-            "stop": stop,
-            "progress": self.say,
-        }
-        try:
-            with heeded(stop.set):
-                if isinstance(what, RunRecord):
-                    given |= {"command": command, "run_id": what.run_id}
-                    outcome = resume(self.lake, table.name, **given)
-                else:
-                    plan = (section.trial and self._plan(table, command, stop)) or what
-                    run_id = mark(table.rule, command) + new_run_id()
-                    outcome = run(self.lake, plan, execute=True, run_id=run_id, **given)
-        except (Stopped, TableClaimed, RunDisproved) as problem:
-            summary = str(problem) or "its trial was stopped; nothing was run"
-            return Step(command, _PREVENTED[type(problem)], summary)
-        self.known.forget(table.name)
+            outcome = resume(self.lake, name, command=command, run_id=record.run_id, **given)
+        else:
+            plan = self._plan(table, command)
+            if plan is None or not (plan.actions or plan.refused):
+                return Step(command, Status.NOTHING, (plan and plan.waits) or "")
+            self.say(f"{plan.text()}\n")
+            if not rule.execute:
+                return planned(command, plan, "its rule does not say execute: true")
+            files, size_in_bytes = plan.reads
+            need = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
+            if any(getattr(need, _READS[name]) > left for name, left in self.left.items()):
+                return Step(
+                    command, Status.WAITS, "the rest of the budget of this pass is too small"
+                )
+            if self.dry_run:
+                self._spend(need)
+                return planned(command, plan, "dry run: not executed")
+            if rule.actions[command].trial:
+                plan = self._plan(table, command, trial=stop) or plan
+            run_id = mark(rule, command) + new_run_id()
+            outcome = run(self.lake, plan, execute=True, run_id=run_id, **given)
+        self.known.forget(name)
         self._spend(outcome.actual)
         step = ran(command, outcome)
         if step.status is Status.FAILED and self.ending.is_asked:
@@ -322,24 +315,30 @@ class _Pass:
             return replace(step, status=Status.BUSY)
         return step
 
+    def _spend(self, actual: Actual) -> None:
+        for name in self.left:
+            self.left[name] -= getattr(actual, _READS[name])
+
     def _plan(self, table: TableResult, command: str, trial: Stop | None = None) -> Plan | None:
         """The plan of a command, as the command makes it; None if the findings ask for nothing,
         which needs no Spark.
         """
-        facts, findings, _ = self._observed(table)
-        lake, settings = self.lake, table.rule.actions[command].settings
-        given: dict[str, Any] = {"thresholds": table.rule.thresholds, "now": self.clock()}
+        facts, findings = self._observed(table)
+        lake, rule = self.lake, self.rules[table.rule]
+        settings = rule.actions[command].settings
+        given: dict[str, Any] = {"thresholds": rule.thresholds, "now": self.clock()}
         if command == "convert":
             if "equality_deletes" not in findings.names:
                 return None
-            return plan_conversion(lake, table.name, ledger=self.ledger, **settings)
+            name = parse_identifier(table.table)
+            return plan_conversion(lake, name, ledger=self.ledger, **settings)
         if command == "compact":
             policy = cut(settings, self.left)
             if not findings and policy.scope == "minor":
                 return None
             given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
-            exact, quiet = table.rule.execute and not self.dry_run, lambda _: None
-            return plan_table(lake, facts, findings, policy, exact=exact, progress=quiet, **given)
+            given |= {"exact": rule.execute and not self.dry_run, "progress": lambda _: None}
+            return plan_table(lake, facts, findings, policy, **given)
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.
@@ -350,9 +349,10 @@ class _Pass:
         ]
         return plan_maintenance_table(lake, facts, findings, settings["retention"], **given)
 
-    def _observed(self, table: TableResult) -> Observed:
+    def _observed(self, table: TableResult) -> tuple[TableFacts, Findings]:
         """A table's facts and findings by its rule; the facts of its report if the table has not
         changed since.
         """
-        options = table.rule.options
-        return observed(self.lake, table.name, options, collect=self.known.observe)
+        options = self.rules[table.rule].options
+        name = parse_identifier(table.table)
+        return observed(self.lake, name, options, collect=self.known.observe)

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from icekit.compact.policy import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
 from icekit.diagnose.gate import check_gate, limits
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.options import Settings, listed, names, setting
 from icekit.options.commands import SECTIONS, Proving, ReportOptions, ReportSection
 from icekit.report.result import check
@@ -40,14 +40,9 @@ class Hours:
         """Read ``22:00-06:00 Europe/Berlin`` (without a time zone: UTC); raises
         :class:`~icekit.errors.ParameterError`.
         """
-        first, last, zone = (
-            re.findall(r"^(\d\d:\d\d)-(\d\d:\d\d)(?: +(\S+))?$", text) or [("", "", "")]
-        )[0]
-        known = available_timezones()
-        if zone and zone not in known:
-            raise ParameterError(
-                f"There is no time zone {zone!r}{nearest(zone, known, count=1) or '; use UTC.'}"
-            )
+        window = re.fullmatch(r"(\d\d:\d\d)-(\d\d:\d\d)(?: +(\S+))?", text)
+        first, last, zone = window.groups("UTC") if window else ("", "", "UTC")
+        require_known(zone, available_timezones(), "time zone")
         try:
             start, end = dt.time.fromisoformat(first), dt.time.fromisoformat(last)
         except ValueError:
@@ -57,7 +52,7 @@ class Hours:
                 f"{text!r} is not a window. Write it as 22:00-06:00, or 22:00-06:00 "
                 "Europe/Berlin; midnight is 00:00."
             )
-        return cls(text, start, end, ZoneInfo(zone or "UTC"))
+        return cls(text, start, end, ZoneInfo(zone))
 
     def ends(self, now: dt.datetime) -> dt.datetime | None:
         """When the window that contains ``now`` ends, in UTC; None outside it."""

@@ -17,13 +17,10 @@ from icekit.schedule.policy import Rule, SchedulePolicy, read
 from icekit.secrets import unquoted_yaml
 from icekit.units import count
 
-# A policy for thousands of tables uses globs; anything larger is nested aliases.
-_MOST_NODES = 50_000
-_NO_KEYS = {
-    SchedulePolicy: "it has no keys; `icekit schedule example` prints a policy to start from",
-    Rule: "it has no keys; a rule needs at least `match: db.*`",
-}
-_NO_SECTION = "Write `{0}: {{}}`, or a section of options; without the command, leave the key out."
+_NO_KEYS = (
+    "it has no keys; `icekit schedule example` prints a policy to start from (a section without "
+    "options is `{}`)"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +44,6 @@ class _Reader:
     """
 
     problems: list[Problem] = field(default_factory=list)
-    nodes: int = 0
 
     def note(self, line: int, key: str, message: str) -> None:
         """Note what is wrong."""
@@ -58,8 +54,7 @@ class _Reader:
     ) -> Any:
         """Read settings, or note what is wrong with each key, or else with all of them together."""
         if not isinstance(node, yaml.MappingNode):
-            no_section = _NO_SECTION.format(path.rpartition(".")[2])
-            self.note(line, path, _NO_KEYS.get(kind, no_section))
+            self.note(line, path, _NO_KEYS)
             return None
         values: dict[str, Any] = {**defaults}
         lines = dict.fromkeys(defaults, line)
@@ -108,9 +103,6 @@ class _Reader:
 
     def _plain(self, node: yaml.Node, path: str) -> Any:
         """A value as text, lists and mappings."""
-        self.nodes += 1
-        if self.nodes > _MOST_NODES:
-            raise yaml.YAMLError("it is too large, or its aliases repeat each other")
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(below, path) for below in node.value]
         if isinstance(node, yaml.MappingNode):
@@ -156,9 +148,8 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = unquoted_yaml(error.problem or error.context or "")
-        tab = "; indent with spaces" if "\\t" in str(error.problem) else ""
         line = mark.line + 1 if mark else 1
-        reader.note(line, "", f"this is not YAML: {message}{tab}")
+        reader.note(line, "", f"this is not YAML: {message}")
     except (yaml.YAMLError, RecursionError) as error:
         reader.note(1, "", f"this is not YAML: {first_line(error)}")
     if reader.problems:

@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
-from icekit.diagnose.findings import Severity
-from icekit.diagnose.gate import gated
-from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
-from icekit.maintain.savings import Savings
+from icekit.errors import EXIT_HEALTHY, EXIT_STOPPED
+from icekit.report.result import JUDGED, Row, exit_status
 from icekit.saving import versions
-from icekit.schedule.policy import Rule
-from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import size, span
 
@@ -43,38 +39,6 @@ class Step:
         return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
 
 
-@dataclass(frozen=True, slots=True)
-class TableDocument:
-    """A table in a pass, as JSON."""
-
-    table: str
-    status: Status
-    rule: str
-    reported: Status
-    health: str
-    page: str
-    error: str
-    saved: int
-    steps: Sequence[Step]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassDocument:
-    """A pass as JSON."""
-
-    schema_version: int = SCHEMA_VERSION
-    exit_status: int
-    versions: Mapping[str, str]
-    policy: str
-    catalog: str
-    started: dt.datetime
-    seconds: float
-    interrupted: bool
-    tables: Sequence[TableDocument]
-    problems: Sequence[str]
-    news: Mapping[str, Any]
-
-
 def planned(command: str, plan: Plan, why: str) -> Step:
     """A step that was not run: what it would do, and why it was not run."""
     would = ", ".join(f"{action.procedure}: {action.prediction.change}" for action in plan.actions)
@@ -96,12 +60,15 @@ def ran(action: str, outcome: Outcome) -> Step:
 
 @dataclass
 class TableResult:
-    """A table in a pass: status and health of its newest report, and its steps; ``saved`` is what
-    maintenance saves a full scan, in bytes.
+    """A table in a pass, as ``pass.json`` has it: its rule, status and health of its newest report,
+    and its steps; ``saved`` is what maintenance saves a full scan, in bytes.
+
+    ``status`` is the most serious of its report and its steps.
     """
 
-    name: Identifier
-    rule: Rule
+    table: str
+    rule: str
+    status: Status = Status.WAITS
     reported: Status = Status.WAITS
     health: str = ""
     page: str = ""
@@ -109,37 +76,35 @@ class TableResult:
     saved: int = 0
     steps: list[Step] = field(default_factory=list)
 
-    @property
-    def table(self) -> str:
-        """``namespace.table``."""
-        return display_name(self.name)
+    def judge(self, row: Row, fail_on: str) -> None:
+        """Note the newest report, and whether it fails a gate."""
+        self.health = row.status if row.status in JUDGED else ""
+        self.saved = row.savings.saved if row.savings else 0
+        self.end(row.verdict(fail_on), row.error or "")
 
-    @property
-    def status(self) -> Status:
-        """The most serious status of its report and its steps."""
-        return min(
-            (self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank
-        )
+    def end(self, reported: Status, error: str) -> None:
+        """Note how its report or its work ended."""
+        self.reported, self.error = reported, error
+        self.status = _worst([reported, *(step.status for step in self.steps)])
 
-    def judge(self, health: str, worst: Severity | None, savings: Savings | None) -> None:
-        """Note what its findings say, and whether they fail the gate of its rule."""
-        self.health, self.saved = health, savings.saved if savings else 0
-        self.reported = Status.UNHEALTHY if gated(worst, self.rule.fail_on) else Status.NOTHING
+    def add(self, step: Step) -> None:
+        """Note a step."""
+        self.steps.append(step)
+        self.status = _worst([self.status, step.status])
 
     def __str__(self) -> str:
         line = f"{self.status:<13} {self.health:<9} {self.table}"
         lines = [line, *filter(None, [self.error]), *map(str, self.steps)]
         return "\n              ".join(lines)
 
-    def document(self) -> TableDocument:
-        """As JSON has it."""
-        own = {name: value for name, value in vars(self).items() if name not in ("name", "rule")}
-        return TableDocument(table=self.table, status=self.status, rule=self.rule.name, **own)
+
+def _worst(statuses: Iterable[Status]) -> Status:
+    return min(statuses, key=lambda status: status.rank)
 
 
 @dataclass
 class PassResult:
-    """One pass of a policy.
+    """One pass of a policy, as ``pass.json`` has it.
 
     ``problems`` belong to no table: a pattern that matches nothing, a history that was not written.
     ``news`` is what was posted, see :func:`icekit.schedule.notify.tell`.
@@ -150,21 +115,21 @@ class PassResult:
     started: dt.datetime
     seconds: float = 0.0
     interrupted: bool = False
+    exit_status: int = EXIT_HEALTHY
     tables: list[TableResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     news: dict[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=versions)
+    schema_version: int = SCHEMA_VERSION
 
-    @property
-    def exit_status(self) -> int:
-        """130 if it was stopped by hand or by a signal, else the most serious of its tables and
-        problems (2).
+    def end(self, seconds: float, *, interrupted: bool) -> None:
+        """Note how it ended: the exit status is 130 if it was stopped by hand or by a signal, else
+        the most serious of its tables and problems (2).
         """
-        if self.interrupted:
-            return EXIT_STOPPED
+        self.seconds, self.interrupted = seconds, interrupted
         # What the window or the budget stopped goes on in the next pass.
         statuses = {table.status for table in self.tables} - {Status.STOPPED}
-        least = EXIT_MISCONFIGURED if self.problems else EXIT_HEALTHY
-        return max([least, *(status.exit_status for status in statuses)])
+        self.exit_status = EXIT_STOPPED if interrupted else exit_status(statuses, self.problems)
 
     def __str__(self) -> str:
         counts = Counter(table.status for table in self.tables)
@@ -173,8 +138,3 @@ class PassResult:
         summary = f"{counted or 'no table'}; {span(self.seconds * 1000)}"
         problems = [f"policy: {problem}" for problem in self.problems]
         return "\n".join([*map(str, tables), summary, *problems])
-
-    def document(self) -> PassDocument:
-        """As JSON has it; secrets are masked when it is written."""
-        own = vars(self) | {"tables": [table.document() for table in self.tables]}
-        return PassDocument(exit_status=self.exit_status, versions=versions(), **own)

@@ -28,16 +28,15 @@ def answer_chart(answer: Answer) -> Chart:
     """Each measure of the variants: now in orange, as advised in blue, what else was tried in
     grey.
     """
-    measured = answer.measured
-    variants = list(measured.rounds)
-    values = {
-        m: [measured.value(variant, m.name) for variant in variants] for m in measured.measures
-    }
-    drawn = [m for m, figures in values.items() if len({f for f in figures if f is not None}) > 1][
-        :_PANELS
+    measured, variants = answer.measured, list(answer.measured.rounds)
+    differing = [
+        m
+        for m in measured.measures
+        if len({measured.value(variant, m.name) for variant in variants} - {None}) > 1
     ]
-    if not drawn:
+    if not differing:
         return nothing(answer.verdict)
+    drawn = differing[:_PANELS]
     title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
     known = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
     colors, hatches = zip(*(known.get(variant, (SKY, "")) for variant in variants), strict=True)
@@ -47,10 +46,11 @@ def answer_chart(answer: Answer) -> Chart:
         figure, panels = canvas(title, 0.6 + 0.5 * sum(heights), heights)
         for axes, measure in zip(panels, drawn, strict=True):
             spreads = [measured.spread(variant, measure.name) for variant in variants]
-            ends = [value or 0.0 for value in values[measure]]
+            values = [measured.value(variant, measure.name) for variant in variants]
+            ends = [value or 0.0 for value in values]
             axes.barh(range(len(ends)), ends, 0.7, xerr=spreads, capsize=3, **looks)
             named_rows(axes, variants)
-            for row, value in enumerate(values[measure]):
+            for row, value in enumerate(values):
                 label = "–" if value is None else measure.unit.write(value)
                 note(axes, label, ends[row] + spreads[row], row)
             axes.set_xlim(0, 1.25 * (max(ends) + max(spreads)) or 1)

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.answer import html
+from icekit.answer.grid import TEXT, Grid
+from icekit.answer.view import Badge, Block, Item, as_html
 from icekit.diagnose.findings import (
     SYMBOLS,
     Finding,
     Findings,
     Severity,
     Thresholds,
-    badge,
     covered_by,
     findings_html,
     summary,
@@ -28,7 +29,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import delete_ratio
 from icekit.saving import write_text
 from icekit.show.tables import file_sizes, manifests
-from icekit.units import count, counted, moment, percent, printable, shorten, size, span, unbroken
+from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
 WIDTH = 80
 FINDINGS = 5
@@ -90,23 +91,26 @@ class _Screen:
 
 
 def _title(screen: _Screen, facts: TableFacts, worst: Severity | None) -> list[str]:
-    mood, code = "✔ healthy", _GREEN
-    if worst is not None:
-        mood, code = f"{SYMBOLS[worst]} {worst.name.lower()}", _PAINT[worst]
     name = shorten(printable(facts.name), screen.columns - 32)
     title = f"{name}  (format version {facts.format_version})"
+    code = _GREEN if worst is None else _PAINT[worst]
     return [
-        f"{screen.painted(title, _BOLD)}  {screen.painted(mood, code)}",
+        f"{screen.painted(title, _BOLD)}  {screen.painted(_mood(worst), code)}",
         screen.painted("─" * min(screen.columns, WIDTH), _DIM),
     ]
+
+
+def _mood(worst: Severity | None) -> str:
+    return "✔ healthy" if worst is None else f"{SYMBOLS[worst]} {worst}"
 
 
 def _facts(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
     for name, sentence in lines(facts, thresholds):
         yield from screen.rows(name, sentence)
         if name == "data files":
-            for each in _sizes(facts, thresholds):
-                yield screen.painted(_bar(each), _GREEN if each.is_left_alone else _PLAIN)
+            for label, bar, left_alone in size_bars(facts, thresholds).rows:
+                line = f"{left_alone:<{_LABEL}}{label:<17} {bar}"
+                yield screen.painted(line, _GREEN if left_alone else _PLAIN)
 
 
 def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
@@ -132,31 +136,6 @@ def _step(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"  {printable(step.command or step.sql[0])}"
 
 
-@dataclass(frozen=True, slots=True)
-class _SizeRange:
-    label: str
-    figures: str
-    share_of_files: float
-    is_left_alone: bool
-
-
-def _sizes(facts: TableFacts, thresholds: Thresholds | None) -> Iterator[_SizeRange]:
-    """Data files in a few ranges of size."""
-    sizes = file_sizes(facts, thresholds, coarse=True)
-    shown = "size", "file_count", "share_of_bytes", "share_of_files", "left_alone"
-    for label, files, of_bytes, of_files, is_left_alone in sizes.only(*shown).rows:
-        figures = f"{count(files, 'file')}, {percent(of_bytes or 0)} of bytes" if files else "0"
-        yield _SizeRange(label, figures, of_files, is_left_alone)
-
-
-def _bar(each: _SizeRange) -> str:
-    """A size range as a line; a single file is still visible."""
-    bar = "█" * math.ceil(_BAR * each.share_of_files)
-    label = "no rewrite" if each.is_left_alone else ""
-    figures = f"{bar} {each.figures}".lstrip()
-    return f"{label:<{_LABEL}}{each.label:<17} {figures}"
-
-
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
     """The most serious finding that has a command or a statement to run, or the finding whose
     action also fixes it.
@@ -176,18 +155,18 @@ def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
 def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
     """The same facts for a notebook, with the number of findings, whose own cards say the rest."""
     worst = findings.worst
-    mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
-    heading = (
-        f'<p class="title">{mood} {html.text(facts.name)} <small>format version '
-        f"{facts.format_version}</small></p>"
-    )
-    pairs = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
-    if sizes := sizes_html(facts, thresholds):
-        pairs.insert(3, ("sizes", sizes))
-    pairs.append(("findings", html.text(_verdict(facts, findings))))
-    listed = html.definitions((name.capitalize(), value) for name, value in pairs)
-    css = worst.name.lower() if worst is not None else "fine"
-    return html.framed(f'<div class="card {css}">{heading}{listed}</div>')
+    pairs = [*lines(facts, thresholds), ("findings", _verdict(facts, findings))]
+    blocks: list[Block] = [
+        Badge(
+            "fine" if worst is None else str(worst),
+            _mood(worst),
+            facts.name,
+            f"format version {facts.format_version}",
+        ),
+        Item(pairs=[(name.capitalize(), sentence) for name, sentence in pairs]),
+        size_bars(facts, thresholds),
+    ]
+    return as_html(blocks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -227,18 +206,16 @@ def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:
     return f"{summary(findings).rstrip('.')}{gap}"
 
 
-def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
-    """Data files by size as rows with bars; empty without data files."""
-    cells = []
-    for each in _sizes(facts, thresholds):
-        css, note = (" class=band", " (no rewrite needed)") if each.is_left_alone else ("", "")
-        bar = f'<span class="bar" style="width:{each.share_of_files:.1%}"></span>'
-        cells.append(
-            f'<tr{css}><th scope="row">{html.text(each.label)}</th>'
-            f'<td><span class="track">{bar}</span></td><td>{html.prose(each.figures)}{note}</td></tr>'
-        )
-    table = f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
-    return table if cells else ""
+def size_bars(facts: TableFacts, thresholds: Thresholds | None = None) -> Grid:
+    """Data files in a few ranges of size, each with a bar; a single file is still visible."""
+    sizes = file_sizes(facts, thresholds, coarse=True)
+    rows = []
+    for row in range(len(sizes)):
+        files, share = sizes["file_count"][row], sizes["share_of_bytes"][row] or 0
+        bar = "█" * math.ceil(_BAR * sizes["share_of_files"][row])
+        figures = f"{bar} {count(files, 'file')}, {percent(share)} of bytes" if files else "0"
+        rows.append((sizes["size"][row], figures, "no rewrite" * sizes["left_alone"][row]))
+    return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
 
 
 def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
@@ -304,26 +281,16 @@ def _deletes(facts: TableFacts) -> str:
         (Kind.EQUALITY_DELETES, "equality delete file"),
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
-    parts = [
-        count(total.file_count, noun)
-        for kind, noun in kinds
-        if (total := facts.total(kind)).file_count
+    files = [(facts.total(kind).file_count, noun) for kind, noun in kinds] + [
+        (sum(each.file_count for each in facts.unapplied_in(state)), f"{state} delete file")
+        for state in DeleteState
     ]
-    misfiled = sum(each.file_count for each in facts.unapplied_in(DeleteState.MISFILED))
-    if unapplied := sum(each.file_count for each in facts.unapplied) - misfiled:
-        parts.append(
-            counted(unapplied, "delete file", "that applies", "that apply") + " to no data file"
-        )
-    if misfiled:
-        # Whether they apply depends on the version of Iceberg.
-        parts.append(count(misfiled, "misfiled delete file"))
+    parts = [count(number, noun) for number, noun in files if number]
     if not parts:
         return "none"
-    share = (
-        "no data to compare with"
-        if ratio.by_records is None
-        else f"{percent(ratio.by_records)} of the data records"
-    )
+    share = "no data to compare with"
+    if ratio.by_records is not None:
+        share = f"{percent(ratio.by_records)} of the data records"
     return f"{', '.join(parts)}; {count(ratio.delete_record_count, 'record')}, {share}"
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matplotlib import dates, style
+from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -19,7 +19,7 @@ from PIL import Image
 
 from icekit.answer import html
 from icekit.answer.grid import Grid
-from icekit.units import at, plain, printable, shorten
+from icekit.units import at, printable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,7 @@ _STYLE: dict[str, Any] = {
     "legend.handlelength": 1.6,
     "legend.columnspacing": 1.2,
     "hatch.linewidth": 1.2,
+    "date.converter": "concise",
     # Dollar signs in names of tables and partitions must not start formulas.
     "text.parse_math": False,
     "figure.dpi": DPI,
@@ -145,14 +146,7 @@ def legend(axes: Axes, *, columns: int = 2) -> None:
 
 
 def named_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Rows from top to bottom, with names short enough to leave room for the bars: of long
-    partition paths the values, with the fields next to the axis.
-    """
-    paths = [[part.partition("=") for part in name.split("/")] for name in names]
-    fields = {"/".join(field for field, equals, _ in path if equals) for path in paths}
-    if max(map(len, names)) > NAME and len(fields) == 1:
-        axes.set_ylabel(shorten(printable(fields.pop()), 40), labelpad=8)
-        names = ["/".join(value or field for field, _, value in path) for path in paths]
+    """Rows from top to bottom, with names short enough to leave room for the bars."""
     axes.set_yticks(range(len(names)), [shorten(printable(name), NAME) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
@@ -169,8 +163,18 @@ class Bars:
     hatch: str = ""
 
 
-def draw_bars(axes: Axes, names: Sequence[str], kinds: Sequence[Bars]) -> None:
-    """One row per name from top to bottom, with the kinds stacked."""
+def bar_rows(
+    axes: Axes,
+    names: Sequence[str],
+    kinds: Sequence[Bars],
+    notes: Sequence[str],
+    label: str,
+    *,
+    marks: Sequence[int] = (),
+) -> None:
+    """One row per name from top to bottom, with the kinds stacked, and a note behind its bar and
+    its mark, if it has one.
+    """
     ends = [0.0] * len(names)
     for kind in kinds:
         values = [value or 0.0 for value in kind.values]
@@ -186,6 +190,32 @@ def draw_bars(axes: Axes, names: Sequence[str], kinds: Sequence[Bars]) -> None:
         ends = [end + value for end, value in zip(ends, values, strict=True)]
     named_rows(axes, names)
     axes.set_xlim(left=0)
+    for row, text in enumerate(notes):
+        note(axes, text, max([ends[row], *marks[row : row + 1]]), row)
+    axes.set_xlabel(label)
+    legend(axes)
+
+
+def needed_rows(
+    axes: Axes,
+    names: Sequence[str],
+    label: str,
+    existing: Sequence[int],
+    needed: Sequence[int],
+    each: str,
+) -> None:
+    """A bar per row for the files or manifests that exist, and a mark at the number that would be
+    enough at ``each``, a size.
+    """
+    looks: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
+    axes.plot(needed, range(len(needed)), "D", label=f"ideal number, of {each} each", **looks)
+    notes = [
+        f"{number:,}" if number == enough else f"{number:,} → {enough:,}"
+        for number, enough in zip(existing, needed, strict=True)
+    ]
+    bars = Bars(label, existing, BLUE)
+    bar_rows(axes, names, [bars], notes, label.capitalize(), marks=needed)
+    whole_numbers(axes.xaxis)
 
 
 def note(axes: Axes, text: str, x: float, row: float) -> None:
@@ -212,39 +242,10 @@ def written(axis: Axis, write: Callable[[float], str]) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
 
 
-def needed_rows(
-    axes: Axes, names: Sequence[str], existing: Bars, needed: Sequence[int], each: str
-) -> None:
-    """A bar per row for the files or manifests that exist, and a mark at the number that would be
-    enough at ``each``, a size.
-
-    The note at a bar is ``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if
-    the number is right.
-    """
-    draw_bars(axes, names, [existing])
-    looks: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
-    axes.plot(needed, range(len(needed)), "D", label=f"ideal number, of {each} each", **looks)
-    for row, (value, enough) in enumerate(zip(existing.values, needed, strict=True)):
-        number = int(value or 0)
-        needs = (
-            "" if enough == number else f" → {enough:,}" if enough < number else f" of {enough:,}"
-        )
-        note(axes, f"{number:,}{needs}", max(number, enough), row)
-    whole_numbers(axes.xaxis)
-    axes.set_xlabel(existing.label.capitalize())
-    legend(axes)
-
-
 def whole_numbers(axis: Axis) -> None:
     """Ticks at whole numbers, with commas."""
     axis.set_major_locator(MaxNLocator(4, integer=True, steps=_STEPS))
     written(axis, "{:,.0f}".format)
-
-
-def percentages(axis: Axis) -> None:
-    """Ticks of shares as percentages; the axis title has the unit."""
-    axis.set_major_locator(MaxNLocator(4, steps=_STEPS))
-    written(axis, lambda share: plain(share * 100, 4))
 
 
 def time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
@@ -254,8 +255,4 @@ def time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     room = max((last - first) * 0.03, dt.timedelta(seconds=2))
     ends: Any = first - room, last + room
     axes.set_xlim(ends)
-    locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_formatter(formatter)
     axes.set_xlabel(label)

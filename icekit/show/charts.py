@@ -1,28 +1,30 @@
-"""Draw a table's files (sizes, deletes, partitions), manifests and commits, and the savings of a
-plan.
+"""Draw a table's files (sizes, deletes, partitions), manifests and commits, the savings of a plan,
+and how the table's health changed from run to run.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, Grid
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
-from icekit.compact.plan import covered, sums
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.snapshots import Commit
+from icekit.history.store import Health
+from icekit.history.trend import MEASURES, compare
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
@@ -37,23 +39,18 @@ from icekit.show.chart import (
     VERMILLION,
     Bars,
     Chart,
+    bar_rows,
     canvas,
-    draw_bars,
     legend,
     limit_line,
     needed_rows,
-    note,
     nothing,
-    percentages,
     styled,
     time_axis,
     whole_numbers,
     written,
 )
 from icekit.units import at, count, moment, percent, plain, size, size_range
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WORST = 15
 
@@ -82,41 +79,39 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     lowers, uppers, counts = table["lower_bytes"], table["upper_bytes"], table["file_count"]
     inside = [row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone]
     band = size_range(lowers[inside[0]], uppers[inside[-1]])
-    target, shares = facts.target_bytes, [value or 0 for value in table["share_of_bytes"]]
-    places = [row + 0.5 for row in range(len(table))]
+    target, total = facts.target_bytes, facts.data
+    rows = [row + 0.5 for row in range(len(table))]
     looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
-    crowded = len(table) > 12
+    percentages = [100 * (share or 0) for share in table["share_of_bytes"]]
     with styled():
-        figure, (files, share) = canvas(
-            f"Sizes of data files: {facts.name}", 4.6, (2, 1), sharex=True
-        )
-        for axes in (files, share):
-            label = f"{band}: left alone by rewrite_data_files"
-            axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=label)
+        title = f"Sizes of data files: {facts.name}"
+        figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
+        bars = files.bar(rows, counts, color=BLUE, **looks)
+        share.bar(rows, percentages, color=ORANGE, hatch="//", **looks)
+        for axes, label in ((files, "Files"), (share, "Bytes (%)")):
+            left_alone = f"{band}: left alone by rewrite_data_files"
+            axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=left_alone)
             if target in lowers:
                 limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
+            axes.set_ylabel(label)
+            axes.margins(y=0.3)
+            whole_numbers(axes.yaxis)
         legend(files, columns=1)
-        drawn = files.bar(places, counts, color=BLUE, **looks)
         labels = [f"{number:,}" if number else "" for number in counts]
-        files.bar_label(drawn, labels, fontsize=SMALL, padding=2, rotation=90 if crowded else 0)
-        files.set_ylabel("Files")
-        files.margins(y=0.3 if crowded else 0.16)
-        whole_numbers(files.yaxis)
-        share.bar(places, shares, color=ORANGE, hatch="//", **looks)
-        share.set_ylabel("Bytes (%)")
-        percentages(share.yaxis)
-        share.margins(y=0.15)
+        rotation = 90 if len(table) > 12 else 0
+        files.bar_label(bars, labels, fontsize=SMALL, padding=2, rotation=rotation)
         names = [*map(size, lowers), "∞" if uppers[-1] is None else size(uppers[-1])]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    total, most = facts.data, max(counts)
+    of_files, of_bytes = (
+        sum(table[name][row] or 0 for row in inside)
+        for name in ("share_of_files", "share_of_bytes")
+    )
     sentence = (
         f"{count(total.file_count, 'data file')} of {facts.name}, {size(total.size_in_bytes)} in "
-        f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}); the "
-        f"largest group, {count(most, 'file')}, is {table['size'][counts.index(most)]}. "
-        f"rewrite_data_files leaves alone {band}: "
-        f"{percent(sum(table['share_of_files'][row] for row in inside))} of the files with "
-        f"{percent(sum(shares[row] for row in inside))} of the bytes."
+        f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}). "
+        f"rewrite_data_files leaves alone {band}: {percent(of_files)} of the files with "
+        f"{percent(of_bytes)} of the bytes."
     )
     return Chart(figure, sentence, table)
 
@@ -127,7 +122,7 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     if not table:
         return nothing("No delete files or deletion vectors: nothing to draw.")
     limit = (thresholds or Thresholds()).delete_ratio
-    names, records = table["partition"][:WORST], table["record_count"][:WORST]
+    names, records = _short(table["partition"]), table["record_count"][:WORST]
     # A partition without data has no ratio: a note replaces its bar.
     kinds = [
         Bars(
@@ -138,27 +133,27 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         )
         for name, column, color, hatch in _DELETES
     ]
-    shares = [_share(ratio) for ratio in table["deletes_per_record"]]
+    ratios = table["deletes_per_record"]
+    notes = list(map(_share, ratios[:WORST]))
     with styled():
         figure, (axes,) = canvas(f"Deleted share of records: {facts.name}", 1.9 + 0.31 * len(names))
-        draw_bars(axes, names, kinds)
         limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
-        for row in range(len(names)):
-            note(axes, shares[row], sum(kind.values[row] or 0.0 for kind in kinds), row)
-        percentages(axes.xaxis)
-        axes.set_xlabel("Delete records per data record (%)")
-        legend(axes)
+        bar_rows(axes, names, kinds, notes, "Delete records per data record (%)")
+        written(axes.xaxis, lambda share: plain(share * 100, 4))
     whole = rollup.delete_ratio(facts)
-    over = sum(ratio is None or ratio >= limit for ratio in table["deletes_per_record"])
-    counts = ((name, sum(table[column])) for name, column, _, _ in _DELETES)
-    listed = ", ".join(f"{number:,} {name}" for name, number in counts if number)
+    over = sum(ratio is None or ratio >= limit for ratio in ratios)
     sentence = (
-        f"{count(whole.delete_record_count, 'delete record')} ({listed}) for "
+        f"{count(whole.delete_record_count, 'delete record')} for "
         f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
         f"{_share(whole.by_records)}, in {count(len(table), 'partition')}; {over:,} at or over the "
-        f"threshold of {percent(limit)}; the worst is {names[0]} with {shares[0]}."
+        f"threshold of {percent(limit)}; the worst is {table['partition'][0]} with {notes[0]}."
     )
     return Chart(figure, sentence, table)
+
+
+def _short(partitions: Sequence[str]) -> list[str]:
+    """The worst partitions by the values of their fields, which leaves room for the bars."""
+    return [re.sub("[^/=]+=", "", name) for name in partitions[:WORST]]
 
 
 def _share(ratio: float | None) -> str:
@@ -174,7 +169,7 @@ def partitions(facts: TableFacts) -> Chart:
     target = size(facts.target_bytes)
     with styled():
         figure, (axes,) = canvas(f"Data files by partition: {facts.name}", 1.9 + 0.31 * len(table))
-        needed_rows(axes, names, Bars("data files", files, BLUE), needed, target)
+        needed_rows(axes, _short(names), "data files", files, needed, target)
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     sentence = (
@@ -186,45 +181,33 @@ def partitions(facts: TableFacts) -> Chart:
     return Chart(figure, sentence, table)
 
 
-def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
-    """Manifests next to the number needed at the target size, and their overlap by partition
-    field.
+def manifests(facts: TableFacts) -> Chart:
+    """Manifests next to the number needed at the target size; the sentence says how much they
+    overlap by partition field.
     """
     table = tables.manifests(facts)
     if not table:
         return nothing("No manifests: nothing to draw.")
     target = size(facts.int_setting("commit.manifest.target-size-bytes"))
-    overlaps = {f"{o.field} (spec {o.spec_id})": o.mean_share for o in facts.manifests.overlaps}
-    panels = (1.0 + len(table), *([1.0 + len(overlaps)] if overlaps else []))
     with styled():
-        figure, (top, *below) = canvas(f"Manifests: {facts.name}", 0.9 + 0.5 * sum(panels), panels)
-        existing = Bars("manifests", table["manifest_count"], BLUE)
-        needed_rows(top, table["content"], existing, table["manifests_needed"], target)
-        for axes in below:
-            limit = (thresholds or Thresholds()).overlap_share
-            shares = list(overlaps.values())
-            draw_bars(axes, list(overlaps), [Bars("overlap", shares, ORANGE, "//")])
-            for row, share in enumerate(shares):
-                note(axes, percent(share), share, row)
-            limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
-            axes.set_xlim(0, 1.16)
-            percentages(axes.xaxis)
-            axes.set_xlabel("Mean share of the other manifests that one overlaps (%)")
-            legend(axes)
+        figure, (axes,) = canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table))
+        existing, needed = table["manifest_count"], table["manifests_needed"]
+        needed_rows(axes, table["content"], "manifests", existing, needed, target)
     parts = [
         f"{number:,} with {content}, {size(mean)} and {entries:,.1f} live entries each on "
         f"average; {needed:,} of {target} would be enough"
         for content, number, needed, _, mean, _, entries in table.rows
     ]
     parts += [
-        f"by {name} a data manifest overlaps {percent(share)} of the others"
-        for name, share in overlaps.items()
+        f"by {o.field} (spec {o.spec_id}) a data manifest overlaps {percent(o.mean_share)} of the "
+        "others"
+        for o in facts.manifests.overlaps
     ]
     return Chart(figure, f"Manifests of {facts.name}: {'; '.join(parts)}.", table)
 
 
 def commits(facts: TableFacts) -> Chart:
-    """Files that each commit added, and their mean size, over time."""
+    """Data and delete files that each commit added, and their mean size, over time."""
     adding = [c for c in facts.history.commits if _added(c)]
     if not adding:
         return nothing("No commit states how many files it added: nothing to draw.")
@@ -237,65 +220,40 @@ def commits(facts: TableFacts) -> Chart:
         )
         for operation, times in operations:
             color, marker = _MARKS.get(operation, _OTHER)
-            label = f"{operation} ({times:,})"
+            looks: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
             mine = [c for c in adding if (c.operation or "unknown") == operation]
-            _points(files, mine, [c.added_data_files for c in mine], color, marker, label)
-            _points(
-                sizes, mine, [(c.added_bytes or 0) / _added(c) for c in mine], color, marker, ""
-            )
-        deletes = [c.added_delete_files for c in adding]
-        if any(deletes):
-            _points(files, adding, deletes, BLACK, "+", "delete files")
-        _log_axis(files, "{:,.0f}".format, "Files added (log)")
-        limit_line(
-            sizes.axhline, facts.target_bytes, f"target {size(facts.target_bytes)}", VERMILLION
-        )
-        _log_axis(sizes, size, "Mean size (log)")
+            moments: Any = [at(c.committed_at_ms) for c in mine]
+            label = f"{operation} ({times:,})"
+            files.plot(moments, list(map(_added, mine)), marker, label=label, **looks)
+            drawn = [(c.added_bytes or math.nan) / _added(c) for c in mine]
+            sizes.plot(moments, drawn, marker, **looks)
+        target = f"target {size(facts.target_bytes)}"
+        limit_line(sizes.axhline, facts.target_bytes, target, VERMILLION)
+        for axes, write, title in (
+            (files, "{:,.0f}".format, "Files added (log)"),
+            (sizes, size, "Mean size (log)"),
+        ):
+            # A few ticks at powers of two.
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_locator(LogLocator(2, numticks=6))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.margins(y=0.2)
+            written(axes.yaxis, write)
+            axes.set_ylabel(title)
+            legend(axes, columns=3)
         time_axis(sizes, [c.committed_at_ms for c in adding], "Committed at (UTC)")
-        legend(files, columns=3)
-        legend(sizes)
-    when = " to ".join(dict.fromkeys(moment(c.committed_at_ms) for c in (adding[0], adding[-1])))
-    kinds = ", ".join(f"{times:,} {operation}" for operation, times in operations)
+    mean = size(statistics.median(means)) if means else "unknown"
     sentence = (
-        f"{count(len(adding), 'commit')} of {facts.name}, {when} ({kinds}), added "
-        f"{count(sum(c.added_data_files or 0 for c in adding), 'data file')} and "
-        f"{count(sum(c.added_delete_files or 0 for c in adding), 'delete file')}, "
-        f"{plain(statistics.median(map(_added, adding)), 4)} per commit (median)"
+        f"{count(len(adding), 'commit')} of {facts.name}, {moment(adding[0].committed_at_ms)} to "
+        f"{moment(adding[-1].committed_at_ms)}, added {count(sum(map(_added, adding)), 'file')}, "
+        f"{plain(statistics.median(map(_added, adding)), 4)} per commit (median); the mean size of "
+        f"an added file is {mean} (median over commits); the target is {size(facts.target_bytes)}."
     )
-    if means:
-        sentence += (
-            f"; the mean size of an added file is {size(statistics.median(means))} (median over "
-            f"commits); the target is {size(facts.target_bytes)}"
-        )
-    return Chart(figure, f"{sentence}.", tables.commits(facts, limit=None))
+    return Chart(figure, sentence, tables.commits(facts, limit=None))
 
 
 def _added(commit: Commit) -> int:
     return (commit.added_data_files or 0) + (commit.added_delete_files or 0)
-
-
-def _points(
-    axes: Axes,
-    commits: Sequence[Commit],
-    values: Sequence[float | None],
-    color: str,
-    marker: str,
-    label: str,
-) -> None:
-    """A mark for each commit; none where its value is 0 or not known."""
-    times: Any = [at(c.committed_at_ms) for c in commits]
-    known = [value or math.nan for value in values]
-    axes.plot(times, known, marker, color=color, label=label, alpha=0.7, markersize=7)
-
-
-def _log_axis(axes: Axes, write: Callable[[float], str], label: str) -> None:
-    """An axis with ticks at powers of two, a few of them."""
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_locator(LogLocator(2, numticks=6))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.margins(y=0.2)
-    written(axes.yaxis, write)
-    axes.set_ylabel(label)
 
 
 def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Chart:
@@ -304,8 +262,10 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         return nothing("No partition is worth a rewrite under this policy: nothing to draw.")
     spent = [0, *accumulate(c.bytes_in for c in ranked)]
     won = [0, *accumulate(c.file_opens_saved for c in ranked)]
-    chosen = covered(ranked, plan)
-    taken, _, saved = sums(chosen)
+    grid = candidate_grid(facts, ranked, plan)
+    chosen = [c for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen]
+    taken = sum(c.bytes_in for c in chosen)
+    saved = sum(c.file_opens_saved for c in chosen)
     total = facts.data.size_in_bytes
     with styled():
         figure, (axes,) = canvas(f"Savings of a rewrite: {facts.name}", 3.8)
@@ -334,7 +294,7 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         f"{percent(saved / max(won[-1], 1))} of the possible savings for "
         f"{percent(taken / max(total, 1))} of the table's bytes."
     )
-    return Chart(figure, sentence, candidate_grid(facts, ranked, plan))
+    return Chart(figure, sentence, grid)
 
 
 def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Grid:
@@ -364,3 +324,51 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
         for c in ranked
     ]
     return Grid("", columns, rows)
+
+
+def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
+    """The figure that reaches its threshold first (file size if none does) over the runs, oldest
+    first; the sentence says what got worse or better.
+    """
+    if len(runs) < 2:
+        return nothing(
+            "No earlier run to compare with: icekit report --history FILE (or table) keeps each "
+            "run.",
+        )
+    compared = compare(runs, thresholds)
+    coming = compared.trend
+    measure = coming.measure if coming else MEASURES[0]
+    write = measure.unit.write
+    limit = measure.limit(runs[-1], thresholds or Thresholds())
+    times = [run.observed_at_ms for run in runs]
+    observed: dict[Any, float] = {
+        at(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
+    }
+    with styled():
+        figure, (axes,) = canvas(f"Trend: {table}", 3.6)
+        axes.plot(
+            list(observed), list(observed.values()), color=BLUE, marker="o", label=measure.title
+        )
+        if limit is not None:
+            limit_line(axes.axhline, limit, f"threshold {write(limit)}", VERMILLION)
+        if coming:
+            reached = round(times[-1] + coming.days * 86_400_000)
+            ahead: Any = [at(times[-1]), at(reached)]
+            fitted = [coming.limit - coming.per_day * coming.days, coming.limit]
+            axes.plot(ahead, fitted, color=GREY, linestyle=":", label="trend")
+            # As far ahead as the runs go back, so that these do not shrink to a point.
+            times.append(min(reached, 2 * times[-1] - times[0]))
+        axes.set_ylim(0, 1.15 * max(*observed.values(), limit or 0, 0) or 1)
+        written(axes.yaxis, write)
+        time_axis(axes, times, "Observed at (UTC)")
+        legend(axes, columns=3)
+    sentence = (
+        f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to "
+        f"{moment(runs[-1].observed_at_ms)}; {compared}."
+    )
+    columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
+    rows = [
+        (at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
+        for run in reversed(runs)
+    ]
+    return Chart(figure, sentence, Grid("", columns, rows))

@@ -23,8 +23,6 @@ QUESTIONS = {
     "write-mode": "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement",
     "planning": "why planning a scan takes long: manifests, where it is planned, object store paths",
 }
-#: Questions that are refused for a table without data files.
-_NEED_FILES = ("file-sizes", "layout", "write-mode")
 _NOT_OPTIONS = {*commands.OfTable.declared, *commands.Output.declared, "statement_file"}
 
 
@@ -59,25 +57,23 @@ def tune(
         require_known(name, known, f"{question} option")
     settings = kind.of(options)
     given = settings.only(*known)
-    for name, value in given.items():
-        if name in ("commits", "repeats") and value < 1:
-            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
-        if name in ("reads_per_day", "reads_per_commit", "compact_every"):
-            require_number(name, value)
+    for name in ("commits", "repeats"):
+        if given.get(name, 1) < 1:
+            raise ParameterError(f"{name} is {given[name]}, but must be 1 or more.")
+    for name in ("reads_per_day", "reads_per_commit", "compact_every"):
+        require_number(name, given.get(name))
     trial = Trial.of(
         lake,
         table,
         Budget(settings.budget_seconds, settings.budget_bytes),
         given.get("sample_bytes") or "1 GB",
         progress,
-        if_empty="there is nothing to measure" if question in _NEED_FILES else "",
     )
     if not trial.facts.data.file_count:
         return Answer(
             question=question,
             facts=trial.facts,
-            verdict="No change: the table has no data files yet.",
-            because="settings apply from the first file on.",
+            verdict="No change: the table has no data files yet. Ask again when it has some.",
         )
     with session_of(lake):
         return answers[question](trial, settings)

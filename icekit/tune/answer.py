@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import FIGURE, NAME, TEXT, Grid, Unit
-from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown, Sql
+from icekit.answer.view import Badge, Block, Folded, Sentence, Shown, Sql
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
 from icekit.sql import reset_session, set_properties, set_session, unset_properties
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
@@ -85,45 +88,47 @@ def to_set(
     )
 
 
-SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
-
-
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The setting that decides: where it is set (session, table property or default), under which
-    name, and its value; None if nothing is set.
+    """The setting that decides: its name and value (None: nothing is set), and ``origin``, where it
+    is set, in words (``table property write.distribution-mode``).
     """
 
-    where: str
     name: str
     value: str | None
-
-    @property
-    def origin(self) -> str:
-        """The origin in words: ``table property write.distribution-mode``."""
-        return self.name if self.where == DEFAULT else f"{self.where} {self.name}"
+    origin: str
+    is_of_session: bool = False
 
 
 def in_force(
-    session: tuple[str, str | None], table: tuple[str, str | None], default: tuple[str, str | None]
+    spark: SparkSession, facts: TableFacts, session: str, table: str, default: InForce
 ) -> InForce:
-    """Which of several settings decides; each is a name and its value there (None: not set).
+    """Which decides: the session's setting, the table's property or the default.
 
     Source: Iceberg's ``ConfParser`` for Spark: the place nearest to the write wins, which is a
     write or read option (only the job knows it), then the session, the table property, the default.
     """
-    places = (InForce(SESSION, *session), InForce(PROPERTY, *table))
-    return next((p for p in places if p.value is not None), InForce(DEFAULT, *default))
+    value = spark.conf.get(session, None)
+    if value is not None:
+        return InForce(session, value, f"session {session}", is_of_session=True)
+    value = facts.properties.get(table)
+    return default if value is None else InForce(table, value, f"table property {table}")
 
 
-def overriding(setting: InForce, why: str = "") -> list[Change]:
-    """Reset the session's setting where it overrides the table's property."""
-    name, value = setting.name, setting.value
-    if setting.where != SESSION:
-        return []
-    reason = f"The session's {name} = {value} overrides the table's property. {why}".rstrip()
-    undo = set_session(name, value or "")
-    return [Change(name, value, None, reason, (reset_session(name),), (undo,))]
+def put_in_force(
+    facts: TableFacts, setting: InForce, properties: Mapping[str, str], why: str, **fields: Any
+) -> list[Change]:
+    """Set properties, and reset the session's setting where it overrides them; ``fields`` as in
+    :func:`to_set`.
+    """
+    is_set = properties.items() <= facts.properties.items()
+    changes = [] if is_set else [to_set(facts, properties, why, **fields)]
+    if setting.is_of_session:
+        name, value = setting.name, setting.value or ""
+        reason = f"The session's {name} = {value} overrides the table's property."
+        sql, undo = reset_session(name), set_session(name, value)
+        changes.append(Change(name, value, None, reason, (sql,), (undo,)))
+    return changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +223,7 @@ class Confidence(StrEnum):
 
 #: Goes up by one when a JSON field changes its meaning or is removed; an added field does not
 # count.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -243,7 +248,7 @@ class _Answered:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class AnswerDocument(_Answered):
-    """The answer as JSON, with its tables as rows; in bytes and seconds, unrounded."""
+    """The answer as JSON, in bytes and seconds, unrounded."""
 
     schema_version: int = SCHEMA_VERSION
     catalog: str
@@ -252,7 +257,6 @@ class AnswerDocument(_Answered):
     is_change: bool
     script: Script
     measured: Mapping[str, Mapping[str, Sequence[float]]]
-    tables: Mapping[str, Sequence[Mapping[str, Any]]]
     versions: Mapping[str, str]
 
 
@@ -261,14 +265,11 @@ class Answer(_Answered, Shown):
     """The answer to a question about a table: a verdict, changes with SQL and undo, and what was
     measured of each variant.
 
-    ``tables`` are further figures and ``plans`` texts of the engine, by name, which a page folds.
     ``failure`` says why a run that asked this failed (None: it did not).
     """
 
     facts: TableFacts
     measured: Measurements = field(default_factory=Measurements)
-    tables: Mapping[str, Grid] = field(default_factory=dict)
-    plans: Mapping[str, str] = field(default_factory=dict)
     failure: str | None = None
 
     @property
@@ -318,7 +319,6 @@ class Answer(_Answered, Shown):
                 for c in others
                 for block in (
                     Sentence(str(c), "Alternative" if c.sql else "Change by hand"),
-                    Sql(_CHECK_FIRST, c.check),
                     Sql("SQL", c.sql),
                 )
             ),
@@ -326,15 +326,12 @@ class Answer(_Answered, Shown):
             Folded("Also checked", [Sentence(str(c)) for c in kept]),
             Folded(
                 "Measurements",
-                [self.measured.grid(), *self.tables.values(), *map(Sentence, self.notes)],
+                [self.measured.grid(), *map(Sentence, self.notes)],
             ),
-            *(Folded(caption, [Listing(text)]) for caption, text in self.plans.items()),
         ]
 
     def document(self) -> AnswerDocument:
         """The answer as ``icekit tune --output`` writes it."""
-        from pydantic_core import to_jsonable_python
-
         return AnswerDocument(
             **{f.name: getattr(self, f.name) for f in fields(_Answered)},
             catalog=self.facts.catalog,
@@ -343,9 +340,6 @@ class Answer(_Answered, Shown):
             is_change=self.is_change,
             script=self.script,
             measured=self.measured.rounds,
-            tables=to_jsonable_python(
-                {name: grid.records() for name, grid in self.tables.items()}, inf_nan_mode="null"
-            ),
             versions=versions(),
         )
 

@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.compat import at_snapshot
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import min_file_size
 from icekit.sandbox.trial import Sandbox, packed
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
@@ -139,16 +137,13 @@ def large_commit(
     else:
         share = 1.0
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    # The current snapshot is read without its id: with it, Spark reads the columns of the snapshot,
-    # not those that the table has now.
-    at = at_snapshot(facts.snapshot_id or 0) if facts.ref else {}
     size_in_bytes = round(total * share)
     return TrialRows(
         described=f"{size(size_in_bytes)} of rows of {count(len(chosen), 'partition')} in one "
         f"commit (read by tasks of {size(split)})",
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
-        options={**at, "split-size": str(split), "file-open-cost": "0"},
+        options={"split-size": str(split), "file-open-cost": "0"},
         where=" AND ".join(conditions),
     )
 
@@ -157,22 +152,17 @@ def large_commit(
 class Written:
     """The data files of one commit.
 
-    ``small_bytes`` are in files under the limit of a default rewrite, ``fewest`` is the number of
-    files if each partition were cut at 85 % of the target. ``shuffle_bytes`` is what adaptive
-    execution took the shuffle for (0: no shuffle), ``tasks`` those after it.
+    ``shuffle_bytes`` is what adaptive execution took the shuffle for (0: no shuffle).
     """
 
     files: int
     size_in_bytes: int
-    small_bytes: int
-    fewest: int
     largest_partition_bytes: int
     shuffle_bytes: int = 0
-    tasks: int = 0
     seconds: float = 0.0
 
 
-def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[str, str]) -> Written:
+def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Written:
     """Write a trial's rows to a sandbox under temporary session settings, and measure the
     commit.
     """
@@ -180,17 +170,16 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
         sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
         done = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
     if not done.snapshots:
-        return Written(0, 0, 0, 0, 0, seconds=done.seconds)
+        return Written(0, 0, 0, seconds=done.seconds)
     snapshot_id = int(done.snapshots[-1]["snapshot-id"])
-    cut, small = max(1, int(target_bytes * (1 - TOLERANCE))), min_file_size(target_bytes)
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
     # The entries of a table without partitions have no such column.
     files: Any = entries.select("data_file.*").schema
     partition = "data_file.partition" if "partition" in files.fieldNames() else "''"
     row = box.lake.spark.sql(
-        f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(small), 0) AS small_bytes,
-              coalesce(sum(ceil(b / {cut})), 0) AS fewest, coalesce(max(b), 0) AS largest_partition_bytes
-            FROM (SELECT count(*) AS n, sum(s) AS b, sum(IF(s < {small}, s, 0)) AS small
+        f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes,
+              coalesce(max(b), 0) AS largest_partition_bytes
+            FROM (SELECT count(*) AS n, sum(s) AS b
                   FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition} AS p
                         FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
                   GROUP BY spec, p)""",
@@ -198,7 +187,7 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
     ).collect()[0]
     return Written(
         **{name: int(value) for name, value in row.asDict().items()},
-        **_shuffle(ran_command(done.frame)),
+        shuffle_bytes=_shuffled(ran_command(done.frame)),
         seconds=done.seconds,
     )
 
@@ -218,22 +207,16 @@ def _view_of(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
         spark.catalog.dropTempView(view)
 
 
-def _shuffle(plan: Any) -> dict[str, int]:
-    """The last shuffle before the writer, from the metrics of the plan that was run; empty where
-    there is none.
+def _shuffled(plan: Any) -> int:
+    """The bytes of the last shuffle before the writer, from the metrics of the plan that was run; 0
+    where there is none.
     """
-    read: dict[str, int] = {}
+    read = 0
     for node in nodes_with_searches(plan) if plan is not None else ():
-        name = kind(node)
-        if name == "AQEShuffleReadExec" and not read:
-            read = {key: metric(node, key) for key in ("numPartitions", "partitionDataSize")}
-        elif name == "ShuffleExchangeExec":
-            if "RoundRobin" in str(node.outputPartitioning().toString()):
-                # Of the trial's own rows, not of the writer.
-                return {}
-            shuffled = read.get("partitionDataSize") or metric(node, "shuffleBytesWritten")
-            return {
-                "shuffle_bytes": shuffled,
-                "tasks": read.get("numPartitions") or metric(node, "numPartitions"),
-            }
-    return {}
+        if kind(node) == "AQEShuffleReadExec":
+            read = read or metric(node, "partitionDataSize")
+        elif kind(node) == "ShuffleExchangeExec":
+            # Round robin is a shuffle of the trial's own rows, not of the writer.
+            is_own = "RoundRobin" in str(node.outputPartitioning().toString())
+            return 0 if is_own else read or metric(node, "shuffleBytesWritten")
+    return 0

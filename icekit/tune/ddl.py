@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.model import TableFacts
@@ -62,12 +63,9 @@ class RowOrder:
 
 def own_order(facts: TableFacts) -> RowOrder | None:
     """The table's sort order, as far as its first fields are plain columns; None without one."""
-    columns: list[str] = []
-    for field in facts.sort_order:
-        if field.transform != "identity":
-            break
-        columns.append(field.source)
-    return RowOrder(SORT, tuple(columns)) if columns else None
+    plain = takewhile(lambda field: field.transform == "identity", facts.sort_order)
+    columns = tuple(field.source for field in plain)
+    return RowOrder(SORT, columns) if columns else None
 
 
 def _terms(columns: Columns, names: Sequence[str]) -> str:
@@ -107,6 +105,11 @@ def rewrite(
         **sorting,
         options={"rewrite-all": "true", "partial-progress.enabled": str(not is_whole).lower()},
     )
+
+
+def rewrite_manifests(table: Identifier) -> str:
+    """The call that rewrites the manifests; ``table`` is named with its catalog."""
+    return call(table[0], "rewrite_manifests", table=display_name(table[1:]))
 
 
 def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None) -> Change:

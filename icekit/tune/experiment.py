@@ -6,43 +6,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import set_properties
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
+from icekit.tune.filters import Asked
 from icekit.units import count, percent
 
-#: A choice: the rounds at most of a workload whose figures do not settle, for each one asked for.
+#: A choice: a workload whose figures do not settle is run at most this many times as often.
 _MOST_ROUNDS = 3
-#: What a variant changes of a sandbox before it is measured.
-SetUp = Callable[[Sandbox], object]
 #: Figures by the name of their measure.
 Figures = dict[str, float]
+#: What a variant changes of a sandbox before it is measured, and the figures of that.
+SetUp = Callable[[Sandbox], Figures | None]
 #: One round of a workload: runs it in the sandbox of a variant.
 Workload = Callable[[str, Sandbox], Figures]
 
 
-def mean(weighted: Iterable[tuple[float, float]]) -> float:
-    """The mean of pairs of weight and value; 0 without any."""
-    pairs = list(weighted)
-    return sum(weight * value for weight, value in pairs) / (
-        sum(weight for weight, _ in pairs) or 1.0
-    )
+def planned(box: Sandbox, asked: Asked) -> Mapping[str, float]:
+    """The figures of a :class:`~icekit.engine.planner.PlannedScan`, on average over filters by
+    their weight; those of a full scan without filters.
+    """
+    plans = [(f.weight, asdict(box.plan(where))) for f, where in asked]
+    plans = plans or [(1.0, asdict(box.plan()))]
+    total = sum(weight for weight, _ in plans)
+    return {
+        name: sum(weight * plan[name] for weight, plan in plans) / total for name in plans[0][1]
+    }
 
 
 def unchanged(_: Sandbox) -> None:
     """Set up the variant that is the table as it is."""
 
 
+def scale_files(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
+    """Give a sandbox a target size of files, and row groups in proportion to it."""
+    group = max(facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes, 1)
+    box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(group)}))
+
+
 @dataclass(kw_only=True)
 class Experiment:
     """Variants by name × measures, on zero-copy clones, or on copied samples where the catalog
     refuses clones or with ``always_sample``.
-
-    ``spare`` sandboxes are not measured: for a warm-up, or for a step that is not a variant.
 
     ``with experiment.open():`` provides and sets up the sandboxes, and removes them; it ends the
     block, but not the question, when the budget is spent or the engine fails, and what was measured
@@ -53,10 +63,8 @@ class Experiment:
     variants: Mapping[str, SetUp]
     measures: Sequence[Measure]
     always_sample: bool = False
-    spare: int = 0
     measured: Measurements = field(init=False)
     boxes: dict[str, Sandbox] = field(init=False, default_factory=dict)
-    spares: Sequence[Sandbox] = field(init=False, default=())
 
     def __post_init__(self) -> None:
         self.measured = Measurements(tuple(self.measures))
@@ -70,14 +78,12 @@ class Experiment:
         self.trial.progress(f"{self.trial.facts.name}: setting up {', '.join(names)}")
         with (
             self.trial.attempt(),
-            self.trial.sandboxes(
-                len(names) + self.spare, always_sample=self.always_sample
-            ) as boxes,
+            self.trial.sandboxes(len(names), always_sample=self.always_sample) as boxes,
         ):
-            boxes_by_name = dict(zip(names, boxes, strict=False))
+            boxes_by_name = dict(zip(names, boxes, strict=True))
             for name, set_up in self.variants.items():
-                set_up(boxes_by_name[name])
-            self.boxes, self.spares = boxes_by_name, boxes[len(names) :]
+                self.measured.add(name, set_up(boxes_by_name[name]) or {})
+            self.boxes = boxes_by_name
             yield
         if not self.boxes:
             yield
@@ -88,21 +94,21 @@ class Experiment:
         workload: Workload,
         *,
         rounds: int = 1,
-        is_settled: Callable[[Measurements], bool] | None = None,
+        is_settled: Callable[[Measurements], bool] = lambda _: True,
         only: Collection[str] = (),
     ) -> None:
-        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and with
-        ``is_settled`` on until its figures have settled, for three times as many at most.
+        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and then
+        until its figures have settled, for three times as many at most.
         """
         boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
         self.trial.progress(f"measuring {what} ({count(len(boxes), 'variant')})")
-        for number in range(rounds if is_settled is None else _MOST_ROUNDS * rounds):
-            if is_settled is not None and number >= rounds and is_settled(self.measured):
+        for number in range(_MOST_ROUNDS * rounds):
+            if number >= rounds and is_settled(self.measured):
                 break
             for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
 
-    def confidence(self, *, is_enough: bool = True) -> tuple[Confidence, str]:
+    def confidence(self, *, is_enough: bool) -> tuple[Confidence, str]:
         """How sure an answer from these measurements is, and why; not at all unless they are
         enough.
         """
@@ -127,8 +133,12 @@ class Experiment:
         is_enough: bool = True,
         **fields: Any,
     ) -> Answer:
-        """The answer from these measurements; ``fields`` are others of it."""
+        """The answer from these measurements, which is no advice unless they are enough; ``fields``
+        are others of it.
+        """
         confidence, because = self.confidence(is_enough=is_enough)
+        if confidence is Confidence.NONE:
+            verdict, changes, fields = f"No advice: {because}", (), {}
         return Answer(
             question=question,
             facts=self.trial.facts,
@@ -145,12 +155,10 @@ class Experiment:
 
 def unknown_filters(question: str, facts: TableFacts, notes: Iterable[str]) -> Answer:
     """The answer where nobody has said what queries filter by."""
-    declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
     return Answer(
         question=question,
         facts=facts,
         verdict="No advice: the filters of your queries are not known. Give filters or a Spark "
-        f"event log, or declare filter columns ({declare}).",
-        because="without filters, nothing can be compared.",
+        "event log, or declare filter columns in the table property icekit.filter-columns ('a,b').",
         notes=tuple(notes),
     )

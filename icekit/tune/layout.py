@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE
-from icekit.engine.planner import kind, nodes, query_of_frame
-from icekit.facts.metadata import ROW_GROUP, TARGET
+from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
+from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import undo_order
 from icekit.options.commands import LayoutOptions
@@ -19,8 +19,8 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.ddl import SORT, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, Figures, mean, unchanged, unknown_filters
+from icekit.tune.ddl import SORT, Field, RowOrder, fields_of, spec_name
+from icekit.tune.experiment import Experiment, Figures, planned, scale_files, unknown_filters
 from icekit.tune.filters import Asked
 from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts
 from icekit.tune.queries import read_filters, sample, sort_columns
@@ -59,9 +59,7 @@ def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
 
     A coarser spec is advised for its fewer files, if filters read no more with it.
     """
-    before, files = measured.value(NOW, READ), measured.value(NOW, FILES) or 1.0
-    if before is None:
-        return None
+    before, files = measured.value(NOW, READ) or 0.0, measured.value(NOW, FILES) or 1.0
     most = _GROWN * (measured.value(NOW, SIZE) or math.inf)
     reads = {
         name: read
@@ -94,7 +92,7 @@ def saves_by_bloom(measured: Measurements, name: str) -> bool:
     grow.
     """
     rows, sizes = (measured.pair(figure, NOW, name) for figure in (ROWS, SIZE))
-    if rows is None or sizes is None or not rows[0] or not sizes[0]:
+    if rows is None or sizes is None or not rows[0]:
         return False
     return 1 - rows[1] / rows[0] - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
 
@@ -129,83 +127,82 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     drawn = sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
     current = fields_of(facts.default_spec)
     tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
-    workload = LayoutTrial(facts, tried)
     experiment = Experiment(
         trial=trial,
-        variants={NOW: unchanged, **{name: partial(workload.set_up, name) for name in tried}},
+        variants={
+            name: partial(_set_up, facts=facts, layout=layout)
+            for name, layout in {NOW: None, **tried}.items()
+        },
         measures=_MEASURES,
         always_sample=trial.is_large,
     )
     with experiment.open():
+        # A sample may not have the values of the table.
         box = experiment.boxes.get(NOW)
-        if box is not None and box.is_sample:
-            # Values from the sample, which may not have those of the table; and files in the
-            # scale of the others.
-            _write(box, facts, Layout(current), is_sorted=False)
-            drawn = sample(lake, box.observe(), columns)
-        workload.asked = queries.asked(drawn, facts.by_name)
-        experiment.measure("the filters", workload.measure)
+        copy = box.observe() if box is not None and box.is_sample else None
+        asked = queries.asked(lake, copy or facts)
+        if asked:
+            experiment.measure("the filters", partial(_plan, asked=asked))
+        for bloom, layout in tried.items():
+            if layout.bloom:
+                lookups = [where for f, where in asked if f.columns == (layout.bloom,)][:_LOOKUPS]
+                read = partial(_look_up, column=layout.bloom, lookups=lookups)
+                experiment.measure("the lookups", read, only=(NOW, bloom))
     return _answer(experiment, tried, queries.notes, options.reads_per_day)
 
 
-@dataclass(slots=True)
-class LayoutTrial:
-    """The layouts to write, and the filters to plan on each; ``seconds`` are those of the
-    rewrites.
+def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
+    """Write a layout to a sandbox; None is the table as it is, of which only the files of a sample
+    are written again, in the scale of the others. Times are scaled to the table.
     """
-
-    facts: TableFacts
-    tried: Mapping[str, Layout]
-    asked: Asked = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def set_up(self, name: str, box: Sandbox) -> None:
-        """Write a layout to its sandbox."""
-        self.seconds[name] = _write(box, self.facts, self.tried[name])
-
-    def measure(self, name: str, box: Sandbox) -> Figures:
-        """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count
-        the rows that scans return to Spark.
-        """
-        facts = box.observe()
-        data = facts.data
-        # A filter for values that are not in a sample reads nothing in any layout.
-        plans = [(f.weight, box.plan(where)) for f, where in self.asked]
-        figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
-        if plans:
-            figures[READ] = mean(
-                (w, plan.data_bytes / max(data.size_in_bytes, 1)) for w, plan in plans
-            )
-            figures[OPENED] = mean((w, plan.data_files) for w, plan in plans)
-        bloom = next((layout.bloom for layout in self.tried.values() if layout.bloom), "")
-        if bloom and (name == NOW or self.tried[name].bloom):
-            lookups = [where for f, where in self.asked if f.columns == (bloom,)][:_LOOKUPS]
-            figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups)
-        if name in self.seconds:
-            figures[REWRITE] = self.seconds[name]
-        return figures
+    seconds = 0.0
+    if layout is not None:
+        seconds = _write(box, facts, layout, layout.order_for(facts))
+    elif box.is_sample:
+        _write(box, facts, Layout(fields_of(facts.default_spec)), None)
+    data = box.observe().data
+    figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
+    return figures if layout is None else {**figures, REWRITE: seconds * box.scale}
 
 
-def _write(box: Sandbox, facts: TableFacts, layout: Layout, *, is_sorted: bool = True) -> float:
-    """Write a layout to a sandbox; the files of a sample are scaled down like its partitions, so
-    that a partition has as many as in the table. Returns the seconds, scaled to the table.
+def _write(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrder | None) -> float:
+    """Write a layout to a sandbox, and return the seconds; the files of a sample are scaled down
+    like its partitions, so that a partition has as many as in the table.
     """
-    existing = box.observe()
     if box.is_sample:
-        ratio = min(1.0, existing.mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
-        target = max(_LEAST_TARGET, round(facts.target_bytes * ratio))
-        group = max(_LEAST_TARGET // 2, min(facts.int_setting(ROW_GROUP), target // 2))
-        box.set(set_properties(box.name, {TARGET: str(target), ROW_GROUP: str(group)}))
+        ratio = min(1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
+        scale_files(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * ratio)))
     current = fields_of(facts.default_spec)
     box.set(*ddl.change_spec(box.name, facts.by_name, current, layout.spec))
     if layout.bloom:
         box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom)))
-    order = layout.order_for(facts) if is_sorted else None
-    done = box.run(
-        ddl.rewrite(box.name, facts.by_name, order, is_whole=True),
-        expected_bytes=box.size_in_bytes,
-    )
-    return done.seconds * box.scale
+    rewrite = ddl.rewrite(box.name, facts.by_name, order, is_whole=True)
+    return box.run(rewrite, expected_bytes=box.size_in_bytes).seconds
+
+
+def _plan(_: str, box: Sandbox, asked: Asked) -> Figures:
+    """Let Iceberg plan each filter."""
+    mean = planned(box, asked)
+    size_in_bytes = max(box.observe().data.size_in_bytes, 1)
+    return {READ: mean["data_bytes"] / size_in_bytes, OPENED: mean["data_files"]}
+
+
+def _look_up(_: str, box: Sandbox, column: str, lookups: Sequence[str]) -> Figures:
+    """Run lookups, and count the rows of all row groups that neither statistics nor bloom filters
+    rule out: Iceberg passes complete row groups to Spark.
+    """
+    term, rows = identifier(*box.observe().by_name[column].names), 0
+    for where in lookups:
+        with box.budget.watching(box.lake.spark):
+            frame = box.lake.spark.sql(
+                f"SELECT count({term}) FROM {identifier(*box.name)} WHERE {where}"
+            )
+            frame.collect()
+        plan = query_of_frame(frame).executedPlan()
+        rows += sum(
+            metric(node, "numOutputRows") for node in nodes(plan) if is_scan_of(node, box.name)
+        )
+    return {ROWS: rows}
 
 
 def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
@@ -220,20 +217,6 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
     }
 
 
-def _rows_read(box: Sandbox, facts: TableFacts, column: str, where: str) -> int:
-    """Rows of all row groups that neither statistics nor bloom filters rule out: Iceberg passes
-    complete row groups to Spark.
-    """
-    term = identifier(*facts.by_name[column].names)
-    with box.budget.watching(box.lake.spark):
-        frame = box.lake.spark.sql(
-            f"SELECT count({term}) FROM {identifier(*box.name)} WHERE {where}"
-        )
-        frame.collect()
-    scans = [n for n in nodes(query_of_frame(frame).executedPlan()) if kind(n) == "BatchScanExec"]
-    return sum(int(n.metrics().apply("numOutputRows").value()) for n in scans)
-
-
 def _answer(
     experiment: Experiment,
     tried: Mapping[str, Layout],
@@ -243,9 +226,7 @@ def _answer(
     facts, measured = experiment.trial.facts, experiment.measured
     now = measured.value(NOW, READ)
     if now is None:
-        stopped = f" ({experiment.trial.stopped})" if experiment.trial.stopped else ""
-        verdict = f"No advice: no filter could be planned{stopped}."
-        return experiment.answer("layout", verdict, (), notes, is_enough=False)
+        return experiment.answer("layout", "", (), notes, is_enough=False)
     best, why = chosen(measured, tried), "no layout that was tried saves enough"
     paid = queries_until_paid(measured, best) if best is not None else None
     if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
@@ -280,10 +261,7 @@ def _answer(
 
 
 def _order_now(facts: TableFacts) -> str:
-    own = own_order(facts)
-    if own is not None:
-        return str(own)
-    return "an order of transforms" if facts.sort_order else "unordered"
+    return ", ".join(str(Field(f.source, f.transform)) for f in facts.sort_order) or "unordered"
 
 
 def _changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:

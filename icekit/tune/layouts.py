@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from icekit.facts.model import TableFacts
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
-from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
+from icekit.tune.filters import EQUALITY, NULLS, Filter, operators
 from icekit.tune.queries import Sample, sort_columns
 
 #: The next coarser transform, and how many units of the finer one it holds.
@@ -78,12 +77,13 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iter
     if finer is not None and finer not in current:
         rest = tuple(c for c in columns if c != finer.column)
         yield Layout((*current, finer), RowOrder(SORT, rest) if rest else None)
-    looked_up = (
-        c for c in columns if _is_looked_up(c, filters) and _distinct_share(drawn, c) > GAIN
-    )
-    for column in islice(looked_up, 1):
-        if facts.properties.get(ENABLED + column, "").lower() != "true":
+    for column in columns:
+        values = drawn.get(column, [])
+        is_distinct = len(set(values)) > GAIN * len(values)
+        is_set = facts.properties.get(ENABLED + column, "").lower() == "true"
+        if is_distinct and not is_set and _is_looked_up(column, filters):
             yield Layout(current, bloom=column)
+            break
 
 
 def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
@@ -131,15 +131,4 @@ def finer_field(
 
 
 def _is_looked_up(column: str, filters: Sequence[Filter]) -> bool:
-    kinds = {
-        leaf.kind
-        for f in filters
-        for leaf in leaves(f.tree)
-        if leaf.column == column and leaf.kind != NULLS
-    }
-    return kinds == {EQUALITY}
-
-
-def _distinct_share(drawn: Sample, column: str) -> float:
-    values = drawn.get(column, [])
-    return len(set(values)) / max(len(values), 1)
+    return operators(filters, column) - {NULLS} <= EQUALITY

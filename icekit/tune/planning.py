@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import COUNT, NUMBER, SECONDS
-from icekit.engine.bridge import lent, load_table, session_value
+from icekit.engine.bridge import lent, load_table
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
-from icekit.errors import StatementRefused
 from icekit.facts.model import TableFacts
 from icekit.options.commands import PlanningOptions
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, identifier, literal
+from icekit.sql import Identifier, identifier, literal
+from icekit.tune import ddl
 from icekit.tune.answer import (
     Answer,
     Change,
@@ -28,30 +28,25 @@ from icekit.tune.answer import (
     Measure,
     Measurements,
     in_force,
-    overriding,
+    put_in_force,
     to_set,
 )
-from icekit.tune.experiment import Experiment, Figures, mean, unchanged
-from icekit.tune.filters import Asked, leaves
-from icekit.tune.queries import read_filters, sample
+from icekit.tune.experiment import Experiment, Figures, planned, unchanged
+from icekit.tune.filters import Asked
+from icekit.tune.queries import read_filters
 from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-NOW, LOCAL, DISTRIBUTED, REWRITTEN = (
-    "now",
-    "in the driver",
-    "on the executors",
-    "manifests rewritten",
-)
+#: The variants; the planning modes are called as Iceberg does.
+NOW, LOCAL, DISTRIBUTED, REWRITTEN = "now", "local", "distributed", "manifests rewritten"
 OPENED, PLANNING, MANIFESTS = (
     "manifests that a query opens",
     "time to plan a full scan",
     "data manifests",
 )
 _MEASURES = (Measure(OPENED, NUMBER), Measure(PLANNING, SECONDS), Measure(MANIFESTS, COUNT))
-_MODES = {LOCAL: "local", DISTRIBUTED: "distributed"}
 _MODE, _SESSION_MODE = "read.data-planning-mode", "spark.sql.iceberg.data-planning-mode"
 _DELETE_MODE, _SESSION_DELETE_MODE = (
     "read.delete-planning-mode",
@@ -62,12 +57,10 @@ _GAIN, _SECONDS, _MANIFESTS_SAVED = 0.25, 1.0, 8
 #: The most filters to plan, those with the greatest weight; and the most files of a scan that
 # Spark plans, as it keeps a task for each.
 _MOST_FILTERS, _MOST_FILES = 20, 500_000
-#: Requests per second that S3 allows for one prefix before it splits it, and a choice: the seconds
-# of one small request.
-_GETS_PER_SECOND, _PUTS_PER_SECOND, _REQUEST_SECONDS = 5_500, 3_500, 0.02
+#: Reads per second that S3 allows for one prefix before it splits it, and a choice: the seconds of
+# one small request.
+_GETS_PER_SECOND, _REQUEST_SECONDS = 5_500, 0.02
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss"})
-#: What LocationProviders adds to a path with write.object-storage.enabled (since 1.7).
-_HASHED = "/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
 
 
 def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
@@ -79,23 +72,17 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     """
     lake, facts, spark = trial.lake, trial.facts, trial.lake.spark
     queries = read_filters(lake, facts, options.filters, options.event_log)
-    unbound = [leaf for f in queries.filters for leaf in leaves(f.tree) if not leaf.is_bound]
-    drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}))
-    asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
-    rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
+    asked = queries.asked(lake, facts, _MOST_FILTERS)
     experiment = Experiment(
         trial=trial,
-        variants={NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: rewrite},
+        variants={NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: _rewrite},
         measures=_MEASURES,
     )
     with experiment.open():
         plan = partial(_plan, asked=asked)
         experiment.measure("the planning", plan, rounds=options.repeats + 1)
-    mode = in_force(
-        (_SESSION_MODE, session_value(spark, _SESSION_MODE)),
-        (_MODE, facts.properties.get(_MODE)),
-        ("the default", "auto"),
-    )
+    auto = InForce(_MODE, "auto", "the default")
+    mode = in_force(spark, facts, _SESSION_MODE, _MODE, auto)
     measured = experiment.measured
     changes = (
         *planning_mode(facts, measured, mode),
@@ -105,22 +92,19 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     unknown = (
         "" if asked else " The filters of your queries are not known: full scans were planned."
     )
+    proposed = {change.setting: change.proposed for change in changes if change.is_change}
+    advised = REWRITTEN if MANIFESTS in proposed else proposed.get(_MODE)
     return experiment.answer(
         "planning",
-        _verdict(measured, changes) + unknown,
+        _verdict(measured, changes, advised) + unknown,
         changes,
         (*queries.notes, _session_note(spark)),
-        advised=_advised(changes),
+        advised=advised,
     )
 
 
-def _rewrite_manifests(box: Sandbox, size_in_bytes: int) -> None:
-    box.run(
-        call(box.lake.name, "rewrite_manifests", table=display_name(box.table)),
-        expected_bytes=size_in_bytes,
-    )
-    # The snapshot counts files, but not the manifests that were written.
-    box.budget.bytes_written += size_in_bytes
+def _rewrite(box: Sandbox) -> None:
+    box.run(ddl.rewrite_manifests(box.name), expected_bytes=box.observe().manifests.data_bytes)
 
 
 def _plan(variant: str, box: Sandbox, asked: Asked) -> Figures:
@@ -128,13 +112,12 @@ def _plan(variant: str, box: Sandbox, asked: Asked) -> Figures:
     scan as Spark plans it.
     """
     facts = box.observe()
-    opened = [(f.weight, box.plan(where).manifests) for f, where in asked]
-    opened = opened or [(1.0, box.plan().manifests)]
-    figures = {OPENED: mean(opened), MANIFESTS: facts.manifests.data_count}
+    opened = planned(box, asked)["manifests"]
+    figures = {OPENED: opened, MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
-        mode = _MODES.get(variant)
-        settings = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), mode) if mode else {}
-        with box.budget.watching(box.lake.spark), lent(box.lake.spark, settings):
+        is_mode = variant in (LOCAL, DISTRIBUTED)
+        modes = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant) if is_mode else {}
+        with box.budget.watching(box.lake.spark), lent(box.lake.spark, modes):
             figures[PLANNING] = _seconds_to_plan(box.lake.spark, box.name)
     return figures
 
@@ -143,11 +126,7 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     # Spark plans the scan during optimization, to estimate its size.
     started = time.monotonic()
     query = query_of(spark, f"SELECT * FROM {identifier(*table)}")
-    scan = next((n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table)), None)
-    if scan is None:
-        raise StatementRefused(
-            "Spark plans a full scan without reading the table, so there is nothing to measure."
-        )
+    scan = next(n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table))
     scan.toBatch().planInputPartitions()
     return time.monotonic() - started
 
@@ -172,14 +151,14 @@ def _saves(measured: Measurements, after: str) -> bool:
     return seconds is not None and seconds[0] - seconds[1] >= max(_SECONDS, _GAIN * seconds[0])
 
 
-def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce) -> tuple[Change, ...]:
+def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce) -> list[Change]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
     """
     now = mode.value or "auto"
     seconds = measured.pair(PLANNING, LOCAL, DISTRIBUTED)
     if seconds is None:
-        return (Change(_MODE, now, now, "The planning modes were not measured."),)
+        return [Change(_MODE, now, now, "The planning modes were not measured.")]
     local, distributed = seconds
     times = (
         f"A full scan is planned in {elapsed(local)} in the driver and in {elapsed(distributed)} "
@@ -187,13 +166,11 @@ def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce) -> t
     )
     best = LOCAL if local <= distributed else DISTRIBUTED
     if not _saves(measured, best):
-        return (Change(_MODE, now, now, f"{times}."),)
-    properties = {
-        **({_DELETE_MODE: _MODES[best]} if facts.has_deletes else {}),
-        _MODE: _MODES[best],
-    }
-    change = to_set(facts, properties, f"{times}; it is {now} now ({mode.origin}).", now=now)
-    return (change, *overriding(mode))
+        return [Change(_MODE, now, now, f"{times}.")]
+    names = (_DELETE_MODE, _MODE) if facts.has_deletes else (_MODE,)
+    properties = dict.fromkeys(names, best)
+    why = f"{times}; it is {now} now ({mode.origin})."
+    return put_in_force(facts, mode, properties, why, now=now)
 
 
 def manifests(facts: TableFacts, measured: Measurements) -> Change:
@@ -216,7 +193,7 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
             f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
             "of planning."
         )
-    sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
+    sql = ddl.rewrite_manifests(facts.sql_name)
     return Change(
         MANIFESTS, existing, f"{number:,}", f"{why}. The rewrite does not touch data files.", (sql,)
     )
@@ -225,67 +202,41 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
-    folder, ``hashed_share`` with a hash in their path; ``file_io`` is the class that reads them.
+    folder; ``file_io`` is the class that reads them.
 
-    ``gets_per_second`` is the most that this session's task slots request, ``puts_per_commit`` the
-    most files that a recent commit added.
+    ``gets_per_second`` is the most that this session's task slots request.
     """
 
     scheme: str
     file_io: str
-    file_count: int
     largest_prefix_share: float
-    hashed_share: float
     gets_per_second: float
-    puts_per_commit: int
 
     @property
     def is_at_risk(self) -> bool:
         """Tell whether one prefix of an object store may get more requests than S3 allows, from its
         share of the files.
         """
-        share = (1 - self.hashed_share) * self.largest_prefix_share
-        puts_per_second = min(float(self.puts_per_commit), self.gets_per_second)
-        is_above = (
-            self.gets_per_second * share > _GETS_PER_SECOND
-            or puts_per_second * share > _PUTS_PER_SECOND
-        )
-        return self.scheme in _OBJECT_STORES and is_above
+        gets_per_second = self.gets_per_second * self.largest_prefix_share
+        return self.scheme in _OBJECT_STORES and gets_per_second > _GETS_PER_SECOND
 
 
 def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Storage:
     """Count the files by prefix, in Spark; ``table`` includes its catalog."""
     data = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
-    rest = f"substring(file_path, {len(data) + 2})"
-    # Files directly in the data folder share one prefix; those outside it count by their own
-    # folder.
-    prefix = (
-        f"CASE WHEN NOT startswith(file_path, {literal(data + '/')}) THEN "
-        f"regexp_extract(file_path, '^(.*)/[^/]+$', 1) WHEN instr({rest}, '/') > 0 THEN "
-        f"split_part({rest}, '/', 1) ELSE '' END"
-    )
+    # The files that are in no folder of the data folder count as one prefix.
+    folder = literal(rf"^\Q{data}\E/([^/]+)/")
     row = spark.sql(
-        f"WITH g AS (SELECT count(*) AS n, count_if(file_path RLIKE {literal(_HASHED)}) AS hashed "
-        f"FROM {metadata_table_sql(spark, table, 'files')} GROUP BY {prefix}) SELECT "
-        "coalesce(sum(n), 0) AS n, coalesce(max(n), 0) AS largest, coalesce(sum(hashed), 0) AS "
-        "hashed FROM g"
+        f"SELECT coalesce(max(n) / sum(n), 0) AS share FROM (SELECT count(*) AS n FROM "
+        f"{metadata_table_sql(spark, table, 'files')} GROUP BY regexp_extract(file_path, {folder}, "
+        "1))"
     ).collect()[0]
-    files = int(row.n)
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
     return Storage(
         scheme=scheme[1].lower() if scheme else "file",
         file_io=str(load_table(spark, table).io().getClass().getSimpleName()),
-        file_count=files,
-        largest_prefix_share=int(row.largest) / max(files, 1),
-        hashed_share=int(row.hashed) / max(files, 1),
-        gets_per_second=cluster_of(spark).tasks / _REQUEST_SECONDS,
-        puts_per_commit=max(
-            (
-                (c.added_data_files or 0) + (c.added_delete_files or 0)
-                for c in facts.history.commits
-            ),
-            default=0,
-        ),
+        largest_prefix_share=float(row.share),
+        gets_per_second=cluster_of(spark).cores / _REQUEST_SECONDS,
     )
 
 
@@ -293,16 +244,12 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     name = "write.object-storage.enabled"
     now = (facts.properties.get(name) or "false").lower()
-    stored = f"The table is stored on {storage.scheme}: ({storage.file_io})"
-    why = f"{stored}, which does not throttle requests by prefix."
-    if storage.scheme in _OBJECT_STORES:
-        why = (
-            f"{stored}: {percent(storage.largest_prefix_share)} of "
-            f"{count(storage.file_count, 'file')} are under one prefix, "
-            f"{percent(storage.hashed_share)} have a hash in their path; this session's task slots "
-            f"make at most {storage.gets_per_second:,.0f} requests per second, and S3 allows "
-            f"{_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for one prefix."
-        )
+    why = (
+        f"The table is stored on {storage.scheme}: ({storage.file_io}), "
+        f"{percent(storage.largest_prefix_share)} of its files under one prefix; this session's "
+        f"task slots make at most {storage.gets_per_second:,.0f} requests per second. S3 allows "
+        f"{_GETS_PER_SECOND:,} reads per second for one prefix; file systems have no such limit."
+    )
     if now == "true" or not storage.is_at_risk:
         return Change(name, now, now, why)
     effect = (
@@ -312,23 +259,12 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     return to_set(facts, {name: "true"}, why, now=now, side_effect=effect)
 
 
-def _advised(changes: Sequence[Change]) -> str | None:
-    """The variant with the changes, as far as one was tried."""
-    proposed = {change.setting: change.proposed for change in changes if change.is_change}
-    if MANIFESTS in proposed:
-        return REWRITTEN
-    return next((name for name, mode in _MODES.items() if mode == proposed.get(_MODE)), None)
-
-
-def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
+def _verdict(measured: Measurements, changes: Sequence[Change], advised: str | None) -> str:
     steps = [
         "rewrite the manifests" if c.setting == MANIFESTS else f"set {c.setting} to {c.proposed}"
         for c in changes
         if c.is_change
     ]
-    opened, seconds = measured.value(NOW, OPENED), measured.value(NOW, PLANNING)
     if not steps:
-        opens = "" if opened is None else f" A query opens {plain(opened)} data manifests."
-        timed = "" if seconds is None else f" A full scan is planned in {elapsed(seconds)}."
-        return f"No change.{opens}{timed}"
-    return f"{raised(' and '.join(steps))}{measured.gain(NOW, _advised(changes))}."
+        return f"No change. A query opens {plain(measured.value(NOW, OPENED) or 0)} data manifests."
+    return f"{raised(' and '.join(steps))}{measured.gain(NOW, advised)}."

@@ -14,8 +14,8 @@ import json
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,8 @@ from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
+    ANYTHING,
     NULLS,
-    Anything,
     Asked,
     Columns,
     Filter,
@@ -42,7 +42,6 @@ from icekit.tune.filters import (
     filters_of,
     leaves,
     parse,
-    with_leaves,
 )
 from icekit.tune.filters import sql as as_sql
 from icekit.units import count
@@ -133,21 +132,13 @@ def _events(path: Path) -> Iterator[Event]:
             ) from None
 
 
-def _started(lines: Iterator[str]) -> Iterator[Event]:
-    """The events of queries; the last line of a killed application may be cut off, and is left out
-    if there are others.
-    """
-    event: Event = {}
+def _started(lines: Iterable[str]) -> Iterator[Event]:
+    """The events of queries; a killed application leaves half a line."""
     for line in lines:
         # Most events are of tasks, and parsing JSON takes most of the time.
         if _START in line:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                if not event or next(lines, ""):
-                    raise
-                return
-            yield event
+            with contextlib.suppress(json.JSONDecodeError):
+                yield json.loads(line)
 
 
 #: The most filters of one kind, which differ only in their values.
@@ -161,15 +152,17 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def asked(self, drawn: Sample, columns: Columns, most: int = 48) -> Asked:
-        """The filters with the greatest weight, with values and their SQL; without those whose
-        value has no literal or is not known.
+    def asked(self, lake: Lake, facts: TableFacts, most: int = 48) -> Asked:
+        """The filters with the greatest weight, with values (of lookups without one, from a sample)
+        and their SQL; without those whose value has no literal or is not known.
         """
+        lookups = {c for f in self.filters if f.is_unbound for c in f.columns}
+        drawn = sample(lake, facts, sorted(lookups))
         bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
         stated = []
         for f in bound[:most]:
             with contextlib.suppress(ValueError, OverflowError):
-                stated.append((f, as_sql(f.tree, columns)))
+                stated.append((f, as_sql(f.tree, facts.by_name)))
         return stated
 
 
@@ -179,7 +172,7 @@ def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
     """
     weights: dict[str, float] = defaultdict(float)
     for f in filters:
-        for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
+        for column in {leaf.column for leaf in leaves(f.tree) if leaf.op != NULLS}:
             if not facts.by_name[column].type.startswith(NO_BOUNDS):
                 weights[column] += f.weight
     return sorted(weights, key=lambda column: -weights[column])
@@ -210,8 +203,8 @@ def read_filters(
         lookup = _lookup(facts, text)
         stated = [lookup] if lookup else _stated(lake, facts, text, unknown)
         trees += stated
-        if not lookup and isinstance(stated[0], (Anything, Leaf)):
-            notes += _rewritable(facts, text)
+        reached = {leaf.column for tree in stated for leaf in leaves(tree)}
+        notes += _pushable(facts, text, reached)
     for _, scans in queries(event_log, facts.table) if event_log else ():
         trees += [_tree(scan, facts.by_name, unknown) for scan in scans]
     notes += (
@@ -219,7 +212,7 @@ def read_filters(
         "Iceberg skips files."
         for name in sorted(unknown)
     )
-    if blind := trees.count(Anything()):
+    if blind := trees.count(ANYTHING):
         notes.append(
             f"{count(blind, 'query', 'queries')} had no filter by which bounds of columns can skip "
             "files: none at all, one on a function of a column, or one on buckets or with <> or "
@@ -270,14 +263,17 @@ def _stated(lake: Lake, facts: TableFacts, text: str, unknown: set[str]) -> list
 _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*\)", re.I)
 
 
-def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
-    """What to write in place of a function of a time column, which Iceberg does not receive."""
-    for function, term in dict.fromkeys(
-        (match[1].lower(), match[2]) for match in _TIME_FUNCTION.finditer(text)
-    ):
+def _pushable(facts: TableFacts, text: str, reached: Set[str]) -> Iterator[str]:
+    """What to write in place of a function of a time column, which does not reach Iceberg; of
+    ``reached`` columns some condition does: Spark makes a range of most dates, but of no year.
+    """
+    for function, term in dict.fromkeys(_TIME_FUNCTION.findall(text)):
         column = facts.by_name.get(term.replace("`", ""))
-        unit = f"years({term}), which counts from 1970" if function == "year" else f"days({term})"
-        if column is not None and column.type.startswith(("date", "timestamp")):
+        is_year = function.lower() == "year"
+        if column is None or (column.name in reached and not is_year):
+            continue
+        if column.type.startswith(("date", "timestamp")):
+            unit = f"years({term}), which counts from 1970" if is_year else f"days({term})"
             yield (
                 f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of "
                 f"{term} does, and so does {identifier(facts.catalog)}.system.{unit}."
@@ -291,18 +287,18 @@ def _tree(description: str, columns: Columns, unknown: set[str]) -> Node:
     except ValueError:
         # Another version of Iceberg may describe a filter differently; then nothing is known about
         # it.
-        return Anything()
+        return ANYTHING
 
 
 def merged(trees: Iterable[Node]) -> tuple[Filter, ...]:
     """Filters, most frequent first: equal ones become one, and of those that differ only in their
     values :data:`MOST_VALUES` are kept, with the weight of all of their kind.
     """
-    totals: Counter[Node] = Counter()
-    kept: dict[Node, Counter[Node]] = {}
+    totals: Counter[object] = Counter()
+    kept: dict[object, Counter[Node]] = {}
     for tree in trees:
-        if not isinstance(tree, Anything):
-            shape = with_leaves(tree, lambda leaf: replace(leaf, values=()))
+        if tree != ANYTHING:
+            shape = tuple((leaf.column, leaf.op) for leaf in leaves(tree))
             same = kept.setdefault(shape, Counter())
             totals[shape] += 1
             if tree in same or len(same) < MOST_VALUES:
@@ -333,7 +329,7 @@ def sample(
     sample_bytes: int = 1 << 30,
 ) -> Sample:
     """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have
-    more than ``sample_bytes``.
+    more than ``sample_bytes``, in the order of the files.
 
     ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the
     driver holds the rows, file by file. Rows are drawn by a hash of their file and position, so
@@ -342,22 +338,19 @@ def sample(
     if facts.snapshot_id is None or not columns:
         return {name: [] for name in columns}
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
-    share = min(1.0, 1.1 * rows / max(read, 1))
+    share = min(1.0, rows / max(read, 1))
     terms = []
     for number, name in enumerate(columns):
         column = facts.by_name[name]
         kind = column.type.partition("[")[0]
         value = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(kind, kind))
         terms.append(f"{value} AS c{number}")
-    # With an id, the columns would be those of the snapshot, and not those that the table has now.
-    version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
     table = arrow_of(
         lake.spark.sql(
             f"SELECT {', '.join(terms)}, _file AS f, _pos AS p FROM "
-            f"{identifier(*lake.sql_name(facts.table))} {version} WHERE "
+            f"{identifier(*lake.sql_name(facts.table))} WHERE "
             f"{some_files(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
-            f"{_HASHES}) < {round(share * _HASHES)} ORDER BY xxhash64(_file, _pos, {_SEED}), _file, "
-            f"_pos LIMIT {rows}"
+            f"{_HASHES}) < {round(share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
     return {
@@ -365,21 +358,18 @@ def sample(
     }
 
 
-def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
-    """The filters with values: one without values becomes :data:`DRAWS` filters with values drawn
+def bind(filters: Iterable[Filter], drawn: Sample) -> Iterator[Filter]:
+    """The filters with values: a lookup without one becomes :data:`DRAWS` lookups of values drawn
     from a sample, which share its weight.
 
-    A filter on a column without values in the sample keeps none.
+    A lookup on a column without values in the sample keeps none.
     """
     draw = random.Random(_SEED)
-
-    def bound(leaf: Leaf) -> Node:
-        values = drawn.get(leaf.column)
-        return leaf if leaf.is_bound or not values else replace(leaf, values=(draw.choice(values),))
-
-    return tuple(
-        Filter(with_leaves(f.tree, bound), f.weight / draws)
-        for f in filters
-        for draws in [1 if all(leaf.is_bound for leaf in leaves(f.tree)) else DRAWS]
-        for _ in range(draws)
-    )
+    for f in filters:
+        column = f.columns[0]
+        values = drawn.get(column) if f.is_unbound else None
+        if values:
+            for _ in range(DRAWS):
+                yield Filter(Leaf(column, "=", (draw.choice(values),)), f.weight / DRAWS)
+        else:
+            yield f

@@ -16,7 +16,6 @@ from icekit.engine.bridge import require_classic
 from icekit.engine.planner import kind
 from icekit.engine.predicate import (
     BRANCH,
-    Span,
     Tree,
     children,
     parsed,
@@ -60,8 +59,8 @@ class Statement:
     source: str | None
     with_clause: str
     clauses: tuple[str, ...]
-    _target_span: Span
-    _condition_span: Span | None
+    _target_span: slice
+    _condition_span: slice | None
 
     def on(self, table: Identifier) -> str:
         """The same statement aimed at another table, named with its catalog, such as a clone.
@@ -73,7 +72,7 @@ class Statement:
         name = identifier(*self.written(table))
         if self.alias is None:
             name += f" AS {identifier(*self.qualifier)}"
-        return spliced(self.sql, [(self._target_span, name)])
+        return spliced(self.sql, self._target_span, name)
 
     def written(self, table: Identifier) -> Identifier:
         """A table's name with the branch that this statement writes to."""
@@ -86,15 +85,12 @@ class Statement:
         """
         if self._condition_span is None:
             return f"{self.sql}\nWHERE {predicate}"
-        return spliced(self.sql, [(self._condition_span, f"({self.condition}) AND ({predicate})")])
+        return spliced(self.sql, self._condition_span, f"({self.condition}) AND ({predicate})")
 
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
         return (self.alias or self.written(self.target)[-1],)
-
-    def __str__(self) -> str:
-        return self.sql
 
 
 _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
@@ -192,7 +188,7 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
     condition = where.getChild(1) if where is not None else None
     if wanted == "MERGE":
         using = tree.between(node, "USING", "ON")
-        source = Span(tree.span(using[0]).start, tree.span(using[-1]).end).of(tree.sql)
+        source = tree.sql[tree.span(using[0]).start : tree.span(using[-1]).stop]
         condition = tree.between(node, "ON")[0]
     span = tree.span(condition) if condition is not None else None
     return Statement(
@@ -201,7 +197,7 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
         target=target,
         branch=branch,
         alias=tree.alias(children(node)),
-        condition=span.of(tree.sql) if span else None,
+        condition=tree.sql[span] if span else None,
         source=source,
         with_clause=tree.with_clause,
         clauses=tuple(_CLAUSES[kind(child)] for child in children(node) if kind(child) in _CLAUSES),

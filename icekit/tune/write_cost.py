@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from icekit.answer.grid import COUNT, NUMBER, Grid
 from icekit.tune.write_history import COPY_ON_WRITE
 from icekit.units import plain
 
@@ -35,9 +34,6 @@ class Mode:
         """The table properties of the mode for some operations."""
         granular = {"write.delete.granularity": self.granularity} if self.granularity else {}
         return {**granular, **{f"write.{each}.mode": self.mode for each in operations}}
-
-    def __str__(self) -> str:
-        return f"{self.mode}, {self.granularity} granularity" if self.granularity else self.mode
 
     @property
     def name(self) -> str:
@@ -130,16 +126,12 @@ class BreakEven:
         return f"{reads} (between {plain(self.low, 2)} and {high} by repeated measurements)"
 
 
-def best_cycle(costs: Costs, reads: float) -> int:
-    """The commits between compactions at which a commit costs least."""
-    return min(_CYCLES, key=lambda commits: costs.per_commit(reads, commits))
-
-
 def total(costs: Costs, reads: float, commits: int | None) -> float:
     """What a commit costs with its reads, with ``commits`` between compactions (None: the cheapest
     number).
     """
-    return costs.per_commit(reads, commits or best_cycle(costs, reads))
+    cycles = [commits] if commits else _CYCLES
+    return min(costs.per_commit(reads, cycle) for cycle in cycles)
 
 
 def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
@@ -173,20 +165,3 @@ def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None
         break_even(copying.shifted(-sign), rival.shifted(sign), commits) for sign in (0, 1, -1)
     )
     return BreakEven(reads, low, high)
-
-
-def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
-    """The break-even point of copy-on-write with the modes of each format version, in reads per
-    commit; a missing figure is infinite.
-    """
-    rows = []
-    for version in sorted({c.mode.format_version for c in costs}):
-        even = interval_of(
-            [c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version],
-            commits,
-        )
-        if even is not None:
-            values = (even.reads, even.low, even.high)
-            rows.append((version, *(v if math.isfinite(v) else None for v in values)))
-    columns = {"format_version": COUNT, "reads_per_commit": NUMBER, "from": NUMBER, "to": NUMBER}
-    return Grid("Copy-on-write is cheaper above", columns, rows)

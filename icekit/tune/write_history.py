@@ -33,7 +33,6 @@ OPERATIONS = ("delete", "update", "merge")
 #: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
 # mode governs.
 ROW_LEVEL = (*OPERATIONS, "upsert")
-SCATTERED, CLUSTERED = "scattered", "clustered"
 #: Choices: the share of rows that a commit changes where the history does not say; the share of
 # files from which on a commit is scattered.
 _DEFAULT_SHARE, _SCATTERED_SHARE = 0.01, 0.5
@@ -52,7 +51,6 @@ class PastCommit:
     """
 
     kind: str
-    mode: str | None
     committed_at_ms: int
     rows_changed: int | None
     file_share: float | None
@@ -74,32 +72,32 @@ class PastCommit:
             for name in ("deleted", "updated", "inserted")
             if _MERGE + name in summary
         ]
-        kind, mode, rows = str(summary.get("operation") or "unknown"), None, None
+        kind, deletes = str(summary.get("operation") or "unknown"), number("added-delete-files")
+        rows: int | None = None
+        touched = 0
         # A dynamic overwrite puts other rows in the place of whole partitions.
         if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
             pass
         elif equalities:
             kind, rows = "upsert", max(equalities, added_rows)
         elif merged:
-            kind, mode, rows = "merge", MERGE_ON_READ if positions else COPY_ON_WRITE, sum(merged)
+            kind, rows, touched = "merge", sum(merged), deletes if positions else removed
         elif positions:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
             kind = "update" if added else "delete"
-            mode, rows = MERGE_ON_READ, max(positions, added_rows)
+            rows, touched = max(positions, added_rows), deletes
         elif removed and not added:
             kind = "drop"
         elif removed and added_rows <= removed_rows:
-            mode, rows = COPY_ON_WRITE, removed_rows - added_rows or None
+            rows, touched = removed_rows - added_rows or None, removed
             kind = "delete" if rows else "update"
         before = number("total-data-files") - added + removed
-        touched = removed if mode == COPY_ON_WRITE else min(number("added-delete-files"), before)
         return cls(
             kind,
-            mode,
             int(snapshot["timestamp-ms"]),
             rows,
-            touched / before if mode and before > 0 else None,
+            min(touched, before) / before if touched and before > 0 else None,
         )
 
 
@@ -139,18 +137,14 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a synthetic commit changes: this share of the rows, in all files or in this share of
-    them.
-    """
+    """What a synthetic commit changes: this share of the rows, in this share of the files."""
 
     operation: str
     share: float
-    spread: str
     file_share: float
 
     def __post_init__(self) -> None:
         require_known(self.operation, OPERATIONS, "operation")
-        require_known(self.spread, (SCATTERED, CLUSTERED), "spread")
         for name, value in (("share of rows", self.share), ("share of files", self.file_share)):
             if not 0 < value <= 1:
                 raise ParameterError(
@@ -158,15 +152,13 @@ class Shape:
                 )
 
     def __str__(self) -> str:
-        files = (
-            "all files" if self.spread == SCATTERED else f"{percent(self.file_share)} of the files"
-        )
         stand_in = (
             " (an UPDATE replaces the MERGE: its join costs the same in each mode)"
             if self.operation == "merge"
             else ""
         )
-        return f"{self.operation.upper()} of {percent(self.share)} of the rows in {files}{stand_in}"
+        rows, files = percent(self.share), percent(self.file_share)
+        return f"{self.operation.upper()} of {rows} of the rows in {files} of the files{stand_in}"
 
 
 def shaped_like(
@@ -191,23 +183,16 @@ def shaped_like(
         )
     if not file_share:
         # A delete file per partition hides how many data files it reaches.
-        is_hidden = (
-            touched is not None and touched < share and any(c.mode == MERGE_ON_READ for c in same)
-        )
-        file_share = touched if touched and not is_hidden else 1.0
-    spread = options.spread or (SCATTERED if file_share > _SCATTERED_SHARE else CLUSTERED)
-    if spread == CLUSTERED and file_share == 1.0:
-        file_share = min(1.0, max(share * 2, 1 / max(facts.data.file_count, 1)))
-    return Shape(kind, share, spread, file_share if spread == CLUSTERED else 1.0)
+        is_known = touched is not None and share <= touched <= _SCATTERED_SHARE
+        file_share = touched if touched and is_known else 1.0
+    return Shape(kind, share, file_share)
 
 
-def synthetic(
-    lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False
-) -> list[ForTable]:
+def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> list[ForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
-    rows and files, without the join. ``is_copied`` says that each sandbox has files of its own.
+    rows and files, without the join.
     """
     columns = [c for c in _tops(facts) if not c.type.startswith(("variant", "geo"))]
     if not columns:
@@ -216,8 +201,8 @@ def synthetic(
         )
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
     parts = [("", facts.data.record_count)] * commits
-    if shape.spread == CLUSTERED:
-        parts = _clusters(lake, facts, shape, commits, is_copied=is_copied)
+    if shape.file_share < 1.0:
+        parts = _clusters(lake, facts, shape, commits)
     reached = sum(rows for _, rows in parts) / commits / max(facts.data.record_count, 1)
     limit = max(1, round(min(1.0, shape.share / max(reached, 1e-9)) * _UNIT))
     statements = []
@@ -233,11 +218,8 @@ def synthetic(
 def _statement(facts: TableFacts, operation: str, predicate: str) -> ForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
-    sources = {f.source for spec in facts.specs for f in spec.fields}
-    sources |= {f.source for f in facts.sort_order}
-    tops = [c.name for c in _tops(facts)]
     # Set to itself: the row is rewritten, wherever it belongs.
-    column = identifier(next((name for name in tops if name not in sources), tops[0]))
+    column = identifier(_tops(facts)[0].name)
     return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
 
 
@@ -252,9 +234,7 @@ def _tops(facts: TableFacts) -> list[Column]:
     ]
 
 
-def _clusters(
-    lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool
-) -> list[tuple[str, int]]:
+def _clusters(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> list[tuple[str, int]]:
     """For each commit a predicate for where its rows are, and the rows there: partitions where
     there are enough, else files.
     """
@@ -262,11 +242,6 @@ def _clusters(
     parts = _partitions(facts, files, commits)
     if len(parts) == commits:
         return parts
-    if is_copied:
-        raise ParameterError(
-            "A copied sample has too few partitions to cluster changes in; give spread=scattered, "
-            "or your own statement."
-        )
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     listed = (
         data_files.select("file_path", "record_count")
@@ -274,13 +249,8 @@ def _clusters(
         .limit(min(files, 1_000) * commits)
         .collect()
     )
-    if len(listed) < commits:
-        raise ParameterError(
-            "The table has fewer data files than the trial has commits; give commits=1, or your "
-            "own statement."
-        )
-    each = len(listed) // commits
-    chunks = [listed[i * each : (i + 1) * each] for i in range(commits)]
+    # With fewer files than commits, several commits change the same one.
+    chunks = [listed[number::commits] or listed[:1] for number in range(commits)]
     return [
         (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
         for chunk in chunks

@@ -14,11 +14,11 @@ deletion vector.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from icekit.answer.grid import BYTES, NUMBER, SECONDS
-from icekit.engine.effort import CLOCK
+from icekit.engine.effort import CPU
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
@@ -30,15 +30,13 @@ from icekit.resolve.convert import convert
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import call, display_name, identifier, set_properties
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to_set
-from icekit.tune.experiment import Experiment, Figures
+from icekit.tune.experiment import Experiment, Figures, unchanged
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_cost import (
     TOTAL,
     Costs,
     Mode,
-    best_cycle,
-    break_even_grid,
     interval_of,
     total,
 )
@@ -48,7 +46,6 @@ from icekit.tune.write_history import (
     OPERATIONS,
     ForTable,
     PastCommit,
-    Shape,
     commits_between_compactions,
     past_commits,
     shaped_like,
@@ -77,15 +74,16 @@ _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input
 #: Choices: the share of the cost that a change must save; what a scan of the deletes must stand
 # out by from what repeats differ by.
 _MARGIN, _STANDS_OUT = 0.1, 4.0
-_V3 = (
-    "the upgrade cannot be undone, and every reader and writer of the table must support version "
-    "3 (Spark with Iceberg 1.8 or newer for deletion vectors; check Flink, Trino, Athena, "
-    "Snowflake and pyiceberg)"
-)
-_V2 = (
-    "merge-on-read needs format version 2: the upgrade cannot be undone, and all readers must "
-    "support deletes"
-)
+#: A clone that is not measured: the first statements and scans of a session take longer.
+_WARM_UP = "warm-up"
+#: What an upgrade to a format version means.
+_UPGRADES = {
+    2: "merge-on-read needs format version 2: the upgrade cannot be undone, and all readers must "
+    "support deletes",
+    3: "the upgrade cannot be undone, and every reader and writer of the table must support "
+    "version 3 (Spark with Iceberg 1.8 or newer for deletion vectors; check Flink, Trino, Athena, "
+    "Snowflake and pyiceberg)",
+}
 
 
 def costs_of(
@@ -126,12 +124,12 @@ def costs_of(
 
 def is_settled(measured: Measurements) -> bool:
     """Tell whether what deletes add to a scan stands out from what repeats of it differ by."""
-    reference = measured.value(COPY_ON_WRITE, SCAN) or 0.0
-    merging = [name for name in measured.rounds if name != COPY_ON_WRITE]
+    reference, error = measured.value(COPY_ON_WRITE, SCAN), measured.spread(COPY_ON_WRITE, SCAN)
     return all(
-        (measured.value(name, SCAN) or 0.0) - reference
-        > _STANDS_OUT * (measured.spread(name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN))
-        for name in merging
+        (measured.value(name, SCAN) or 0.0) - (reference or 0.0)
+        > _STANDS_OUT * (measured.spread(name, SCAN) + error)
+        for name in measured.rounds
+        if name != COPY_ON_WRITE
     )
 
 
@@ -192,25 +190,26 @@ def advise(
         )
         why = f"It saves {percent(gain)}: {figures}; {even}."
         changes = (_to_mode(facts, operation, best.mode, why, now.mode),)
-        verdict, advised = f"Set {setting} to {best.mode}: {figures}.", best.mode.name
+        verdict, advised = f"Set {setting} to {best.mode.mode}: {figures}.", best.mode.name
     newer = [c for c in costs if c.mode.format_version > now.format_version]
     upgrade = min(newer, key=cost.__getitem__, default=best)
     least = max(best.write_error + upgrade.write_error, _MARGIN * cost[best])
     if cost[best] - cost[upgrade] <= least:
         return changes, verdict, advised
     # Only where it saves more than the error, because it cannot be undone.
-    version, mode = str(upgrade.mode.format_version), upgrade.mode
-    why = f"A commit costs {elapsed(cost[upgrade])} with {mode.name}; {_V3}."
-    properties = {setting: mode.mode, "format-version": version}
-    change = to_set(facts, properties, why, now=str(facts.format_version))
+    version = upgrade.mode.format_version
+    why = f"A commit costs {elapsed(cost[upgrade])} with {upgrade.mode.name}; {_UPGRADES[version]}."
+    change = _to_mode(facts, operation, upgrade.mode, why, now.mode)
     verdict += f" Format version {version} would cost less, but the upgrade cannot be undone."
-    return (*changes, replace(change, undo=(), is_alternative=True)), verdict, advised
+    return (*changes, replace(change, is_alternative=True)), verdict, advised
 
 
 def _to_mode(facts: TableFacts, operation: str, mode: Mode, why: str, now: str) -> Change:
-    is_upgrade = facts.format_version < 2 and not mode.is_copy_on_write
-    version = {"format-version": "2"} if is_upgrade else {}
-    effect = _V2 if is_upgrade else None
+    """Set the mode, and the format version that it needs."""
+    version, effect = {}, None
+    if mode.format_version > facts.format_version and not mode.is_copy_on_write:
+        version = {"format-version": str(mode.format_version)}
+        effect = _UPGRADES[mode.format_version]
     properties = {**version, **mode.properties(operation)}
     return to_set(facts, properties, why, now=now, side_effect=effect)
 
@@ -220,10 +219,10 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     empty text stand for what the history says.
 
     ``statement`` is the DELETE, UPDATE or MERGE to try. Without one, icekit tries ``commits``
-    synthetic statements of ``operation``, which change a ``share`` of the rows, ``scattered`` over
-    all files or ``clustered`` in ``file_share`` of them. Reads per commit are ``reads_per_commit``,
-    or ``reads_per_day`` (stated, or counted in a Spark ``event_log``) divided by the commits per
-    day of the history. With ``read_filter`` the reads are scans with that condition.
+    synthetic statements of ``operation``, which change a ``share`` of the rows in a ``file_share``
+    of the files. Reads per commit are ``reads_per_commit``, or ``reads_per_day`` (stated, or
+    counted in a Spark ``event_log``) divided by the commits per day of the history. With
+    ``read_filter`` the reads are scans with that condition.
     ``compact_every`` is the number of commits between compactions. With ``sample_bytes`` the trial
     uses copied samples of that size instead of clones.
 
@@ -236,34 +235,41 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
         read_predicate(lake.spark, rows, options.read_filter)
     history = past_commits(head(lake, facts.table).lineage())
-    workload = WriteTrial(own, shaped_like(facts, history, options), options)
+    shape = shaped_like(facts, history, options)
+    operation, tried, commits = shape.operation, str(shape), options.commits
+    if own is not None:
+        operation, tried, commits = own.kind.lower(), f"your {own.kind}", 1
     reads, reads_from = _reads(facts, history, options)
     modes = _modes(max(facts.format_version, 2))
     experiment = Experiment(
         trial=trial,
-        variants={mode.name: partial(set_up, facts, mode) for mode in modes},
+        variants={
+            _WARM_UP: unchanged,
+            **{mode.name: partial(set_up, facts, mode) for mode in modes},
+        },
         measures=_MEASURES,
         always_sample=bool(options.sample_bytes),
-        spare=1,
     )
     with experiment.open():
-        workload.run(experiment)
+        # A sample does not have all partitions of the table.
+        box = experiment.boxes.get(COPY_ON_WRITE)
+        copy = box.observe() if box is not None and box.is_sample else None
+        statements = [own.on] if own else synthetic(lake, copy or facts, shape, commits)
+        _measure(experiment, statements, options)
     cycle = options.compact_every or round(commits_between_compactions(history) or 0) or None
-    files = facts.data.file_count
-    costs = tuple(costs_of(experiment.measured, modes, workload.commits, files))
+    costs = tuple(costs_of(experiment.measured, modes, commits, facts.data.file_count))
     if reads is not None:
         for each in costs:
             experiment.measured.add(each.mode.name, {TOTAL: total(each, reads, cycle)})
-    changes, verdict, advised = advise(facts, costs, workload.operation, reads, cycle)
+    changes, verdict, advised = advise(facts, costs, operation, reads, cycle)
     notes = _notes(experiment, costs, reads, cycle, reads_from)
     return experiment.answer(
         "write-mode",
         verdict,
         changes,
-        (f"Tried {workload}.", *notes),
-        now=current_mode(facts, workload.operation).name,
+        (f"Tried {tried}.", *notes),
+        now=current_mode(facts, operation).name,
         advised=advised,
-        tables={"break_even": break_even_grid(costs, cycle)},
         is_enough=bool(costs),
     )
 
@@ -272,10 +278,10 @@ def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
     """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
     table or branch, before the trial.
     """
-    if any(options.only("operation", "share", "spread", "file_share").values()):
+    if any(options.only("operation", "share", "file_share").values()):
         raise ParameterError(
             "Your own statement determines the operation and the rows; leave out operation, "
-            "share, spread and file_share."
+            "share and file_share."
         )
     lake = trial.lake
     parsed = parse(lake.spark, options.statement)
@@ -312,69 +318,37 @@ def set_up(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
     box.set(set_properties(box.name, properties))
 
 
-@dataclass(frozen=True, slots=True)
-class WriteTrial:
-    """A person's own statement, or synthetic ones of a shape, and the scans and the compaction
-    after them.
-    """
+def _measure(
+    experiment: Experiment, statements: Sequence[ForTable], options: WriteModeOptions
+) -> None:
+    """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up on a clone of its own."""
+    boxes, is_own = experiment.boxes, bool(options.statement)
+    warm_up = boxes.pop(_WARM_UP, None)
+    if warm_up is not None:
+        run_commit(warm_up, statements[0], is_own=is_own)
+        warm_up.scan(options.read_filter)
+    for number, statement in enumerate(statements, 1):
 
-    own: Statement | None
-    shape: Shape
-    options: WriteModeOptions
+        def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
+            return run_commit(box, statement, is_own=is_own)
 
-    def __str__(self) -> str:
-        return f"your {self.own.kind}" if self.own is not None else str(self.shape)
-
-    @property
-    def operation(self) -> str:
-        """Delete, update or merge."""
-        return self.own.kind.lower() if self.own is not None else self.shape.operation
-
-    @property
-    def commits(self) -> int:
-        """How many statements are run."""
-        return 1 if self.own is not None else self.options.commits
-
-    def statements(self, trial: Trial, box: Sandbox | None) -> list[ForTable]:
-        """The statements, each for any table; ``box`` is a sandbox of the trial."""
-        if self.own is not None:
-            return [self.own.on]
-        copy = box.observe() if box is not None and box.is_sample else None
-        is_copied, facts = copy is not None, copy or trial.facts
-        return synthetic(trial.lake, facts, self.shape, self.commits, is_copied=is_copied)
-
-    def run(self, experiment: Experiment) -> None:
-        """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a
-        warm-up on a spare clone.
-        """
-        boxes = experiment.boxes
-        statements = self.statements(experiment.trial, boxes.get(COPY_ON_WRITE))
-        is_own, read_filter = self.own is not None, self.options.read_filter
-        for box in experiment.spares:
-            run_commit(box, statements[0], is_own=is_own)
-            box.scan(read_filter)
-        for number, statement in enumerate(statements, 1):
-
-            def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
-                return run_commit(box, statement, is_own=is_own)
-
-            experiment.measure(f"commit {number} of {len(statements)}", commit)
-        if boxes and not any(experiment.measured.value(name, FILES) for name in boxes):
-            raise ParameterError(
-                "The statement changes no row of this table, so there is nothing to compare; give "
-                "a statement that changes rows."
-            )
-        experiment.measure("the delete files", lambda _, box: {OPENS: box.plan().delete_opens})
-        experiment.measure(
-            "the scans",
-            lambda _, box: {SCAN: box.scan(read_filter).cost},
-            rounds=self.options.repeats,
-            is_settled=is_settled,
+        experiment.measure(f"commit {number} of {len(statements)}", commit)
+    if boxes and not any(experiment.measured.value(name, FILES) for name in boxes):
+        raise ParameterError(
+            "The statement changes no row of what is tried, so there is nothing to compare; give "
+            "a statement that changes rows, or file_share=1."
         )
-        experiment.measure(
-            "the compaction",
-            lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)},
-        )
+    experiment.measure("the delete files", lambda _, box: {OPENS: box.plan().delete_opens})
+    experiment.measure(
+        "the scans",
+        lambda _, box: {SCAN: box.scan(options.read_filter).cost},
+        rounds=options.repeats,
+        is_settled=is_settled,
+    )
+    experiment.measure(
+        "the compaction",
+        lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)},
+    )
 
 
 def run_commit(box: Sandbox, statement: ForTable, *, is_own: bool) -> Figures:
@@ -431,15 +405,16 @@ def _notes(
     cycle: int | None,
     reads_from: str,
 ) -> Iterator[str]:
-    unit = next((box.unit for box in experiment.boxes.values()), CLOCK)
+    unit = next((box.unit for box in experiment.boxes.values()), CPU)
     yield f"Costs are in {unit}, without the driver's planning and commits."
     if reads is not None:
         yield f"Reads per commit: {plain(reads)}, {reads_from}."
-        cheapest = (
-            f"{best_cycle(each, reads):,} with {each.mode.name}"
-            for each in costs
-            if not each.mode.is_copy_on_write
+    between = cycle or "the cheapest number for each mode"
+    yield f"Commits between compactions: {between}."
+    for version in sorted({c.mode.format_version for c in costs}):
+        of_version = (
+            c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version
         )
-        if cycle:
-            yield f"Commits between compactions: {cycle}."
-        yield f"The cheapest number of commits between compactions is {', '.join(cheapest)}."
+        even = interval_of(list(of_version), cycle)
+        if even is not None:
+            yield f"In format version {version}, {even}."

@@ -15,7 +15,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.diagnose.heap import forecast_heap
+from icekit.diagnose.heap import BASE_BYTES, forecast_heap
 from icekit.engine.cluster import cluster_of
 from icekit.sql import call, identifier
 from rigs.bench.upserts import copied
@@ -47,7 +47,8 @@ def _forecast(lake: Lake, table: str) -> dict[str, Any]:
     facts = lake.observe(table, collector="local")
     executor = cluster_of(lake.spark).executor
     found = forecast_heap(facts, executor)
-    return {"records": found.records, "task_bytes": found.task_bytes}
+    of_task = (found.needed_bytes - BASE_BYTES) // executor.cores
+    return {"records": found.records, "task_bytes": of_task}
 
 
 def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:

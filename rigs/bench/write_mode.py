@@ -17,9 +17,9 @@ from icekit.api import Lake
 from icekit.facts.model import TableFacts
 from icekit.lab import build
 from icekit.sandbox.trial import Budget, Trial
-from icekit.tune.write_cost import Mode
+from icekit.tune.write_cost import Mode, interval_of
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
-from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up
+from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up
 from icekit.units import size
 from rigs.bench.measure import Others, show
 
@@ -29,6 +29,8 @@ SCALE, LONG_SCALE = 2, 8
 COMMITS, LONG_COMMITS = 6, 12
 # Scans of the trial and, after each commit, of the cycle: the least of more scans is less.
 ROUNDS = 7
+#: The statements that a trial runs.
+TRIED = 2
 WITHIN = 0.25
 
 
@@ -45,12 +47,10 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload(
-        "few rows in few files", Shape("update", 0.001, "clustered", 0.05), 40, "copy-on-write"
-    ),
-    Workload("sparse over all files", Shape("update", 0.001, "scattered", 1.0), 1, "merge-on-read"),
-    Workload("append-mostly", Shape("delete", 0.005, "clustered", 0.2), 100, "copy-on-write"),
-    Workload("heavy upsert", Shape("merge", 0.2, "scattered", 1.0), 0.5, "merge-on-read"),
+    Workload("few rows in few files", Shape("update", 0.001, 0.05), 40, "copy-on-write"),
+    Workload("sparse over all files", Shape("update", 0.001, 1.0), 1, "merge-on-read"),
+    Workload("append-mostly", Shape("delete", 0.005, 0.2), 100, "copy-on-write"),
+    Workload("heavy upsert", Shape("merge", 0.2, 1.0), 0.5, "merge-on-read"),
 )
 
 
@@ -121,25 +121,24 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         facts.table,
         operation=shape.operation,
         share=shape.share,
-        spread=shape.spread,
         file_share=shape.file_share,
         reads_per_commit=workload.reads,
+        commits=TRIED,
         compact_every=commits,
         repeats=ROUNDS,
         progress=lambda _: None,
     )
-    _, reads, low, high = answer.tables["break_even"].rows[0]
-    predicted, low, high = (
-        math.inf if value is None else float(value) for value in (reads, low, high)
+    modes = [Mode("merge-on-read", 2, kind) for kind in ("file", "partition")]
+    rivals = [mode for mode in modes if answer.measured.value(mode.name, COMMIT)]
+    tried = costs_of(
+        answer.measured, (Mode(COPY_ON_WRITE, 2), *rivals), TRIED, facts.data.file_count
     )
-    rivals = [
-        mode
-        for mode in (Mode("merge-on-read", 2, kind) for kind in ("file", "partition"))
-        if answer.measured.value(mode.name, COMMIT)
-    ]
+    even = interval_of(list(tried), commits)
+    assert even is not None
+    predicted = even.reads
     advised = (
         "too close to call"
-        if low <= workload.reads <= high
+        if even.is_close(workload.reads)
         else "copy-on-write"
         if workload.reads > predicted
         else "merge-on-read"
@@ -161,8 +160,8 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         f"{advised} {'✔' if advised == winner else '✖'}",
         f"{winner} {'✔' if winner == workload.winner else '✖'}",
         f"{predicted:.3g}",
-        f"{low:.3g} to {high:.3g}",
-        f"{measured:.3g}{'' if low <= measured <= high else ' (outside)'}",
+        f"{even.low:.3g} to {even.high:.3g}",
+        f"{measured:.3g}{'' if even.low <= measured <= even.high else ' (outside)'}",
         "yes" if near else "NOT REACHED",
     )
 

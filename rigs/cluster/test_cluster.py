@@ -108,7 +108,7 @@ def test_a_compaction_whose_executor_is_killed_ends_well(
     before = fragmented.rows()
     plan = on_cluster.plan(
         on_cluster.observe(fragmented.name),
-        leave_alone_minutes=0,
+        leave_alone="0 minutes",
         min_files=2,
         max_action_partitions=2,
     )

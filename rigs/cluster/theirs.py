@@ -27,7 +27,7 @@ def main(session: dict[str, str]) -> None:
             "id", "SELECT id FROM range(100)"
         ).done()
     before = small.rows(), upserts.rows()
-    plan = lake.plan(lake.observe(small.name), leave_alone_minutes=0, min_files=2)
+    plan = lake.plan(lake.observe(small.name), leave_alone="0 minutes", min_files=2)
     compacted = lake.run(plan, execute=True, progress=_quiet)
     converted = lake.convert(upserts.name, execute=True, progress=_quiet)
     for table in (small, upserts):

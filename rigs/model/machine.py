@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
-from icekit.compact.ledger import Ledger, let_go_of_dead
+from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
@@ -526,9 +526,6 @@ class Machine(RuleBasedStateMachine):
         )
         self.go_on(which, None)
         remove_stale(self.lake)
-        let_go_of_dead(
-            Ledger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name))
-        )
 
     @rule(which=which, ids=ids, p=partitions, adopted=st.booleans(), other=st.none() | events)
     def clone(self, which: int, ids: set[int], p: int, adopted: bool, other: str | None) -> None:

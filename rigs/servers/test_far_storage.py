@@ -9,7 +9,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.facts.recent import MOST_MANIFESTS
+from icekit.facts.head import MOST_MANIFESTS
 from rigs.bench.tables import MANIFEST_BYTES, files_of
 from rigs.servers.conftest import connected
 from rigs.servers.proxy import Proxy

@@ -99,7 +99,7 @@ def _kill(rounds: int, seed: int, partitions: int) -> int:
             hit[_kind(result.where)] += 1
             print(
                 f"{place + 1:>3}/{rounds} {scope:<5} killed at {moment}: {result.where}; "
-                f"{result.leftovers} leftovers; {result.seconds:.0f} s{_told(result.wrong)}",
+                f"{result.seconds:.0f} s{_told(result.wrong)}",
                 flush=True,
             )
     finally:

@@ -65,7 +65,6 @@ class Result:
     where: str
     wrong: tuple[str, ...]
     seconds: float
-    leftovers: int
 
 
 def choose(chance: random.Random, length: Length) -> Moment:
@@ -188,7 +187,7 @@ class Rounds:
         wrong = check(self.lake, table, scope, self.ledger, self.before, outcome, there, proved)
         if not wrong:
             forget(self.lake, name, self.namespace)
-        return Result(where, tuple(wrong), time.monotonic() - started, len(outcome.leftovers))
+        return Result(where, tuple(wrong), time.monotonic() - started)
 
     def _every_action(self, table: str) -> set[str]:
         return {action.action_id for action in self.ledger.actions(self._run_id(table))}

@@ -100,7 +100,7 @@ def test_a_report_shows_its_picture_before_a_person_scrolls_and_is_short_when_fo
     page.goto((reports / "lab.equality_deletes.html").as_uri())
     page.wait_for_load_state("load")
 
-    box = page.locator(".bar").first.bounding_box()
+    box = page.get_by_text("█").first.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] <= 900
     assert page.evaluate("() => document.documentElement.scrollHeight") <= 3500

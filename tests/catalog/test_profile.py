@@ -82,25 +82,20 @@ def test_hive_and_glue_are_told_by_type_or_uri() -> None:
 
 
 def test_virtual_addressing_is_path_style_the_other_way_round() -> None:
-    virtual = spark_conf(
-        "prod", {"uri": "http://c", "s3.force-virtual-addressing": "true"}
-    ).settings
-    assert virtual["spark.sql.catalog.prod.s3.path-style-access"] == "false"
+    virtual = conf(uri="http://c", s3_force__virtual__addressing="true")
+    assert virtual["s3.path-style-access"] == "false"
 
 
 def test_a_role_is_assumed_by_the_factory_that_iceberg_has_for_it() -> None:
-    settings = spark_conf(
-        "prod",
-        {"uri": "http://c", "s3.role-arn": "arn:aws:iam::1:role/x", "s3.region": "eu-west-1"},
-    ).settings
+    settings = conf(uri="http://c", s3_role__arn="arn:aws:iam::1:role/x", s3_region="eu-west-1")
 
-    assert settings["spark.sql.catalog.prod.client.factory"].endswith("AssumeRoleAwsClientFactory")
-    assert settings["spark.sql.catalog.prod.client.assume-role.region"] == "eu-west-1"
+    assert settings["client.factory"].endswith("AssumeRoleAwsClientFactory")
+    assert settings["client.assume-role.region"] == "eu-west-1"
 
 
 def test_a_key_that_spark_has_no_equal_for_is_refused_by_name_with_the_nearest_known() -> None:
     with pytest.raises(ProfileError, match=r"s3\.endpont; did you mean s3\.endpoint"):
-        spark_conf("prod", {"uri": "http://c", "s3.endpont": "http://x"})
+        conf(uri="http://c", s3_endpont="http://x")
 
 
 def test_a_spark_setting_is_handed_over_as_it_is() -> None:
@@ -121,12 +116,3 @@ def test_a_profile_that_names_no_usable_catalog_says_what_to_set(
 ) -> None:
     with pytest.raises(ProfileError, match=said):
         spark_conf("prod", properties)
-
-
-@pytest.mark.parametrize("value", ["soon", "", "nan", "inf"])
-def test_a_time_that_is_no_number_is_named_with_its_key(value: str) -> None:
-    with pytest.raises(
-        ProfileError,
-        match=rf"'prod' sets s3\.connect-timeout to '{value}', but it must be a number of seconds",
-    ):
-        spark_conf("prod", {"uri": "https://catalog.example/api", "s3.connect-timeout": value})

@@ -23,9 +23,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(
-    settings: Mapping[str, str] = SETTINGS,
-    java: str = "/java/bin/java",
-    spark: str = "/env/pyspark",
+    settings: Mapping[str, str] = SETTINGS, java: str = __file__, spark: str = "/env/pyspark"
 ) -> QuickStart:
     return QuickStart(settings, ["a:b:1"], Path(java), Path(spark))
 
@@ -108,14 +106,13 @@ def test_a_session_that_differs_starts_as_it_was_asked_to(
 
 
 def test_another_java_spark_or_jar_is_a_first_start(jar: Path) -> None:
-    assert start(java="/other/bin/java").settings == SETTINGS
+    assert start(java=str(jar)).settings == SETTINGS
     assert start(spark="/other/pyspark").settings == SETTINGS
     os.utime(jar, (1, 1))
     assert start().settings == SETTINGS
 
 
-def test_an_archive_of_other_jars_is_removed_and_so_is_one_that_nobody_uses(jar: Path) -> None:
-    start()
+def test_an_archive_that_nobody_uses_is_removed(jar: Path) -> None:
     unused, used = (cache_folder() / f"spark-{name}.jsa" for name in ("unused", "used"))
     for path in (unused, used):
         path.write_bytes(b"classes")

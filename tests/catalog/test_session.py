@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import threading
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,6 @@ from icekit.errors import (
     trace,
 )
 from icekit.waiting import DeadlineExceeded
-from tests.child import python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,14 +43,21 @@ pytestmark = pytest.mark.spark
 def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     """A session that icekit did not start, with a catalog that no profile knows."""
     session = lake.spark.newSession()
-    session.conf.set("spark.sql.catalog.mine", "org.apache.iceberg.spark.SparkCatalog")
-    session.conf.set("spark.sql.catalog.mine.type", "jdbc")
-    session.conf.set("spark.sql.catalog.mine.jdbc.schema-version", "V1")
-    session.conf.set("spark.sql.catalog.mine.uri", f"jdbc:sqlite:file:{tmp_path}/mine.db")
-    session.conf.set("spark.sql.catalog.mine.warehouse", str(tmp_path))
+    for key, value in {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "jdbc",
+        ".jdbc.schema-version": "V1",
+        ".uri": f"jdbc:sqlite:file:{tmp_path}/mine.db",
+        ".warehouse": str(tmp_path),
+    }.items():
+        session.conf.set(f"spark.sql.catalog.mine{key}", value)
     session.sql("CREATE NAMESPACE mine.db")
     session.sql("CREATE TABLE mine.db.events AS SELECT id FROM range(3)")
     return icekit.connect("mine", spark=session)
+
+
+def settings(spark: SparkSession) -> dict[str, str]:
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
 def test_the_session_runs_the_spark_and_the_iceberg_that_it_was_asked_for(
@@ -93,11 +99,11 @@ def test_a_temporary_view_is_none_of_its_tables(borrowed: Lake, catalog: str) ->
 
 
 def test_it_is_not_stopped_and_not_changed(borrowed: Lake) -> None:
-    before = {row["key"]: row["value"] for row in borrowed.spark.sql("SET").collect()}
+    before = settings(borrowed.spark)
     borrowed.observe("db.events", collector="spark")
     borrowed.close()
 
-    assert {row["key"]: row["value"] for row in borrowed.spark.sql("SET").collect()} == before
+    assert settings(borrowed.spark) == before
 
 
 def test_its_cache_setting_is_known_to_the_diagnosis(borrowed: Lake, lake: Lake) -> None:
@@ -156,24 +162,6 @@ def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(
         )
 
 
-def test_ctrl_c_is_noted_also_once_spark_has_started(tmp_path: Path) -> None:
-    """PySpark puts a handler of its own in the place of a command's."""
-    code = """
-import contextlib, signal
-import icekit
-from icekit.engine.interrupting import ended_like_interrupted
-
-signal.signal(signal.SIGINT, signal.default_int_handler)
-with ended_like_interrupted() as ending, contextlib.closing(icekit.connect()) as lake:
-    lake.spark
-    with contextlib.suppress(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    print(ending.is_asked)
-"""
-    done = python("-c", code, env={**os.environ, "ICEKIT_LAKE": str(tmp_path)})
-    assert done.stdout == "True\n", done.stderr
-
-
 @pytest.fixture
 def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """A session that icekit did not start, and a profile of secrets; the catalog's very address is
@@ -190,10 +178,6 @@ def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sp
         f"jdbc:sqlite:file:{tmp_path}/it.db?access_token=canary-of-uri",
     )
     return lake.spark.newSession()
-
-
-def settings(spark: SparkSession) -> dict[str, str]:
-    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
 def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(
@@ -278,10 +262,14 @@ def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(la
     assert "DIVIDE_BY_ZERO" in str(divided)
     missing = raised(lambda: lake.spark.sql("SELECT * FROM nowhere.db.t"))
     assert isinstance(missing, EngineFailed)
+    number = raised(lambda: jvm.java.lang.Long.parseLong("x"))
+    assert "For input string" in str(number)
+    assert "An error occurred while calling" not in str(number)
     absent = raised(lambda: jvm.java.lang.Class.forName("org.nowhere.Absent"))
     assert "lacks a class" in str(absent)
     assert raised(lambda: jvm.java.lang.System.nothing()) is None
-    assert raised(lambda: lake.spark.sql("SELEKT")) is None
+    for wrong in ("SELEKT", "SELECT no_such FROM range(1)", "SELECT no_such(1)"):
+        assert raised(partial(lake.spark.sql, wrong)) is None
 
 
 def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> None:

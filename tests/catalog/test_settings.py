@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from icekit.catalog import session
-from icekit.catalog.session import own_settings, remedy
+from icekit.catalog.session import own_settings
 from icekit.catalog.spark_conf import SparkCatalogConf
 from icekit.errors import SparkUnavailable
 
@@ -51,19 +51,6 @@ def test_executors_elsewhere_can_reach_the_driver(master: str) -> None:
 def test_what_is_no_setting_is_named(text: str, said: str) -> None:
     with pytest.raises(SparkUnavailable, match=f"ICEKIT_SPARK_CONF must be key=value.*{said}"):
         own_settings(text)
-
-
-def test_a_session_without_the_packages_of_a_catalog_is_to_be_started_again() -> None:
-    said = "java.sql.SQLException: No suitable driver found for jdbc:postgresql://127.0.0.1/db"
-
-    assert remedy(said, ["org.postgresql:postgresql:42"]).startswith(
-        "This Spark session was started without"
-    )
-    assert "org.postgresql:postgresql:42" in remedy(said, ["org.postgresql:postgresql:42"])
-    assert (
-        remedy("java.net.ConnectException: Connection refused", [])
-        == "Check the profile and the network."
-    )
 
 
 def test_only_a_session_of_one_command_on_little_data_is_compiled_lightly(

@@ -5,8 +5,6 @@ it needs a classic session.
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,16 +101,7 @@ def in_process(remote: str, folder: Path, *command: str, said: str = "") -> str:
         "ICEKIT_LAKE": str(folder / "none"),
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    command = (sys.executable, *command)
-    done = subprocess.run(
-        command,
-        input=said,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | environment,
-        check=False,
-    )
+    done = python(*command, input=said, cwd=folder, env=os.environ | environment)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -168,18 +157,14 @@ def test_a_command_gives_a_result_or_says_what_to_do_instead(
 
 
 def test_every_command_is_among_them() -> None:
-    def leaves(parser: Any, before: str = "") -> list[str]:
-        below = parser.commands()
-        return (
-            [leaf for name, sub in below.items() for leaf in leaves(sub, f"{before}{name} ")]
-            if below
-            else [before]
-        )
+    def leaves(parser: Any) -> list[str]:
+        below = [leaf for sub in parser.commands().values() for leaf in leaves(sub)]
+        return below or [f"{parser.prog} "]
 
     assert [
         leaf
         for leaf in leaves(_parser())
-        if not any(f"{command} ".startswith(leaf) for command in COMMANDS)
+        if not any(f"icekit {command} ".startswith(leaf) for command in COMMANDS)
     ] == []
 
 

@@ -41,16 +41,11 @@ ACTION = ActionRecord(
 
 
 class Clock:
-    """Milliseconds that stand still until told to pass, or pass by ``step`` whenever it is
-    asked.
-    """
+    """Milliseconds that stand still until told to pass."""
 
-    def __init__(self, step: int = 0) -> None:
-        self.now = 1_000_000
-        self.step = step
+    now = 1_000_000
 
     def __call__(self) -> int:
-        self.now += self.step
         return self.now
 
 

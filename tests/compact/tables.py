@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,6 +15,7 @@ from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Findings
+from icekit.maintain.plan import plan_maintenance_table
 from icekit.run.verbs import resume, run
 from icekit.sql import display_name
 from tests import tables
@@ -52,6 +55,12 @@ class Table(tables.Table):
         )
         return self
 
+    def under_deletes(self, files: int = 5, version: int = 2) -> Self:
+        """Create and fill it, and delete every fourth row by position."""
+        self.create(version=version, **MERGE_ON_READ).fill(files)
+        self.sql("DELETE FROM {t} WHERE id % 4 = 0")
+        return self
+
     def plan(
         self,
         *,
@@ -71,6 +80,10 @@ class Table(tables.Table):
             trial=trial,
             progress=lambda _: None,
         )
+
+    def maintenance(self, *procedures: str, storage: bool = False, **options: Any) -> Plan:
+        facts = self.lake.observe(self.name, storage=storage)
+        return plan_maintenance_table(self.lake, facts, procedures=procedures, **options)
 
     def run(self, plan: Plan, **options: Any) -> Outcome:
         given = {"execute": True, "ledger": str(self.book), "progress": lambda _: None, **options}
@@ -103,6 +116,12 @@ class Table(tables.Table):
     def file_count(self) -> int:
         return int(self.sql("SELECT count(*) FROM {t}.data_files")[0][0])
 
+    def age_files(self, days: float = 10) -> None:
+        """Make every file at its location so old."""
+        then = time.time() - days * 86_400
+        for path in self.location.rglob("*"):
+            os.utime(path, (then, then))
+
     @property
     def full_name(self) -> str:
         return display_name(self.full)
@@ -112,6 +131,14 @@ class Table(tables.Table):
 
 
 Named = Callable[[str], Table]
+
+
+def is_proved(outcome: Outcome) -> Outcome:
+    """See that a run is done and proved."""
+    assert outcome.status == "done", outcome
+    assert outcome.proof is not None
+    assert outcome.proof.ok is True, outcome
+    return outcome
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -19,43 +19,29 @@ def options(
 
 
 @pytest.mark.parametrize(
-    ("mib", "groups", "at_once", "reason"),
+    ("mib", "groups", "at_once", "tasks"),
     [
-        (100 * 10, 100, "16", ""),
-        (
-            100 * 4 * 1024,
-            100,
-            "2",
-            "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others "
-            "start and commit",
-        ),
-        (
-            100 * 100 * 1024,
-            100,
-            "1",
-            "a group has 200 tasks on average, so 1 group at once keeps the cores busy",
-        ),
-        (4 * 1024, 1, "1", "the only group has 8 tasks"),
-        (10, 1, "1", ""),
+        (100 * 10, 100, "16", "1 task"),
+        (100 * 4 * 1024, 100, "2", "8 tasks"),
+        (100 * 100 * 1024, 100, "1", "200 tasks"),
+        (10, 1, "1", "1 task"),
     ],
 )
 def test_small_groups_run_many_at_once_and_large_ones_few(
-    mib: int, groups: int, at_once: str, reason: str
+    mib: int, groups: int, at_once: str, tasks: str
 ) -> None:
     first = parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False)[0]
 
     assert (first.name, first.value) == ("max-concurrent-file-group-rewrites", at_once)
-    assert first.why.startswith(f"2 executors of 4 cores; {reason}")
+    assert first.why.startswith(f"2 executors of 4 cores; a group has {tasks} on average")
 
 
 def test_groups_are_what_one_failure_costs() -> None:
-    assert options(GIB, 1)["max-file-group-size-bytes"] == str(4 * 8 * TARGET)
-    assert options(GIB, 1, Cluster(Executor(1, GIB), 1, "x"))["max-file-group-size-bytes"] == str(
-        2 * GIB
-    )
-    assert options(GIB, 1, Cluster(Executor(4, GIB), 2_500, "x"))[
-        "max-file-group-size-bytes"
-    ] == str(100 * GIB)
+    one, many = Cluster(Executor(1, GIB), 1, "x"), Cluster(Executor(4, GIB), 2_500, "x")
+
+    assert [
+        options(GIB, 1, cluster)["max-file-group-size-bytes"] for cluster in (EIGHT, one, many)
+    ] == [str(4 * 8 * TARGET), str(2 * GIB), str(100 * GIB)]
 
 
 def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
@@ -68,12 +54,13 @@ def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
 
 
 def test_commits_are_about_one_per_gibibyte_and_never_more_than_groups_or_ten() -> None:
-    assert [
-        options(size, 100)["partial-progress.max-commits"]
-        for size in (MIB, GIB, 7 * GIB, 100 * GIB)
-    ] == ["2", "2", "7", "10"]
-    assert [options(7 * GIB, groups)["partial-progress.max-commits"] for groups in (0, 1, 3)] == [
-        "1",
+    runs = [(MIB, 100), (GIB, 100), (7 * GIB, 100), (100 * GIB, 100), (GIB, 0), (7 * GIB, 3)]
+
+    assert [options(*run)["partial-progress.max-commits"] for run in runs] == [
+        "2",
+        "2",
+        "7",
+        "10",
         "1",
         "3",
     ]

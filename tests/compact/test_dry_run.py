@@ -55,13 +55,10 @@ def test_the_metadata_tells_what_the_planner_selects(
             assert ours.files_out == pytest.approx(its.files_out, rel=0.1)
 
 
-@pytest.mark.lab("position_deletes")
-def test_the_planner_is_asked_where_deletes_decide_what_is_rewritten(stopped: Lake) -> None:
+@pytest.mark.lab("position_deletes", "small_files")
+@pytest.mark.parametrize(("table", "exact"), [("position_deletes", False), ("small_files", True)])
+def test_the_planner_is_asked_where_deletes_decide_what_is_rewritten_and_where_the_plan_is_to_be_run(
+    stopped: Lake, table: str, exact: bool
+) -> None:
     with pytest.raises(AssertionError, match="Spark was started"):
-        _predicted(stopped, "position_deletes", exact=False)
-
-
-@pytest.mark.lab("small_files")
-def test_a_plan_that_is_to_be_run_is_the_planners(stopped: Lake) -> None:
-    with pytest.raises(AssertionError, match="Spark was started"):
-        _predicted(stopped, "small_files", exact=True)
+        _predicted(stopped, table, exact=exact)

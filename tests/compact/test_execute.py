@@ -52,6 +52,8 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.sqlite.SQLiteException", "[SQLITE_CORRUPT] The database disk image is malformed")], "other"),
         ([("java.lang.RuntimeException", None), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")], "conflict"),
         ([("org.apache.spark.SparkException", "Job aborted"), ("java.lang.OutOfMemoryError", "Java heap space")], "capacity"),
+        # Running out of memory outweighs the commit that it broke.
+        ([("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"), ("java.lang.OutOfMemoryError", "GC overhead")], "capacity"),
         ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding " "memory limits")], "capacity"),
         ([("org.apache.spark.shuffle.FetchFailedException", "Connection reset")], "capacity"),
         ([("java.io.IOException", "No space left on device")], "capacity"),
@@ -83,15 +85,6 @@ def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_cla
 
 def test_a_conflict_that_icekit_finds_itself_is_one() -> None:
     assert kind_of(CommitConflict("older equality deletes were added")) == "conflict"
-
-
-def test_running_out_of_memory_outweighs_the_commit_it_broke() -> None:
-    chain = [
-        ("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"),
-        ("java.lang.OutOfMemoryError", "GC overhead"),
-    ]
-
-    assert kind_of(raised("x", *chain)) == "capacity"
 
 
 def test_a_python_exception_is_described_by_itself() -> None:

@@ -1,6 +1,7 @@
 """A policy is made of what people write, and says what is wrong with what it cannot take."""
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,9 +22,6 @@ from icekit.parsing import moment, seconds, size_in_bytes
         ("2TB", 2 * 10**12),
         ("0", 0),
         ("1 kB", 1000),
-        ("1 MB", 10**6),
-        ("1 GiB", 2**30),
-        ("1 TiB", 2**40),
     ],
 )
 def test_sizes_are_read_in_decimal_and_binary_units(text: str, expected: int) -> None:
@@ -31,28 +29,36 @@ def test_sizes_are_read_in_decimal_and_binary_units(text: str, expected: int) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "1e3", "five", ". GB", "5 %", "1 000"]
-)
-def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"is not a size. Write it as 200 GB"):
-        size_in_bytes(text)
-
-
-@pytest.mark.parametrize(
     ("text", "expected"),
-    [("90 s", 90), ("1 second", 1), ("1 minute", 60), ("1 hour", 3600), ("1 d", 86400), ("1 day", 86400), (".5 hours", 1800), ("30 minutes", 1800), ("90m", 5400), ("1 min", 60), ("5 mins", 300), ("2 Hours", 7200), ("1.5h", 5400), ("7 days", 604800), ("1 week", 604800), ("2 weeks", 1209600)],
+    [("90 s", 90), ("1 second", 1), ("1 d", 86400), (".5 hours", 1800), ("30 minutes", 1800), ("90m", 5400), ("5 mins", 300), ("2 Hours", 7200), ("1.5h", 5400), ("7 days", 604800), ("2 weeks", 1209600)],
 )  # fmt: skip
 def test_lengths_of_time_are_read_as_people_write_them(text: str, expected: float) -> None:
     assert seconds(text) == expected
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "5", ".", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms", "5 msec"],
+    ("read", "texts", "said"),
+    [
+        (
+            size_in_bytes,
+            ["", "GB", "1.2.3 GB", "-1 GB", "1e3", "five", ". GB", "1 000"],
+            r"is not a size\. Write it as 200 GB",
+        ),
+        (
+            seconds,
+            ["", "5", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms"],
+            r"is not a duration\. Write it as 30 minutes",
+        ),
+        (moment, ["yesterday"], "is not a date"),
+    ],
+    ids=["size", "duration", "date"],
 )
-def test_what_is_no_length_of_time_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ParameterError, match=r"is not a duration\. Write it as 30 minutes"):
-        seconds(text)
+def test_what_is_no_size_duration_or_date_is_refused_with_an_example(
+    read: Callable[[str], object], texts: list[str], said: str
+) -> None:
+    for text in texts:
+        with pytest.raises(ParameterError, match=said):
+            read(text)
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
@@ -60,16 +66,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert moment("2026-01-31T06:00") == dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC)
     assert moment("2026-01-31T06:00+02:00") == dt.datetime(2026, 1, 31, 4, tzinfo=dt.UTC)
     assert moment(dt.date(2026, 1, 31)) == moment(dt.datetime(2026, 1, 31)) == moment("2026-01-31")  # noqa: DTZ001
-    with pytest.raises(ParameterError, match="is not a date"):
-        moment("yesterday")
-
-
-def test_a_policy_made_in_python_takes_times_without_a_zone_as_utc() -> None:
-    naive = dt.datetime(2026, 1, 1)  # noqa: DTZ001
-
-    assert Policy(since=naive, until=dt.datetime(2026, 2, 1, tzinfo=dt.UTC)).since == dt.datetime(
-        2026, 1, 1, tzinfo=dt.UTC
-    )
+    assert Policy(since=dt.datetime(2026, 1, 31)).since == moment("2026-01-31")  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(
@@ -77,27 +74,21 @@ def test_a_policy_made_in_python_takes_times_without_a_zone_as_utc() -> None:
     [
         ("200 GB", {"budget_bytes": 200 * 10**9}),
         (123, {"budget_bytes": 123}),
-        ("500 files", {"budget_files": 500}),
         ("1,000 files", {"budget_files": 1000}),
         ("1_000 file", {"budget_files": 1000}),
-        ("30 minutes", {"budget_minutes": 30}),
         ("90m", {"budget_minutes": 90}),
         ("500 million rows", {"budget_rows": 500_000_000}),
-        ("1,000 rows", {"budget_rows": 1000}),
         ("1 row", {"budget_rows": 1}),
         ("2 days", {"budget_minutes": 2880}),
     ],
 )
 def test_a_budget_is_bytes_rows_files_or_time(budget: Any, expected: dict[str, float]) -> None:
-    policy = Policy.of({"budget": budget})
-
-    names = ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")
-    assert {n: getattr(policy, n) for n in names if getattr(policy, n) is not None} == expected
+    assert Policy.of({"budget": budget}) == Policy(**expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "budget",
-    ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M ", "million rows"],
+    ["much", "200 G", "five files", ", files", "200 M", "200 M ", "million rows"],
 )
 def test_what_is_no_budget_is_refused_with_all_kinds(budget: str) -> None:
     with pytest.raises(
@@ -106,24 +97,6 @@ def test_what_is_no_budget_is_refused_with_all_kinds(budget: str) -> None:
         r"\(30 minutes\)",
     ):
         Policy.of({"budget": budget})
-
-
-@pytest.mark.parametrize("budget", ["0", "0 files", "0 minutes", "0 GB"])
-def test_a_budget_of_nothing_is_refused(budget: str) -> None:
-    with pytest.raises(ParameterError, match="must be more than 0"):
-        Policy.of({"budget": budget})
-
-
-def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ParameterError, match=r"no policy setting 'budgets'; did you mean budget\?"):
-        Policy.of({"budgets": 1})
-    with pytest.raises(ParameterError, match=r"use one of .*leave_alone.*strategy"):
-        Policy.of({"qqqqqq": 1})
-
-
-def test_what_is_empty_keeps_its_default() -> None:
-    assert Policy.of({"scope": "", "since": None, "budget": "", "columns": ""}) == Policy()
-    assert Policy.of({"scope": "", "min_files": 7}) == Policy(min_files=7)
 
 
 def test_each_plain_value_becomes_what_the_policy_holds() -> None:
@@ -141,7 +114,7 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
             "old_specs": "True",
             "max_action_bytes": "1 GB",
             "max_action_partitions": 7.0,
-            "min_win": "2",
+            "budget": "",
         }
     )
 
@@ -158,13 +131,19 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
         old_specs=True,
         max_action_bytes=10**9,
         max_action_partitions=7,
-        min_win=2,
+    )
+    assert (
+        repr([policy.min_files, policy.max_action_partitions, policy.delete_ratio]) == "[3, 7, 0.1]"
+    )
+    assert Policy.of({"columns": ["a,b", "c"], "since": None, "old_specs": "False"}) == Policy(
+        columns=("a,b", "c")
     )
 
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
+        ("budgets", 1, r"no policy setting 'budgets'; did you mean budget\?"),
         ("scope", "majr", "did you mean major"),
         ("scope", 3, "use one of minor, major"),
         ("strategy", "zordr", "did you mean zorder"),
@@ -173,21 +152,19 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
         ("min_files", "many", "must be a whole number"),
         ("min_files", "inf", "whole number"),
         ("min_files", True, "whole number"),
-        ("budget_files", 2.5, "whole number"),
         ("max_action_partitions", 2.5, "whole number"),
-        ("min_win", 1.5, "whole number"),
         ("min_files", 0, "more than 0"),
-        ("min_win", -1, "0 or more"),
         ("delete_ratio", "nan", "must be a number"),
         ("delete_ratio", "inf", "must be a number"),
         ("delete_ratio", -0.1, "0 or more"),
         ("leave_alone", "soon", "not a duration"),
-        ("leave_alone_minutes", float("inf"), "must be a number"),
         ("max_action_partitions", 0, "more than 0"),
         ("max_action_bytes", "0", "more than 0"),
-        ("budget_files", -3, "more than 0"),
+        ("budget", "0", "more than 0"),
+        ("budget", "0 files", "more than 0"),
+        ("budget", "0 minutes", "more than 0"),
         ("columns", 5, "columns"),
-        ("budget_bytes", "9" * 400, "too large a size"),
+        ("max_action_bytes", "9" * 400, "too large a size"),
         ("skip_last", f"{'9' * 400} days", "too large a duration"),
     ],
 )
@@ -226,38 +203,11 @@ def test_ordering_rows_rewrites_every_file() -> None:
     assert Policy().scope == "minor"
 
 
-def test_columns_come_as_a_list_too_and_a_name_may_hold_a_comma() -> None:
-    assert Policy.of({"columns": ["a,b", "c"]}).columns == ("a,b", "c")
-
-
-def test_limits_in_bytes_are_sizes_and_a_switch_is_off_when_it_says_so() -> None:
-    assert Policy.of({"budget_bytes": "1 GB", "old_specs": "False"}) == Policy(budget_bytes=10**9)
-
-
-def test_whole_numbers_stay_whole_as_options_are_written_of_them() -> None:
-    policy = Policy.of(
-        {
-            "min_files": "3",
-            "budget_files": 4.0,
-            "max_action_partitions": "5",
-            "min_win": "6",
-            "delete_ratio": "1",
-        }
-    )
-
-    assert (
-        repr([policy.min_files, policy.budget_files, policy.max_action_partitions, policy.min_win])
-        == "[3, 4, 5, 6]"
-    )
-    assert repr(policy.delete_ratio) == "1.0"
-
-
 def test_limits_may_lie_on_their_least_value() -> None:
     Policy(
         skip_last_hours=0,
         leave_alone_minutes=0,
         delete_ratio=0,
-        min_win=0,
         min_files=1,
         budget_files=1,
         max_action_bytes=1,

@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from icekit.api import Lake
 from icekit.catalog.spark_conf import ICEBERG
-from icekit.compact import bundles, group_rows, group_sample
+from icekit.compact import bundles, group_rows
 from icekit.compact.group import Group
 from icekit.compact.key import Key
 from icekit.compact.model import RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite, ConvertFirst
 from icekit.engine.bridge import guarded, load_now
-from icekit.engine.compat import _is_1_12, reads_dropped_keys, variant_type
+from icekit.engine.compat import is_at_least, reads_dropped_keys, variant_type
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
@@ -28,6 +28,7 @@ from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.resolve.resolved import resolved
 from icekit.sql import Identifier
+from tests.commits import in_order, since
 from tests.moments import Around
 from tests.resolve.tables import (
     IN_ORDER,
@@ -53,6 +54,10 @@ def two_files(table: Table) -> None:
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
 
 
+def four_of_nine_deleted(table: Table) -> None:
+    table.create().data("SELECT id, 'a' FROM range(9)").delete("id", "SELECT id * 2 FROM range(4)")
+
+
 both_ways = pytest.mark.parametrize(
     "few", [0, 1000], ids=["by a join", "by Iceberg's reader"], indirect=True
 )
@@ -70,11 +75,12 @@ def files_in(table: Table) -> set[str]:
     return {str(path) for path in table.location.rglob("*.parquet")}
 
 
+def ids_as_written(table: Table) -> list[int]:
+    return [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")]
+
+
 def checked(table: Table) -> CheckedRows:
-    (text,) = table.sql(
-        f"SELECT summary['{CHECKED_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at DESC LIMIT 1"
-    )[0]
-    return CheckedRows.of(text)
+    return CheckedRows.of(in_order(table.lake, table.name)[-1]["summary"][CHECKED_TAG])
 
 
 @both_ways
@@ -166,7 +172,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
 def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
     table: Table, version: int, order: RewriteOrder
 ) -> None:
-    if order.strategy == "hilbert" and not (_is_1_12(ICEBERG) and variant_type()):
+    if order.strategy == "hilbert" and not (is_at_least(ICEBERG, 12) and variant_type()):
         pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
     table.create(version=version)
     table.sql("ALTER TABLE {t} WRITE ORDERED BY name DESC, id")
@@ -178,18 +184,12 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
     assert checked(table).rows == 70
     assert checked(table).resolved == 30
     if order.strategy == "sort":
-        there = [
-            (row["name"], row["id"])
-            for row in table.sql("SELECT name, id FROM {t} ORDER BY _file, _pos")
-        ]
+        there = table.sql("SELECT name, id FROM {t} ORDER BY _file, _pos")
         # The table's own order is descending.
         sign = 1 if order.by else -1
         assert there == sorted(there, key=lambda row: (sign * int(row[0]), row[1]))
     if order == RewriteOrder("sort"):
-        (written,) = {
-            row["sort_order_id"] for row in table.sql("SELECT sort_order_id FROM {t}.data_files")
-        }
-        assert written == 1
+        assert table.sql("SELECT DISTINCT sort_order_id FROM {t}.data_files") == [(1,)]
 
 
 @pytest.mark.slow
@@ -199,9 +199,7 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
 
     table.rewritten(order=BY_ID, check=False, shuffle_partitions_per_file="3")
 
-    assert [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")] == list(
-        range(30, 100)
-    )
+    assert ids_as_written(table) == [*range(30, 100)]
 
 
 @both_ways
@@ -214,26 +212,6 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(
 
     assert not table.rewritten(order=order)
     assert table.sql("SELECT * FROM {t}.data_files") == []
-
-
-@pytest.mark.parametrize(
-    "more",
-    [" AND false", ""],
-    ids=["no delete is applied", "a delete also takes the rows that came after it"],
-)
-def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
-    table: Table, monkeypatch: pytest.MonkeyPatch, more: str
-) -> None:
-    table.create().data("SELECT id, 'a' FROM range(500)")
-    table.commit().deletes("id", "SELECT id FROM range(250)").data(
-        "SELECT id, 'b' FROM range(250)"
-    ).done()
-    monkeypatch.setattr(
-        Key, "matches", lambda key, *_: f"{key.hash(key.values)} = `icekit hash`{more}"
-    )
-
-    with unchanged(table), pytest.raises(RowsDiffer, match="one key in"):
-        run(table)
 
 
 @pytest.mark.parametrize("order", [IN_ORDER, BY_ID], ids=["in order", "sorted"])
@@ -259,18 +237,17 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(
     """Two rows agree in the first key; the second key says which of them is deleted."""
     table.create("region string, id bigint").data("SELECT 'north', id FROM range(2)")
     table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
-    before = table.rows()
     matches = Key.matches
 
-    def wrong(key: Any, *how: Any) -> str:
-        return matches(key, *how).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
+    def wrong(key: Any, **how: Any) -> str:
+        return (
+            matches(key, **how).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
+        )
 
     monkeypatch.setattr(Key, "matches", wrong)
 
-    with pytest.raises(RowsDiffer, match="one key in 1,"):
+    with unchanged(table), pytest.raises(RowsDiffer, match="one key in 1,"):
         run(table)
-
-    assert table.rows() == before
 
 
 def test_a_row_that_a_sort_drops_is_found_before_the_commit(
@@ -294,21 +271,20 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(
     table.commit().deletes("id", "SELECT id FROM range(9)").data(
         "SELECT id, 'b' FROM range(9)"
     ).done()
-    before = table.rows()
     # As with many keys: the sample compares no other columns.
-    monkeypatch.setattr(group_sample, "UNSEEN", 0)
+    monkeypatch.setattr("icekit.compact.group.UNSEEN", 0)
     live = Group._live
     monkeypatch.setattr(Group, "_live", lambda *given: live(*given).withColumn("name", F.lit("c")))
 
-    with pytest.raises(RowsDiffer, match="own reader reads"):
+    with unchanged(table), pytest.raises(RowsDiffer, match="own reader reads"):
         run(table)
 
-    assert table.rows() == before
 
-
-@both_versions
+@pytest.mark.parametrize(
+    ("version", "limit"), [(2, "_BROADCAST_SHARE"), (3, "_BROADCAST_SHARE"), (2, "_BROADCAST_MOST")]
+)
 def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, limit: str
 ) -> None:
     """Nothing is converted, which would end a reader of the table's changes; and rows stay in the
     order of their files.
@@ -317,64 +293,36 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
     table.data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)")
     table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
     count = len(table.snapshots())
-    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", 0.0)
+    monkeypatch.setattr(group_rows, limit, 0)
 
     table.rewritten()
 
-    ids = [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")]
+    ids = ids_as_written(table)
     assert len(ids) == 48
     assert ids == sorted(ids, reverse=True)
     assert len(table.snapshots()) == count + 1
     assert checked(table).resolved == 41
-    assert checked(table).hashed == 0
-
-
-@pytest.mark.slow
-@both_versions
-def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    """Also keys of several columns of which some are null: a hash skips nulls."""
-    table.create("id bigint, a string, b string", version=version)
-    table.data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)")
-    table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes(
-        "id", "SELECT 4"
-    ).done()
-    monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
-    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
-    start = len(table.snapshots())
-
-    rows = table.rewritten()
-    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
-
-    assert sorted(row[0] for row in rows) == [0, 2, 6, 8, 10]
-    assert checked(table).hashed == 3
-    assert "3 deleted keys matched by hash" in repr(proof)
 
 
 @pytest.mark.slow  # the gate runs the conversion of every type
 @pytest.mark.parametrize(
-    ("version", "file_format", "row_bytes"),
-    [(2, "parquet", group_rows._ROW_BYTES), (3, "avro", 2**40)],
-    ids=["by key", "by hash"],
+    ("version", "file_format", "share"),
+    [(2, "parquet", group_rows._BROADCAST_SHARE), (3, "avro", 0.0)],
+    ids=["broadcast", "shuffled"],
 )
 def test_keys_of_every_type_are_matched(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, row_bytes: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, share: float
 ) -> None:
-    monkeypatch.setattr(group_rows, "_ROW_BYTES", row_bytes)
-    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
+    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
     left = with_keys_of_every_type(table, version, file_format)
 
     table.rewritten()
 
     assert table.ids() == [left]
     assert checked(table).resolved == left
-    assert checked(table).hashed == (left if row_bytes > group_rows._BROADCAST_MOST else 0)
 
 
-def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_promoted_after_the_deletes_were_written_are_matched(table: Table) -> None:
     table.create("id bigint, a int, d decimal(5,2)")
     table.data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)")
     table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT CAST(2.25 AS decimal(5,2))").done()
@@ -383,26 +331,10 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(
     table.commit().deletes("a", "SELECT 3L").deletes(
         "d", "SELECT CAST(4.25 AS decimal(22,2))"
     ).done()
-    monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
-    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
 
     table.rewritten()
 
     assert table.ids() == [0, 5]
-    assert checked(table).hashed == 4
-
-
-def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table.create().data("SELECT id, 'a' FROM range(40)")
-    table.delete("id", "SELECT id * 2 FROM range(15)")
-    monkeypatch.setattr(group_rows, "_BROADCAST_MOST", 4 * group_rows._ROW_BYTES)
-
-    rows = table.rewritten()
-
-    assert len(rows) == 25
-    assert checked(table).resolved == 15
 
 
 @pytest.mark.slow
@@ -444,11 +376,8 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
     table.data("SELECT id, CAST(id AS int) FROM range(4)")
     table.delete("k", "SELECT 1")
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
-    before = table.rows()
 
-    run(table)
-
-    assert table.rows() == before
+    table.converted(lambda: run(table), left=None)
 
 
 def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
@@ -533,7 +462,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Aroun
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
     table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
 ) -> None:
-    monkeypatch.setattr(group_sample, "UNSEEN", unseen)
+    monkeypatch.setattr("icekit.compact.group.UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
     table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data(
         "SELECT id, 'a', 2 FROM range(300)", {"p": 2}
@@ -542,21 +471,20 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
     start = len(table.snapshots())
 
     run(table, remove_dangling_deletes="true")
-    made = table.snapshots()[start:]
+    made = since(table.lake, table.name, start)
     proof = prove_rewrites(table.lake, table.name, made)
 
     assert proof.ok
     assert words in repr(proof)
     assert "by Iceberg's own reader" in repr(proof)
-    assert prove_commits(table.lake, table.name, made).ok
+    assert prove_commits(table.lake, table.name, list(made)).ok
 
 
 @pytest.mark.slow
 def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.create().data("SELECT id, 'a' FROM range(9)")
-    table.delete("id", "SELECT id * 2 FROM range(4)")
+    four_of_nine_deleted(table)
     before = table.snapshots()
     table.rewritten()
     made = table.snapshots()[len(before) :]
@@ -576,26 +504,14 @@ def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(
     assert joined == [before[-1]]
 
 
-def test_rows_without_deletes_are_all_compared(table: Table) -> None:
-    two_files(table)
-    start = len(table.snapshots())
-
-    run(table)
-    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
-
-    assert "no row changed" in repr(proof)
-    assert checked(table).rows == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [1000], indirect=True)
 def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(table: Table) -> None:
-    table.create().data("SELECT id, 'a' FROM range(9)")
-    table.delete("id", "SELECT id * 2 FROM range(4)")
+    four_of_nine_deleted(table)
     start = len(table.snapshots())
 
     table.rewritten()
-    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
+    proof = prove_rewrites(table.lake, table.name, since(table.lake, table.name, start))
 
     assert "no row changed" in repr(proof)
     assert "Iceberg's own reader applied the equality deletes" in repr(proof)
@@ -694,7 +610,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
-    monkeypatch.setattr(group_sample, "UNSEEN", 2)
+    monkeypatch.setattr("icekit.compact.group.UNSEEN", 2)
     table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes(
         "id", "SELECT id FROM range(200)"
@@ -711,22 +627,20 @@ def test_each_key_set_has_a_sample_of_its_own(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault in one key set is not hidden by the sample of another."""
-    monkeypatch.setattr(group_sample, "UNSEEN", 2)
+    monkeypatch.setattr("icekit.compact.group.UNSEEN", 2)
     table.create("id bigint, k bigint").data("SELECT id, id + 5000 FROM range(2000)")
     table.commit().deletes("id", "SELECT id FROM range(900)").deletes(
         "k", "SELECT id + 6000 FROM range(900)"
     ).done()
-    before, matches = table.rows(), Key.matches
+    matches = Key.matches
 
-    def wrong(key: Any, *how: Any) -> str:
-        return f"{matches(key, *how)} AND {'false' if '`k`' in key.values else 'true'}"
+    def wrong(key: Any, **how: Any) -> str:
+        return f"{matches(key, **how)} AND {'false' if '`k`' in key.values else 'true'}"
 
     monkeypatch.setattr(Key, "matches", wrong)
 
-    with pytest.raises(RowsDiffer, match="one key in 64"):
+    with unchanged(table), pytest.raises(RowsDiffer, match="one key in 64"):
         run(table)
-
-    assert table.rows() == before
 
 
 PARTLY = {"partial-progress.enabled": "true"}
@@ -736,19 +650,6 @@ def three_partitions(table: Table) -> None:
     table.create("id bigint, p int", "p")
     for p in range(3):
         table.insert(f"VALUES (1, {p})").insert(f"VALUES (2, {p})")
-
-
-def test_a_group_that_fails_lets_those_that_were_written_with_it_be_rewritten(
-    table: Table,
-) -> None:
-    three_partitions(table)
-    (row,) = table.sql("SELECT max(file_path) FROM {t}.data_files WHERE partition.p = 1")
-    Path(str(row[0]).removeprefix("file:")).unlink()
-
-    run(table, **PARTLY)
-
-    files = table.sql("SELECT partition.p, count(*) FROM {t}.data_files GROUP BY 1 ORDER BY 1")
-    assert [tuple(row) for row in files] == [(0, 1), (1, 2), (2, 1)]
 
 
 def test_the_first_commit_after_an_upgrade_is_the_only_one(
@@ -764,3 +665,16 @@ def test_the_first_commit_after_an_upgrade_is_the_only_one(
 
     assert len(table.snapshots()) == start + 1
     assert table.ids() == [1, 1, 1, 2, 2, 2]
+
+
+def test_a_group_that_fails_lets_those_that_were_written_with_it_be_rewritten(
+    table: Table,
+) -> None:
+    three_partitions(table)
+    (row,) = table.sql("SELECT max(file_path) FROM {t}.data_files WHERE partition.p = 1")
+    Path(str(row[0]).removeprefix("file:")).unlink()
+
+    run(table, **PARTLY)
+
+    files = table.sql("SELECT partition.p, count(*) FROM {t}.data_files GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in files] == [(0, 1), (1, 2), (2, 1)]

@@ -5,7 +5,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact.trial import try_plan
 from icekit.sandbox.scratch import NAMESPACE
-from tests.compact.tables import MERGE_ON_READ, Named, Table, contents
+from tests.compact.tables import Named, Table, contents, is_proved
 
 pytestmark = pytest.mark.spark
 
@@ -13,20 +13,15 @@ pytestmark = pytest.mark.spark
 def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(
     named: Named, lake: Lake
 ) -> None:
-    sick = named("tried").create(**MERGE_ON_READ).fill()
-    sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
-    before = (
-        lake.tables.source(sick.name).metadata_location,
-        sick.snapshot_id(),
-        contents(sick.location),
-    )
+    sick = named("tried").under_deletes()
+
+    def state() -> tuple[object, ...]:
+        return lake.tables.source(sick.name).metadata_location, contents(sick.location)
+
+    before = state()
     plan = sick.plan(trial=True)
 
-    assert (
-        lake.tables.source(sick.name).metadata_location,
-        sick.snapshot_id(),
-        contents(sick.location),
-    ) == before
+    assert state() == before
     assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
     assert not (sick.location.parent / NAMESPACE).exists()
     assert not sick.book.exists()
@@ -34,10 +29,7 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(
     assert plan.rehearsed is not None
     assert "Tried on a zero-copy clone" in repr(plan)
 
-    outcome = sick.run(plan)
-    predicted, actual = plan.prediction, outcome.actual
-    assert outcome.proof is not None
-    assert outcome.proof.ok is True
+    predicted, actual = plan.prediction, is_proved(sick.run(plan)).actual
     assert actual.files_in == predicted.files_in
     assert actual.files_out == predicted.files_out
     assert actual.bytes_out == predicted.bytes_out
@@ -65,20 +57,3 @@ def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(
     assert tried.prediction.files_in == plan.prediction.files_in == 10
     assert sick.snapshot_id() == here
     assert not [name for name in lake.tables.names() if name[0] == NAMESPACE]
-
-
-@pytest.mark.lab("skewed_small_files", "position_deletes")
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["skewed_small_files", "position_deletes"])
-def test_files_are_predicted_nearly_as_exactly_without_a_trial(lake: Lake, name: str) -> None:
-    """Small partitions share no file, so dividing bytes by the target says too few. Iceberg packs
-    files in any order, which may make one more.
-    """
-    facts = lake.observe(f"lab.{name}")
-    predicted, tried = (
-        lake.plan(facts, leave_alone="0 minutes", trial=trial).prediction for trial in (False, True)
-    )
-
-    assert predicted.source == "planner"
-    assert tried.source == "trial"
-    assert abs(predicted.files_out - tried.files_out) <= 1

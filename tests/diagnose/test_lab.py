@@ -13,20 +13,15 @@ pytestmark = pytest.mark.spark
 
 
 @each_lab_table()
-def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(
+def test_a_lab_table_has_the_findings_meant_for_it_and_spark_understands_their_statements(
     lake: Lake, name: str
 ) -> None:
     facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios, storage=True)
-
-    assert icekit.diagnose(facts).names == TABLES[name].findings
-
-
-@each_lab_table(name for name, table in TABLES.items() if table.findings)
-def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, name: str) -> None:
-    facts = lake.observe(f"lab.{name}", storage=True)
+    findings = icekit.diagnose(facts)
     parser = lake.spark._jsparkSession.sessionState().sqlParser()
 
-    for finding in icekit.diagnose(facts):
+    assert findings.names == TABLES[name].findings
+    for finding in findings:
         for statement in finding.sql:
             assert parser.parsePlan(statement) is not None, statement
 

@@ -48,25 +48,6 @@ def without_counts(manifests: list[dict[str, Any]]) -> None:
         manifest.update(dict.fromkeys((key for key in manifest if key.endswith("_count")), None))
 
 
-def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(
-    table: Table,
-) -> None:
-    few: dict[str, Any] = {
-        "write_target__file__size__bytes": "4096",
-        "read_split_target__size": "32768",
-    }
-    table.create("id bigint, part int, name string", "", **few).fill(40, 20_000)
-    rows, before, plan = table.rows(), observed(table), table.plan()
-
-    after = cure(table, "target_too_small")
-
-    assert not plan.actions
-    assert (plan.waits or "").startswith("No rewrite helps before the target file size changes")
-    assert after.target_bytes == 32_768
-    assert after.data.file_count < before.data.file_count / 2
-    assert table.rows() == rows
-
-
 def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(
     table: Table,
 ) -> None:

@@ -1,11 +1,8 @@
 """What a finding says in figures, for tests that hold it to them."""
 
-from icekit import Severity, diagnose
+from icekit import diagnose
 from icekit.diagnose.findings import Finding
 from icekit.facts.model import TableFacts
-from tests.golden import Golden
-
-Told = tuple[Severity, tuple[str, ...], str, tuple[str, ...], int, int]
 
 
 def named(facts: TableFacts, name: str, **options: object) -> Finding | None:
@@ -22,38 +19,11 @@ def required(facts: TableFacts, name: str, **options: object) -> Finding:
 
 def present(name: str, *every: TableFacts, **options: object) -> None:
     """See that the finding is made of each of these facts."""
-    assert [named(facts, name, **options) is not None for facts in every] == [True] * len(every), (
-        name
-    )
+    for number, facts in enumerate(every):
+        assert named(facts, name, **options), f"{name} of case {number}"
 
 
 def absent(name: str, *every: TableFacts, **options: object) -> None:
     """See that the finding is made of none of these facts."""
-    assert [named(facts, name, **options) is not None for facts in every] == [False] * len(every), (
-        name
-    )
-
-
-def told(facts: TableFacts, name: str, **options: object) -> Told:
-    """Severity, where, evidence, statements, files and bytes at stake of a finding that also says
-    all the rest.
-    """
-    finding = required(facts, name, **options)
-    assert finding.table == "db.events"
-    assert finding.threshold
-    assert finding.source
-    for sentence in (finding.effect, finding.remedy):
-        assert sentence.endswith(".")
-    return (
-        finding.severity,
-        finding.where,
-        finding.evidence,
-        finding.sql,
-        finding.files_at_stake,
-        finding.bytes_at_stake,
-    )
-
-
-def shows(golden: Golden, case: str, facts: TableFacts) -> None:
-    """Compare a finding with its golden file; the first word of a case is its name."""
-    golden.fields(f"diagnose/{case.replace(' ', '-')}.yaml", required(facts, case.split()[0]))
+    for number, facts in enumerate(every):
+        assert not named(facts, name, **options), f"{name} of case {number}"

@@ -13,7 +13,7 @@ from icekit.api import Lake
 from icekit.compact.execute import require_api
 from icekit.compact.model import Action, Prediction
 from icekit.engine import bridge
-from icekit.engine.bridge import _changed_to, elements, in_catalog, lent, make_active, missing_api
+from icekit.engine.bridge import _changed_to, elements, lent, make_active, missing_api
 from icekit.errors import EngineFailed
 
 pytestmark = pytest.mark.spark
@@ -40,28 +40,20 @@ def test_collections_and_arrays_are_read_to_their_end(
     assert found == [[str(place) for place in range(many)]] * 4
 
 
-def overlapping(
-    lake: Lake, first: AbstractContextManager[None], second: AbstractContextManager[None]
-) -> tuple[Event, Event, list[Thread]]:
-    """Two threads in their blocks, the second after the first, and an event that lets each go."""
-    leave, threads = (Event(), Event()), []
-    for block, event in zip((first, second), leave, strict=True):
-        inside = Event()
+def inside(lake: Lake, block: AbstractContextManager[None]) -> tuple[Event, Thread]:
+    """A thread in a block, and the event that lets it leave."""
+    entered, leave = Event(), Event()
 
-        def work(
-            block: AbstractContextManager[None] = block,
-            event: Event = event,
-            inside: Event = inside,
-        ) -> None:
-            make_active(lake.spark)
-            with block:
-                inside.set()
-                event.wait(60)
+    def work() -> None:
+        make_active(lake.spark)
+        with block:
+            entered.set()
+            leave.wait(60)
 
-        threads.append(Thread(target=work))
-        threads[-1].start()
-        assert inside.wait(60)
-    return *leave, threads
+    thread = Thread(target=work)
+    thread.start()
+    assert entered.wait(60)
+    return leave, thread
 
 
 @pytest.mark.parametrize("set_before", ["7", None], ids=["set before", "not set"])
@@ -74,30 +66,15 @@ def test_overlapping_threads_leave_a_setting_as_it_was(
     """
     conf, key = lake.spark.conf, "spark.sql.icekit.test"
     with lent(lake.spark, {key: set_before} if set_before else {}):
-        *leave, threads = overlapping(
-            lake, lent(lake.spark, {key: "false"}), lent(lake.spark, {key: "false"})
-        )
+        threads = [inside(lake, lent(lake.spark, {key: "false"})) for _ in range(2)]
         for place in order:
             assert conf.get(key, None) == "false"
-            leave[place].set()
-            threads[place].join(60)
+            leave, thread = threads[place]
+            leave.set()
+            thread.join(60)
 
         assert conf.get(key, None) == set_before
     assert conf.get(key, None) is None
-
-
-def test_overlapping_threads_leave_the_current_catalog_as_it_was(lake: Lake) -> None:
-    before = lake.spark.catalog.currentCatalog()
-    other = "spark_catalog" if before != "spark_catalog" else lake.name
-    *leave, threads = overlapping(
-        lake, in_catalog(lake.spark, other), in_catalog(lake.spark, other)
-    )
-    for event, thread in zip(leave, threads, strict=True):
-        assert lake.spark.catalog.currentCatalog() == other
-        event.set()
-        thread.join(60)
-
-    assert lake.spark.catalog.currentCatalog() == before
 
 
 def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake: Lake) -> None:
@@ -121,25 +98,16 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
     assert held == ["newer"]
 
 
-@pytest.mark.parametrize(
-    "lacks",
-    [{"java.lang.Thread": 99}, {"org.apache.iceberg.NotYet": None}],
-    ids=["a constructor", "a class"],
-)
-def test_what_this_version_of_iceberg_lacks_is_said_before_anything_is_written(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, lacks: dict[str, int | None]
+def test_an_iceberg_that_is_too_old_is_refused_before_anything_is_written(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert missing_api(lake.spark) is None
-    monkeypatch.setattr(bridge, "_NEEDED_API", {**bridge._NEEDED_API, **lacks})
+    monkeypatch.setattr(bridge, "iceberg_version", lambda *_: "1.10.3")
     actions = {
         name: Action("a1", name, lake.name, ("db", "t"), "", Prediction())
         for name in ("rewrite_data_files", "rewrite_manifests")
     }
 
     require_api(lake.spark, [actions["rewrite_manifests"]])
-    with pytest.raises(
-        EngineFailed,
-        match=r"Iceberg 1\.11 or newer; this session has .* lacks "
-        rf"{next(iter(lacks)).rpartition('.')[2]}\.",
-    ):
+    with pytest.raises(EngineFailed, match=r"Iceberg 1\.11 or newer; this session has 1\.10\.3\."):
         require_api(lake.spark, actions.values())

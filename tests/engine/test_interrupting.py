@@ -24,11 +24,6 @@ def test_one_place_knows_how_to_cancel() -> None:
     assert known == {"engine/interrupting.py"}
 
 
-def test_tags_differ() -> None:
-    assert new_tag() != new_tag()
-    assert new_tag("run-a1") == "icekit-run-a1"
-
-
 @pytest.mark.spark
 def test_work_is_cancelled_from_another_thread_and_other_work_is_not(lake: Lake) -> None:
     spark, asked = lake.spark, threading.Event()

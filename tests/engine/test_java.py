@@ -37,17 +37,3 @@ def test_every_class_is_asked_for_and_there() -> None:
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_class_compiles(lake: Lake, name: str) -> None:
     assert load(lake, name).getName() == f"icekit.{name}"
-
-
-@pytest.mark.spark
-def test_a_class_that_does_not_compile_is_an_error_that_says_where(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "java").mkdir()
-    (tmp_path / "java" / "Wrong.java").write_text(
-        "package icekit;\n\npublic class Wrong {\n  int of() { return unknown; }\n}\n"
-    )
-    monkeypatch.setattr(bridge, "__file__", str(tmp_path / "bridge.py"))
-
-    with pytest.raises(Exception, match=r"Wrong\.java.*Line 4"):
-        load(lake, "Wrong")

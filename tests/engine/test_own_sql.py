@@ -11,17 +11,13 @@ from tests.compact.tables import Named, Table
 
 #: A wrong condition, and what the sentence says of it.
 CONDITIONS = {
-    "nosuchthing = 1": "there is no column nosuchthing; the columns are",
-    "nam = 'a'": "did you mean name",
-    "name = = 'a'": "Syntax error at or near '='",
-    "name > array(1)": "data type mismatch",
-    "nosuch(name) = 1": "there is no function nosuch",
+    "nam = 'a'": "`nam` cannot be resolved. Did you mean one of the following? [`",
+    "name = = 'a'": "Syntax error at or near '=' in line 1, column ",
+    "nosuch(name) = 1": "Cannot resolve routine `nosuch`",
 }
 #: Where a condition is given by itself, a subquery and an empty text are refused too.
-ALONE = CONDITIONS | {
-    "name IN (SELECT name FROM elsewhere)": "it has a subquery",
-    "": "it is empty",
-}
+ALONE = CONDITIONS | {"id IN (SELECT 1)": "it has a subquery", "": "it is empty"}
+MISSING = "`nosuch` cannot be found"
 
 
 @pytest.fixture
@@ -54,58 +50,49 @@ def test_a_condition_that_cannot_be_used(
     table: Table, capfd: pytest.CaptureFixture[str], door: str
 ) -> None:
     command = door.format(t=".".join(table.name)).split()
-    for condition, said in ALONE.items():
-        assert said in refused(capfd, *command, condition)
+    for condition, sentence in ALONE.items():
+        assert sentence in refused(capfd, *command, condition)
+
+
+MERGE = "MERGE INTO {t} t USING (SELECT 1 AS key) s ON t.id = s.key AND {} WHEN MATCHED THEN DELETE"
 
 
 @pytest.mark.spark
-def test_a_query_to_filter_by_that_cannot_be_used(
-    table: Table, capfd: pytest.CaptureFixture[str]
-) -> None:
-    name = ".".join(table.name)
-    queries = {
-        f"SELECT * FROM {name} WHERE {condition}": said for condition, said in CONDITIONS.items()
-    }
-    for query, said in (
-        queries | {"SELECT * FROM nosuch": "there is no table or view nosuch"}
-    ).items():
-        assert said in refused(capfd, "tune", "layout", name, "--filter", query)
-
-
-@pytest.mark.spark
-def test_a_statement_to_try_that_cannot_be_used(
-    table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    name, file = ".".join(table.name), tmp_path / "s.sql"
-    statements = {
-        f"DELETE FROM {name} WHERE {condition}": said for condition, said in CONDITIONS.items()
-    }
-    statements |= {
-        f"UPDATE {name} SET nam = 'a'": "did you mean name",
-        f"DELETE FROM {name} WHERE id IN (SELECT id FROM nosuch)": "there is no table or view nosuch",
-        "": "The text has no statement",
-    }
-    for statement, said in statements.items():
-        file.write_text(statement)
-        assert said in refused(capfd, "tune", "write-mode", name, "--statement-file", str(file))
-
-
-@pytest.mark.spark
-def test_a_merge_to_review_that_cannot_be_used(
-    table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("door", "statement", "more"),
+    [
+        (
+            "tune layout {t} --filter",
+            "SELECT * FROM {t} WHERE {}",
+            {"SELECT * FROM nosuch": MISSING},
+        ),
+        (
+            "tune write-mode {t} --statement-file",
+            "DELETE FROM {t} WHERE {}",
+            {"DELETE FROM {t} WHERE id IN (SELECT id FROM nosuch)": MISSING},
+        ),
+        (
+            "review-merge",
+            MERGE,
+            {MERGE.format("t.id IN (SELECT 1)", t="{t}"): "Subqueries are not allowed"},
+        ),
+    ],
+    ids=["query", "statement", "merge"],
+)
+def test_a_statement_that_cannot_be_used(
+    table: Table,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    door: str,
+    statement: str,
+    more: dict[str, str],
 ) -> None:
     name, file = ".".join(table.name), tmp_path / "s.sql"
-    merge = f"MERGE INTO {name} t USING (SELECT 1 AS key) s ON {{}} WHEN MATCHED THEN DELETE"
-    merges = {
-        merge.format(f"t.id = s.key AND {condition}"): said.replace("mean name", "mean t.name")
-        for condition, said in CONDITIONS.items()
-    }
-    merges |= {
-        merge.format(
-            f"t.id = s.key AND t.name IN (SELECT name FROM {name})"
-        ): "Spark does not allow a subquery in a condition of a MERGE",
-        "": "The text has no statement",
-    }
-    for statement, said in merges.items():
-        file.write_text(statement)
-        assert said in refused(capfd, "review-merge", str(file))
+    statements = {statement.format(each, t="{t}"): why for each, why in CONDITIONS.items()} | more
+    if door != "tune layout {t} --filter":
+        statements[""] = "The text has no statement"
+    for text, sentence in statements.items():
+        text = text.replace("{t}", name)
+        file.write_text(text)
+        given = text if door.endswith("--filter") else str(file)
+        assert sentence in refused(capfd, *door.format(t=name).split(), given)

@@ -16,8 +16,8 @@ from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
-from icekit.facts.manifests import FieldRange, narrow_fields
-from icekit.facts.rollup import Cut, edges
+from icekit.facts.rollup import edges
+from icekit.facts.summaries import FieldRange, narrow_fields
 from tests.avro import PAIR, array_type, manifest, optional
 from tests.factories import TARGET
 
@@ -25,8 +25,6 @@ BY_DAY = PartitionSpec(0, (PartitionField(1000, "day", "identity", 1, "day", "in
 GLOBAL = PartitionSpec(1, ())
 VOID = PartitionSpec(2, (PartitionField(1000, "day", "void", 1, "day", "int"),))
 SPECS = {spec.spec_id: spec for spec in (BY_DAY, GLOBAL, VOID)}
-CUT = Cut(edges(TARGET), TARGET)
-
 
 OF_FILE: dict[str, Any] = {
     "referenced_data_file": optional("string"),
@@ -114,8 +112,8 @@ class Lists:
         )
 
     def counted(self, width: int = 1) -> Rollup:
-        columns = {7: KeyColumn("long", required=True)}
-        rollup = Rollup(self.records, SPECS, columns, CUT, width=width)
+        columns = {7: KeyColumn("long", True, "k")}
+        rollup = Rollup(self.records, SPECS, columns, edges(TARGET), TARGET, width=width)
         local.roll_up(rollup, self.contents.__getitem__)
         return rollup
 
@@ -130,20 +128,18 @@ POSITION, EQUALITY = Kind.POSITION_DELETES, Kind.EQUALITY_DELETES
 DANGLING = [(POSITION, DeleteState.DANGLING, 1)]
 
 
-@pytest.mark.parametrize(("sequence", "expected"), [(2, DANGLING), (3, []), (4, [])])
-def test_position_deletes_dangle_if_all_data_of_their_partition_is_newer(
-    sequence: int, expected: object
+@pytest.mark.parametrize(
+    ("content", "sequence", "is_dangling"),
+    [(1, 2, True), (1, 3, False), (2, 2, True), (2, 3, True), (2, 4, False)],
+)
+def test_deletes_dangle_if_all_data_of_their_partition_is_too_new(
+    content: int, sequence: int, is_dangling: bool
 ) -> None:
-    assert states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence)) == expected
+    """Position deletes apply to data of the same sequence number, equality deletes do not."""
+    lists = Lists().add(3, "a").add(1, "b", day=2).deletes(sequence, content=content)
+    kind = (POSITION, EQUALITY)[content - 1]
 
-
-@pytest.mark.parametrize(("sequence", "is_dangling"), [(2, True), (3, True), (4, False)])
-def test_equality_deletes_dangle_already_at_the_sequence_number_of_the_oldest_data(
-    sequence: int, is_dangling: bool
-) -> None:
-    found = states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence, content=2))
-
-    assert found == ([(EQUALITY, DeleteState.DANGLING, 1)] if is_dangling else [])
+    assert states(lists) == ([(kind, DeleteState.DANGLING, 1)] if is_dangling else [])
 
 
 @pytest.mark.parametrize("spec", [GLOBAL, VOID])
@@ -218,9 +214,7 @@ def test_equality_deletes_whose_bounds_meet_no_older_data_are_of_new_keys() -> N
     assert ruled_out == {((1,), 1): (1, 10)}
 
 
-def test_in_a_range_of_sequence_numbers_equality_deletes_meet_data_of_the_range_unless_they_are_older_than_all_data() -> (
-    None
-):
+def test_in_a_range_of_sequence_numbers_equality_deletes_count_as_later_than_the_data() -> None:
     lists = (
         Lists()
         .keys(2, 50, 59)
@@ -237,8 +231,7 @@ def test_in_a_range_of_sequence_numbers_equality_deletes_meet_data_of_the_range_
     ]
     found = lists.counted(width=10)
     assert [(each.partition.values, each.state) for each in found.unapplied_deletes()] == [
-        ((1,), DeleteState.DANGLING),
-        ((2,), DeleteState.NEW_KEYS),
+        ((2,), DeleteState.NEW_KEYS)
     ]
 
 
@@ -309,11 +302,7 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
         (_summary(1, 9, contains_null=False), FieldRange(1, 9, has_null=True), ["null"]),
         (_summary(1, 9, contains_nan=False), FieldRange(1, 9, has_nan=True), ["NaN"]),
         (_summary(1, 9, contains_nan=None), FieldRange(1, 9, has_nan=True), []),
-        (
-            {"manifest_path": "m", "partition_spec_id": 0, "partitions": None},
-            FieldRange(1, 9, has_null=True),
-            [],
-        ),
+        ({**_summary(1, 9), "partitions": None}, FieldRange(1, 9, has_null=True), []),
     ],
 )
 def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from icekit.errors import MetadataUnreadable
-from icekit.facts.manifests import FILE_FIELDS, entries, manifest_list
+from icekit.facts.files import Partition
+from icekit.facts.manifests import DATA_FIELDS, Record, files_of, manifest_list
 from tests import avro
 from tests.avro import array_type, optional, record_type
 
@@ -35,6 +36,12 @@ def manifest(
     return avro.manifest(partition, records, codec, value_counts=values, lower_bounds=bounds)
 
 
+def files(raw: bytes, *more: str) -> list[Record]:
+    """The live files of a manifest at ``here``, of spec 0."""
+    manifest = {"manifest_path": "here", "partition_spec_id": 0}
+    return [file for file, *_ in files_of(manifest, raw, DATA_FIELDS.union(more))]
+
+
 def record(number: int, **partition: Any) -> dict[str, Any]:
     file = {
         "content": 0,
@@ -52,30 +59,32 @@ def record(number: int, **partition: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_every_codec_and_length_is_read(codec: str) -> None:
     records = [record(n, day=n) for n in range(60)]
-    read = list(entries(manifest(BY_DAY, records, codec), "here"))
 
-    wanted = [r for r in records if r["status"] != 2]
-    assert [e["sequence_number"] for e in read] == [r["sequence_number"] for r in wanted]
-    for entry, expected in zip(read, wanted, strict=True):
-        assert entry["data_file"] == {
-            k: v for k, v in expected["data_file"].items() if k in FILE_FIELDS
-        }
+    assert files(manifest(BY_DAY, records, codec)) == [
+        {k: v for k, v in each["data_file"].items() if k in DATA_FIELDS | {"partition"}}
+        for each in records
+        if each["status"] != 2
+    ]
+
+
+def test_sequence_numbers_and_snapshots_are_those_of_the_entry_or_else_of_the_manifest() -> None:
+    own = {**record(1, day=1), "snapshot_id": 7}
+    listed = {"manifest_path": "m", "partition_spec_id": 3, "sequence_number": 5}
+    found = files_of(
+        {**listed, "added_snapshot_id": 6}, manifest(BY_DAY, [own, record(0, day=2)]), frozenset()
+    )
+
+    assert [each[1:] for each in found] == [
+        (Partition(3, (1,)), 1, 7),
+        (Partition(3, (2,)), 5, 6),
+    ]
 
 
 def test_a_type_that_is_named_a_second_time_is_known() -> None:
     fields = {"a": optional(DECIMAL), "b": optional("decimal_9_2")}
-    (entry,) = entries(manifest(fields, [record(1, a=None, b=None)]), "here")
+    (file,) = files(manifest(fields, [record(1, a=None, b=None)]))
 
-    assert entry["data_file"]["partition"] == {"a": None, "b": None}
-
-
-def test_only_live_entries_and_the_fields_asked_for_are_given() -> None:
-    whole = manifest(BY_DAY, [record(n, day=n) for n in range(6)])
-    found = list(entries(whole, "here", frozenset({"record_count", "no_such_field"}), ("status",)))
-
-    assert found == [
-        {"status": n % 3, "data_file": {"record_count": n}} for n in range(6) if n % 3 != 2
-    ]
+    assert file["partition"] == {"a": None, "b": None}
 
 
 def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:
@@ -87,7 +96,7 @@ def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:
         for _ in range(3):
             broken[chance.randrange(len(broken))] = chance.choice((0, 1, 127, 128, 255))
         try:
-            list(entries(bytes(broken), "here"))
+            files(bytes(broken))
         except MetadataUnreadable as error:
             refused.append(str(error))
     assert len(refused) > 100
@@ -99,7 +108,7 @@ def test_bytes_that_are_cut_short_are_corrupt() -> None:
 
     for cut in range(len(whole) - 2000, len(whole), 97):
         with pytest.raises(MetadataUnreadable, match="here is corrupt"):
-            list(entries(whole[:cut], "here"))
+            files(whole[:cut])
 
 
 @pytest.mark.parametrize(
@@ -112,10 +121,10 @@ def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
     assert damaged != whole
     if field == b"value_counts":
         # Writers may leave it out.
-        assert list(entries(damaged, "here", FILE_FIELDS | {"value_counts"}))
+        assert files(damaged, "value_counts")
         return
     with pytest.raises(MetadataUnreadable, match="here is corrupt"):
-        list(entries(damaged, "here", FILE_FIELDS | {"value_counts"}))
+        files(damaged, "value_counts")
 
 
 def test_a_list_of_manifests_that_is_none_is_corrupt() -> None:

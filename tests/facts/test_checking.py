@@ -231,7 +231,7 @@ def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(
 def test_a_lineage_that_goes_round_ends_with_the_name_of_the_circle() -> None:
     snapshots = [{"snapshot-id": n, "parent-snapshot-id": n - 1 or 9} for n in range(1, 10)]
 
-    with pytest.raises(Damaged, match=r"9 → 8 → 7 → 6 → 5 → … → 9"):
+    with pytest.raises(Damaged, match="circle around 9"):
         list(lineage(snapshots_by_id({"snapshots": snapshots}), snapshots[-1]))
 
 

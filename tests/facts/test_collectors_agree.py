@@ -1,21 +1,14 @@
 """Spark and the JVM-free collector give equal facts, for odd tables."""
 
-import dataclasses
 import datetime as dt
-import os
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.metadata_tables import metadata_table
 from icekit.facts import Kind
-from icekit.facts.collect import Collector
-from icekit.facts.metadata_file import load_metadata
-from icekit.facts.orphans import orphans_on_disk
 from icekit.lab.workbench import embedded
+from tests.damage import on_disk
 from tests.facts.both import facts_of
 from tests.offline import catalog_of
 from tests.resolve.tables import Table
@@ -43,42 +36,30 @@ def test_collectors_agree_under_deletes_of_every_kind(table: Table, version: int
     assert facts.total(position).record_count == 3
 
 
-def test_collectors_agree_on_every_type_a_partition_can_have(table: Table) -> None:
+def test_collectors_agree_on_every_type_and_transform_a_partition_can_have(table: Table) -> None:
     table.create(
         "i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, ts "
-        "timestamp, tn timestamp_ntz, flag boolean, nested struct<inner: int>",
-        "i, l, f, d, s, b, dec, day, ts, tn, flag, nested.inner",
+        "timestamp, tn timestamp_ntz, flag boolean, nested struct<inner: int>, at timestamp",
+        "i, l, f, d, s, b, dec, day, ts, tn, flag, nested.inner, bucket(4, i), truncate(2, s), "
+        "years(ts), hours(tn), days(at), months(day)",
     )
     table.sql(
         "INSERT INTO {t} VALUES (1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE "
         "'1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5', TIMESTAMP_NTZ '2013-01-01 00:00:00', "
-        "true, named_struct('inner', 7)), (null, null, null, null, null, null, null, null, null, "
-        "null, null, null)"
+        "true, named_struct('inner', 7), TIMESTAMP '2013-05-06 07:08:09'), (null, null, null, "
+        "null, null, null, null, null, null, null, null, null, null)"
     )
     facts = facts_of(table)
 
-    paths = [facts.partition_path(p) for p in facts.partitions()]
-    assert any(
+    nulls, values = sorted((facts.partition_name(p) for p in facts.partitions()), reverse=True)
+    assert (
         "s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true"
-        in p
-        for p in paths
+        in values
     )
-    assert any({p.split("/")[i].partition("=")[2] for i in range(12)} == {"null"} for p in paths)
-
-
-def test_collectors_agree_on_every_transform(table: Table) -> None:
-    table.create(
-        "id int, name string, a timestamp, b timestamp, c timestamp, d date",
-        "bucket(4, id), truncate(2, name), years(a), hours(b), days(c), months(d)",
+    assert values.endswith(
+        "s_trunc=a%2F/ts_year=1969/tn_hour=2013-01-01-00/at_day=2013-05-06/day_month=1969-12"
     )
-    moment = "TIMESTAMP '2013-05-06 07:08:09'"
-    table.insert(f"VALUES (1, 'abcdef', {moment}, {moment}, {moment}, DATE '2013-05-06')")
-    facts = facts_of(table)
-
-    (path,) = [facts.partition_path(p) for p in facts.partitions()]
-    assert path.endswith(
-        "name_trunc=ab/a_year=2013/b_hour=2013-05-06-07/c_day=2013-05-06/d_month=2013-05"
-    )
+    assert {part.partition("=")[2] for part in nulls.split("/")} == {"null"}
 
 
 def test_collectors_agree_when_spec_and_schema_have_changed(table: Table) -> None:
@@ -114,14 +95,15 @@ def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
     lake: Lake, scratch: str
 ) -> None:
     table = Table(lake, scratch, 'o\'dd "näme"; DROP TABLE x')
-    table.create("`a.b c` int, `it's` date", "`a.b c`, days(`it's`)")
-    table.insert("VALUES (1, DATE '2013-01-01'), (2, null)")
+    table.create("`a.b c` decimal(9, 2), `it's` date, f double", "`a.b c`, days(`it's`), f")
+    table.insert("VALUES (1, DATE '2013-01-01', double('NaN')), (2, null, double('NaN'))")
     facts = facts_of(table)
 
-    assert [facts.partition_path(p) for p in facts.partitions()] == [
-        "a.b c=1/it's_day=2013-01-01",
-        "a.b c=2/it's_day=null",
+    assert [facts.partition_name(p) for p in facts.partitions()] == [
+        "a.b c=1.00/it's_day=2013-01-01/f=nan",
+        "a.b c=2.00/it's_day=null/f=nan",
     ]
+    assert lake.observe(table.name, storage=True).storage is not None
 
 
 def test_a_snapshot_that_is_new_to_the_session_is_read(table: Table) -> None:
@@ -133,119 +115,22 @@ def test_a_snapshot_that_is_new_to_the_session_is_read(table: Table) -> None:
     assert facts_of(table).data.record_count == 3
 
 
-def _files_of(lake: Lake, table: tuple[str, ...]) -> set[Path]:
-    """Every file that the table's metadata names, and its metadata files."""
-    columns = {
-        "all_files": "file_path",
-        "all_manifests": "path",
-        "snapshots": "manifest_list",
-        "metadata_log_entries": "file",
-    }
-    names = [
-        row[0]
-        for name, column in columns.items()
-        for row in metadata_table(lake.spark, lake.sql_name(table), name).select(column).collect()
-    ]
-    return {Path(name.removeprefix("file:")) for name in names}
-
-
 @pytest.mark.lab("orphan_files")
-@pytest.mark.parametrize("collector", ["local", "spark"])
-def test_orphans_are_counted_and_weighed_and_left_where_they_are(
-    lake: Lake, collector: Collector
-) -> None:
-    facts = lake.observe("lab.orphan_files", storage=True, collector=collector)
-    first, second = (
-        facts.storage,
-        lake.observe("lab.orphan_files", storage=True, collector=collector).storage,
-    )
+def test_orphans_are_counted_and_weighed_and_left_where_they_are(lake: Lake) -> None:
+    facts = lake.observe("lab.orphan_files", storage=True)
+    first, second = facts.storage, lake.observe("lab.orphan_files", storage=True).storage
 
     assert first is not None
     assert second is not None
-    assert first.orphan_count == second.orphan_count > 0
-    # Whatever the age of the lab: what no metadata names. Checksums are Hadoop's own and hidden.
-    named = _files_of(lake, ("lab", "orphan_files"))
-    there = [
-        p
-        for p in Path(facts.location.removeprefix("file:")).rglob("*")
-        if p.is_file() and p not in named and p.name[0] not in "._"
-    ]
-    assert first.orphan_bytes == second.orphan_bytes == sum(p.stat().st_size for p in there) > 0
-    assert first.orphan_count == first.weighed_count == len(there)
+    # The lab dates them ten days back. Checksums are Hadoop's own and hidden.
+    files = [p for p in on_disk(facts.location).rglob("*") if p.is_file() and p.name[0] not in "._"]
+    newest = max(p.stat().st_mtime for p in files)
+    orphans = [p for p in files if p.stat().st_mtime < newest - 9 * 86_400]
+    assert first.orphan_count == second.orphan_count == first.weighed_count == len(orphans) > 0
+    assert first.orphan_bytes == second.orphan_bytes == sum(p.stat().st_size for p in orphans) > 0
     assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(
         dt.UTC
     ) - dt.timedelta(days=2)
-
-
-def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) -> None:
-    """Of a table whose files are all old: references of every kind, metadata files that the log no
-    longer names, and hidden files.
-    """
-    table = Table(lake, scratch, "o'dd table").create("id bigint, _p int", by="_p", version=3)
-    table.sql(
-        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', "
-        "'write.metadata.delete-after-commit.enabled' = 'false')"
-    )
-    for n in range(3):
-        table.sql(f"INSERT INTO {{t}} SELECT id, {n} FROM range({n * 10}, {n * 10 + 10})")
-    table.delete("id", "SELECT id FROM range(3)", {"_p": 0})
-    table.sql("DELETE FROM {t} WHERE id IN (14, 15)")
-    lake.spark.sql(f"CALL lake.system.compute_table_stats('{scratch}.`o\\'dd table`')")
-    table.sql("ALTER TABLE {t} CREATE BRANCH kept")
-    table.sql("TRUNCATE TABLE {t}")
-    facts = lake.observe(table.name)
-    root = Path(facts.location.removeprefix("file:"))
-    lost = [
-        root / "lost.parquet",
-        root / "data" / "_p=1" / "lost too.parquet",
-        root / "data" / "sub" / "100%25#?.parquet",
-        root / "metadata" / "lost.metadata.json",
-    ]
-    hidden = [
-        root / "_SUCCESS",
-        root / ".lost.crc",
-        root / "data" / "_temporary" / "0" / "part.parquet",
-        root / "_other=1" / "part.parquet",
-    ]
-    for number, path in enumerate([*lost, *hidden], 1):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * number)
-    for path in root.rglob("*"):
-        os.utime(path, (0, 0))
-    young = root / "data" / "young.parquet"
-    young.write_bytes(b"y")
-
-    by_spark, on_disk = (
-        lake.observe(table.name, storage=True, collector=each).storage
-        for each in ("spark", "local")
-    )
-
-    assert by_spark is not None
-    assert on_disk is not None
-    assert dataclasses.replace(on_disk, older_than_ms=by_spark.older_than_ms) == by_spark
-    # The log has two metadata files before the current one.
-    forgotten = sorted(path for path in (root / "metadata").glob("0*.metadata.json"))[:-3]
-    assert on_disk.orphan_count == len(lost) + len(forgotten) > len(lost)
-    assert on_disk.orphan_bytes == sum(path.stat().st_size for path in [*lost, *forgotten])
-
-
-@pytest.mark.lab("orphan_files")
-def test_a_table_behind_a_symbolic_link_or_with_too_many_files_is_left_to_spark(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = lake.tables.source(("lab", "orphan_files"))
-    metadata = load_metadata(source)
-    (tmp_path / "link").symlink_to(metadata["location"].removeprefix("file:"))
-
-    def latest() -> Any:
-        return source, metadata
-
-    assert orphans_on_disk(metadata, latest) is not None
-    assert orphans_on_disk({**metadata, "location": str(tmp_path / "link")}, latest) is None
-    for elsewhere in (tmp_path, "s3://bucket/orphan_files", tmp_path / "gone"):
-        assert orphans_on_disk({**metadata, "location": str(elsewhere)}, latest) is None
-    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 5)  # there are 15 orphans that are old
-    assert orphans_on_disk(metadata, latest) is None
 
 
 @pytest.mark.lab("orphan_files")
@@ -261,18 +146,6 @@ def test_of_many_orphans_some_are_weighed_for_all(
     assert len(found.examples) == 4
     assert found.orphan_bytes is not None
     assert found.orphan_bytes > 0
-
-
-def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(
-    lake: Lake, scratch: str
-) -> None:
-    table = Table(lake, scratch, "größe-2024")
-    table.create("a decimal(9, 2), b decimal(9, 2), f double", "a, b, f")
-    table.insert("VALUES (1, 2, double('NaN')), (1, 2, double('NaN'))")
-    facts = facts_of(table)
-
-    assert lake.observe(table.name, storage=True).storage is not None
-    assert [facts.partition_path(p) for p in facts.partitions()] == ["a=1.00/b=2.00/f=nan"]
 
 
 @pytest.mark.parametrize(

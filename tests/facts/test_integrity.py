@@ -2,28 +2,26 @@
 statements of its finding.
 """
 
-import io
 import os
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import fastavro
 import pytest
 
 from icekit import diagnose
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
-from icekit.diagnose.findings import Finding
 from icekit.engine.bridge import elements
 from icekit.errors import TableContradicted
 from icekit.facts import TableFacts
 from icekit.facts.files import Kind
 from icekit.facts.integrity import Contradiction, DeleteState
+from icekit.facts.manifests import BOUNDS
 from icekit.facts.metadata_file import load_metadata
 from icekit.maintain.plan import plan_maintenance_table
 from tests.child import python
+from tests.damage import change_avro
 from tests.facts.both import facts_of
 from tests.positions import data_file, delete_by, vector_of
 from tests.resolve.tables import Table
@@ -37,22 +35,6 @@ def now(table: Table) -> TableFacts:
     return table.lake.observe(table.name, collector="local")
 
 
-def finding(facts: TableFacts, name: str) -> Finding:
-    (found,) = (f for f in diagnose(facts) if f.name == name)
-    return found
-
-
-def cured(table: Table, facts: TableFacts) -> None:
-    """Run the statements of the first finding, and see that nothing is left of it."""
-    first = diagnose(facts)[0]
-    for statement in first.sql:
-        table.spark.sql(statement).collect()
-    table.files.refresh()
-    after = now(table)
-    assert after.contradictions == ()
-    assert first.name not in diagnose(after).names
-
-
 def without_dangling(table: Table) -> None:
     """See that deletes apply to nothing and that nothing else is wrong, and drop them by a run."""
     facts = now(table)
@@ -62,8 +44,8 @@ def without_dangling(table: Table) -> None:
     assert now(table).has_deletes is False
 
 
-def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> None:
-    """Nothing is planned on the table, and nothing changed."""
+def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> tuple[str, ...]:
+    """Nothing is planned on the table, and nothing changed; returns the statements of the finding."""
     findings, before = diagnose(facts), table.snapshots()
     assert findings[0].name == contradiction
     with pytest.raises(TableContradicted) as error:
@@ -72,21 +54,39 @@ def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> No
     actions = plan_maintenance_table(table.lake, facts, findings).actions
     assert {action.procedure for action in actions} <= {"rewrite_manifests"}
     assert table.snapshots() == before
+    return findings[0].sql
 
 
-def relist(table: Table, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
-    """Write the manifest list of the current snapshot again, with other records."""
+def refused_and_cured(
+    table: Table, facts: TableFacts, contradiction: Contradiction, rows: Counter[Any]
+) -> None:
+    """The same; the statements leave nothing of the finding, and these rows."""
+    for statement in refused(table, facts, contradiction):
+        table.spark.sql(statement).collect()
+    table.files.refresh()
+    after = now(table)
+    assert after.contradictions == ()
+    assert contradiction not in diagnose(after).names
+    assert table.rows() == rows
+
+
+def duplicates(facts: TableFacts) -> tuple[int, int, int]:
+    """The data files and delete files that are listed more than once, and the rows read again."""
+    found = facts.integrity
+    return (
+        found.duplicate_data_file_count,
+        found.duplicate_delete_file_count,
+        found.duplicate_record_count,
+    )
+
+
+def relist(table: Table, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change the records of the current snapshot's manifest list."""
     metadata = load_metadata(table.lake.tables.source(table.name))
-    (snapshot,) = (
+    (current,) = (
         s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]
     )
-    path = Path(str(snapshot["manifest-list"]).removeprefix("file:"))
-    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
-    schema, records = reader.writer_schema, list(reader)
-    kept = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    with path.open("wb") as out:
-        fastavro.writer(out, schema, change(records), metadata=kept)  # type: ignore[arg-type]
+    change_avro(current["manifest-list"], change)
     table.files.refresh()
 
 
@@ -121,30 +121,24 @@ def test_a_data_file_that_is_listed_twice_is_named_refused_and_written_once(
     facts = facts_of(table)
 
     (named,) = facts.integrity.duplicates
-    assert named.path == path
-    assert named.kind == Kind.DATA
-    assert named.entry_count == 2
+    assert (named.path, named.kind, named.entry_count) == (path, Kind.DATA, 2)
     assert len(named.snapshot_ids) == 2
     assert set(named.snapshot_ids) < set(snapshots)
-    assert facts.integrity.duplicate_data_file_count == 1
+    assert duplicates(facts)[0] == 1
     assert sum(table.rows().values()) > sum(before.values())
-    refused(table, facts, Contradiction.DUPLICATE_FILES)
-    cured(table, facts)
-    assert table.rows() == Counter({row: 1 for row in before if row[0] not in {3, 13}})
+    rows = Counter({row: 1 for row in before if row[0] not in {3, 13}})
+    refused_and_cured(table, facts, Contradiction.DUPLICATE_FILES, rows)
 
 
 def test_a_manifest_that_is_listed_twice_is_named_and_cured(table: Table) -> None:
     table.create("id bigint").insert("range(10)").insert("range(10, 20)")
     before = table.rows()
-    relist(table, lambda records: [*records, records[0]])
+    relist(table, lambda records: records.append(records[0]))
     facts = facts_of(table)
 
     assert len(facts.integrity.duplicate_manifests) == 1
-    assert facts.integrity.duplicate_data_file_count == 1
-    assert facts.integrity.duplicate_record_count == 10
-    refused(table, facts, Contradiction.DUPLICATE_FILES)
-    cured(table, facts)
-    assert table.rows() == before
+    assert duplicates(facts) == (1, 0, 10)
+    refused_and_cured(table, facts, Contradiction.DUPLICATE_FILES, before)
 
 
 def test_a_delete_file_that_is_listed_twice_is_named_and_cured(table: Table) -> None:
@@ -154,14 +148,10 @@ def test_a_delete_file_that_is_listed_twice_is_named_and_cured(table: Table) -> 
     loaded.newRowDelta().addDeletes(task.deletes()[0]).commit()
     table.files.refresh()
     facts = facts_of(table)
-    found = facts.integrity
 
-    assert found.duplicate_data_file_count == 0
-    assert found.duplicate_delete_file_count == 1
-    assert found.duplicate_record_count == 0
-    refused(table, facts, Contradiction.DUPLICATE_FILES)
-    cured(table, facts)
-    assert table.rows() == Counter({(n,): 1 for n in range(10) if n != 3})
+    assert duplicates(facts) == (0, 1, 0)
+    rows = Counter({(n,): 1 for n in range(10) if n != 3})
+    refused_and_cured(table, facts, Contradiction.DUPLICATE_FILES, rows)
 
 
 # --- Deletes that do not apply
@@ -185,18 +175,12 @@ def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it
 
     (unapplied,) = facts.unapplied
     (example,) = facts.integrity.misplaced
-    assert unapplied.state == DeleteState.MISFILED
-    assert unapplied.file_count == 1
-    assert unapplied.record_count == 1
-    assert example.partition.spec_id == 1
-    assert example.data_partition.spec_id == 0
+    assert (unapplied.state, unapplied.file_count) == (DeleteState.MISFILED, 1)
+    assert (example.partition.spec_id, example.data_partition.spec_id) == (1, 0)
     assert example.data_path == path
     assert example.snapshot_id == table.snapshots()[-1]
-    assert {"misfiled_deletes"} <= diagnose(facts).names
-    assert (
-        not {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"}
-        & diagnose(facts).names
-    )
+    others = {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"}
+    assert not others & diagnose(facts).names
     refused(table, facts, Contradiction.MISFILED_DELETES)
     table.call("rollback_to_snapshot", f"snapshot_id => {start}")
     table.files.refresh()
@@ -216,9 +200,7 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     facts = facts_of(table)
 
     (unapplied,) = facts.unapplied
-    assert unapplied.state == DeleteState.DANGLING
-    assert unapplied.file_count == 1
-    assert unapplied.record_count == 3
+    assert (unapplied.state, unapplied.record_count) == (DeleteState.DANGLING, 3)
     (action,) = plan_table(table.lake, facts, policy=NOW).actions
     assert action.only_drops
     assert action.prediction.delete_files_removed == 1
@@ -251,8 +233,7 @@ def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_ag
 
     (example,) = facts.integrity.misplaced
     assert example.state == DeleteState.UNMATCHED
-    assert example.named_path == other
-    assert example.data_path == path
+    assert (example.named_path, example.data_path) == (other, path)
     assert [f.name for f in diagnose(facts)] == ["unmatched_deletes"]
     assert plan_table(table.lake, facts, policy=NOW).actions == ()
     table.sql("DELETE FROM {t} WHERE id < 5")
@@ -261,18 +242,6 @@ def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_ag
 
 
 # --- Partition summaries that do not cover the entries
-
-
-def _narrower(of_deletes: bool) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
-    def change(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        first = next(record for record in records if (record["content"] == 1) is of_deletes)
-        first["partitions"][0] |= {
-            "lower_bound": bytes.fromhex("bcd1"),
-            "upper_bound": bytes.fromhex("bcd1"),
-        }
-        return records
-
-    return change
 
 
 @pytest.mark.parametrize(
@@ -289,20 +258,21 @@ def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(
     if of_deletes:
         table.sql("DELETE FROM {t} WHERE id = 1")
     before, filtered = table.rows(), "WHERE data = X'e3bcd1'"
-    relist(table, _narrower(of_deletes))
+
+    def narrower(records: list[dict[str, Any]]) -> None:
+        first = next(record for record in records if (record["content"] == 1) is of_deletes)
+        first["partitions"][0] |= dict.fromkeys(BOUNDS, bytes.fromhex("bcd1"))
+
+    relist(table, narrower)
     facts = facts_of(table)
 
     (narrow,) = facts.integrity.narrow_manifests
-    assert narrow.field == "data"
-    assert narrow.listed == ("bcd1", "bcd1")
-    assert narrow.held == ("e3bcd1", "e3bcd1")
-    assert narrow.missing is None
-    assert narrow.is_deletes == of_deletes
-    assert narrow.is_alone == (files == 1)
+    assert (narrow.field, narrow.missing) == ("data", None)
+    assert (narrow.listed, narrow.held) == (("bcd1", "bcd1"), ("e3bcd1", "e3bcd1"))
+    assert (narrow.is_deletes, narrow.is_alone) == (of_deletes, files == 1)
     assert table.rows() == before != table.rows(filtered)
-    refused(table, facts, Contradiction.MANIFEST_BOUNDS)
-    cured(table, facts)
-    assert table.rows() == table.rows(filtered) == before
+    refused_and_cured(table, facts, Contradiction.MANIFEST_BOUNDS, before)
+    assert table.rows(filtered) == before
 
 
 def test_every_type_of_a_partition_is_compared_and_nulls_and_nans_are(table: Table) -> None:
@@ -317,11 +287,10 @@ def test_every_type_of_a_partition_is_compared_and_nulls_and_nans_are(table: Tab
     )
     assert facts_of(table).integrity.narrow_manifest_count == 0
 
-    def deny(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def deny(records: list[dict[str, Any]]) -> None:
         records[0]["partitions"][0]["contains_null"] = False
         records[0]["partitions"][1]["contains_nan"] = False
         records[0]["partitions"][3]["upper_bound"] = (124).to_bytes(2, "big")
-        return records
 
     relist(table, deny)
     found = {each.field: each for each in facts_of(table).integrity.narrow_manifests}
@@ -344,7 +313,7 @@ def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(
     path = data_file(table)
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
     delete_by(table, [(path, 1)], has_bounds=True, part={"p": 1, "id_bucket_2": 0})
-    statements = finding(now(table), "misfiled_deletes").sql
+    statements = diagnose(now(table))[0].sql
     script = (
         f"import icekit\nspark = icekit.connect().spark\nfor statement in {statements!r}:\n    "
         "spark.sql(statement).collect()"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from icekit.facts import ruled_out
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared
 from icekit.facts.ruled_out import RuledOut, rule_out
+from icekit.facts.values import from_bytes
 
 # Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has
 # none.
@@ -86,22 +87,25 @@ def test_files_of_one_commit_are_compared_together() -> None:
     ).deletes == {(0, 3)}
 
 
-@pytest.mark.parametrize(("everywhere", "expected"), [((), {(0, 2)}), ((0,), set())])
-def test_deletes_meet_data_of_their_partition_or_all_data(
-    everywhere: Sequence[int], expected: object
+@pytest.mark.parametrize(
+    ("data", "everywhere", "is_exact", "expected"),
+    [
+        ([(0, 1, SOME), (1, 1, OTHER)], [], True, {(0, 2)}),
+        ([(0, 1, SOME), (1, 1, OTHER)], [0], True, set()),
+        ([(0, 2, OTHER), (0, 3, OTHER)], [], True, {(0, 2)}),
+        ([(0, 2, OTHER), (0, 3, OTHER)], [], False, set()),
+    ],
+    ids=["of their partition", "of all partitions", "not older", "in a range of numbers"],
+)
+def test_deletes_meet_older_data_of_their_partition_or_all_older_data(
+    data: Sequence[tuple[int, int, File]],
+    everywhere: Sequence[int],
+    is_exact: bool,
+    expected: object,
 ) -> None:
-    found = compare(keyed([(0, 1, SOME), (1, 1, OTHER)]), keyed([(0, 2, OTHER)]), everywhere)
+    found = compare(keyed(data), keyed([(0, 2, OTHER)]), everywhere, is_exact=is_exact)
 
     assert found.deletes == expected
-
-
-def test_data_of_the_same_or_a_higher_sequence_number_is_not_met_except_in_a_range_of_numbers() -> (
-    None
-):
-    data, deletes = keyed([(0, 1, OTHER), (0, 2, SOME), (0, 3, SOME)]), keyed([(0, 2, SOME)])
-
-    assert compare(data, deletes).deletes == {(0, 2)}
-    assert compare(data, deletes, is_exact=False).deletes == set()
 
 
 def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_remain() -> None:
@@ -130,7 +134,6 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
     blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ruled_out, "_BLOCKS", blocks)
-    monkeypatch.setattr(ruled_out, "_AT_ONCE", 20)
     for seed in range(20):
         some = random.Random(seed)
 
@@ -168,14 +171,14 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
 def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
     found = keyed(
         [(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]
-    ).within(3, lambda _, n: n != 2)
+    ).within(3)
 
-    assert found.rows == {(0, 3): 0, (0, 6): 1}
-    assert list(found.files) == [2, 1]
-    assert list(found.records) == [20, 10]
-    assert found.columns[1].low == [1, 7]
-    assert found.columns[1].high == [5, 9]
-    assert list(found.columns[1].has_null) == [1, 0]
+    assert found.rows == {(0, 3): 0, (0, 6): 1, (1, 3): 2}
+    assert list(found.files) == [3, 1, 1]
+    assert list(found.records) == [30, 10, 10]
+    assert found.columns[1].low == [1, 7, None]
+    assert found.columns[1].high == [9, 9, None]
+    assert list(found.columns[1].has_null) == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +205,8 @@ def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
     ],
 )
 def test_bounds_compare_as_their_values(kind: str, ordered: list[Any]) -> None:
-    read = decode(kind)
-    values = [read(each.encode() if isinstance(each, str) else each) for each in ordered]  # type: ignore[misc]
+    raw = (each.encode() if isinstance(each, str) else each for each in ordered)
+    values: list[Any] = [from_bytes(kind, each) for each in raw]
 
     assert values == sorted(values)
     assert len(set(values)) == len(values)
@@ -211,6 +214,6 @@ def test_bounds_compare_as_their_values(kind: str, ordered: list[Any]) -> None:
 
 def test_columns_whose_bounds_have_no_certain_order_or_are_gone_are_not_compared() -> None:
     kinds = {1: "uuid", 2: "double", 3: "float", 4: "string", 5: "long"}
-    columns = {number: KeyColumn(kind, False) for number, kind in kinds.items()}
+    columns = {number: KeyColumn(kind, False, "k") for number, kind in kinds.items()}
 
     assert list(compared(columns, [(1, 2, 3), (5, 9), (4,)])) == [4, 5]

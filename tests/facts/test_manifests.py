@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import Column
 from icekit.facts.key_bounds import range_end
 from icekit.facts.manifest_counts import RepeatedIdentifiers, SampledWrite
 from icekit.facts.manifests import _mean_share, _repeated_identifiers, _stab_share, _write
-from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, sequence_width
+from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size
 
 
 def some_ranges(seed: int) -> list[tuple[int, int]]:
@@ -18,21 +19,15 @@ def some_ranges(seed: int) -> list[tuple[int, int]]:
     return [(low := random_.randrange(50), low + random_.randrange(10)) for _ in range(40)]
 
 
-def test_mean_overlap_is_what_all_pairs_say() -> None:
-    for seed in range(20):
-        ranges = some_ranges(seed)
-        pairs = list(permutations(ranges, 2))
-        meeting = sum(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_are_what_trying_every_pair_says(seed: int) -> None:
+    ranges = some_ranges(seed)
+    pairs = list(permutations(ranges, 2))
+    meeting = sum(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)
+    hits = sum(low <= value <= high for value, _ in ranges for low, high in ranges)
 
-        assert abs(_mean_share(ranges) - meeting / len(pairs)) < 1e-12
-
-
-def test_stab_share_is_what_trying_every_lower_bound_says() -> None:
-    for seed in range(20):
-        ranges = some_ranges(seed)
-        hits = sum(low <= value <= high for value, _ in ranges for low, high in ranges)
-
-        assert abs(_stab_share(ranges) - hits / len(ranges) ** 2) < 1e-12
+    assert _mean_share(ranges) == pytest.approx(meeting / len(pairs))
+    assert _stab_share(ranges) == pytest.approx(hits / len(ranges) ** 2)
 
 
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
@@ -47,10 +42,16 @@ def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
     assert bucket_of(min_file_size(target), cut) == min_file_size(target)
 
 
-def test_sequence_numbers_are_exact_until_there_are_very_many() -> None:
-    assert sequence_width(200_000, 1000, 10_000) == 1
-    wide = sequence_width(5_000_000, 1000, 10_000)
-    assert 1000 * 10_000 / wide <= 200_000
+@pytest.mark.parametrize(("files", "width"), [(200_000, 1), (5_000_000, 50)])
+def test_sequence_numbers_are_exact_until_there_are_very_many(files: int, width: int) -> None:
+    manifests = [
+        {"content": content, "added_files_count": count}
+        for content, count in ((0, files - 1), (1, 1))
+    ]
+    rollup = Rollup(manifests, {}, {}, (0,), 1, last_sequence_number=10_000)
+    rollup.set_width(lambda: 1000)
+
+    assert rollup.width == width
     assert [range_end(s, 50) for s in (1, 50, 51)] == [50, 50, 100]
 
 
@@ -80,7 +81,7 @@ def added(records: int, *bounds: tuple[bytes, bytes] | None, part: int = 0) -> d
     """An entry's file with the bounds of its columns, numbered from 1."""
     known = [(key, each) for key, each in enumerate(bounds, 1) if each]
     ends = {
-        f"{name}_bounds": [{"key": key, "value": each[at]} for key, each in known]
+        f"{name}_bounds": {key: each[at] for key, each in known}
         for at, name in enumerate(("lower", "upper"))
     }
     return {"record_count": records, "partition": {"p": part}, **ends}
@@ -90,60 +91,39 @@ def numbers(low: int, high: int, width: int = 8) -> tuple[bytes, bytes]:
     return low.to_bytes(width, "little", signed=True), high.to_bytes(width, "little", signed=True)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "files", "most"),
-    [
-        pytest.param(["long"], [added(2, numbers(7, 7))], 1, id="one value in one file"),
-        pytest.param(
-            ["long"],
-            [added(1, numbers(7, 7)), added(1, numbers(7, 7))],
-            1,
-            id="one value in two files",
-        ),
-        pytest.param(
-            ["long"], [added(1, numbers(7, 7)), added(1, numbers(8, 8))], None, id="two values"
-        ),
-        pytest.param(["long"], [added(11, numbers(-4, 5))], 10, id="a range"),
-        pytest.param(["long"], [added(10, numbers(-4, 5))], None, id="exactly as many"),
-        pytest.param(
-            ["long"],
-            [added(6, numbers(0, 9, 4)), added(6, numbers(0, 9))],
-            10,
-            id="bounds from before a promotion",
-        ),
-        pytest.param(
-            ["long"],
-            [added(3, numbers(0, 1), part=1), added(3, numbers(90, 99), part=2)],
-            2,
-            id="only in a partition",
-        ),
-        pytest.param(
-            ["long"],
-            [added(6, numbers(0, 9), part=1), added(6, numbers(0, 9), part=2)],
-            10,
-            id="only in all partitions",
-        ),
-        pytest.param(
-            ["long", "date"], [added(7, numbers(1, 2), numbers(5, 7, 4))], 6, id="two columns"
-        ),
-        pytest.param(
-            ["long", "string"],
-            [added(3, numbers(1, 2), (b"a", b"a"))],
-            2,
-            id="a text that is the same in all rows",
-        ),
-        pytest.param(
-            ["string"], [added(99, (b"a", b"b"))], None, id="texts between two have no limit"
-        ),
-        pytest.param(
-            ["decimal(9, 2)"], [added(99, (b"\x01", b"\x02"))], None, id="nor have decimals"
-        ),
-        pytest.param(
-            ["long"], [added(9, numbers(1, 1)), added(9, None)], None, id="a file without bounds"
-        ),
-        pytest.param([], [added(9, numbers(1, 1))], None, id="no identifier"),
-    ],
-)
+REPEATED: dict[str, tuple[list[str], list[Any], int | None]] = {
+    "one value in two files": (["long"], [added(1, numbers(7, 7)), added(1, numbers(7, 7))], 1),
+    "two values": (["long"], [added(1, numbers(7, 7)), added(1, numbers(8, 8))], None),
+    "a range": (["long"], [added(11, numbers(-4, 5))], 10),
+    "exactly as many": (["long"], [added(10, numbers(-4, 5))], None),
+    "bounds from before a promotion": (
+        ["long"],
+        [added(6, numbers(0, 9, 4)), added(6, numbers(0, 9))],
+        10,
+    ),
+    "only in a partition": (
+        ["long"],
+        [added(3, numbers(0, 1), part=1), added(3, numbers(90, 99), part=2)],
+        2,
+    ),
+    "only in all partitions": (
+        ["long"],
+        [added(6, numbers(0, 9), part=1), added(6, numbers(0, 9), part=2)],
+        10,
+    ),
+    "two columns": (["long", "date"], [added(7, numbers(1, 2), numbers(5, 7, 4))], 6),
+    "a text that is the same in all rows": (
+        ["long", "string"],
+        [added(3, numbers(1, 2), (b"a", b"a"))],
+        2,
+    ),
+    "texts between two have no limit": (["string"], [added(99, (b"a", b"b"))], None),
+    "a file without bounds": (["long"], [added(9, numbers(1, 1)), added(9, None)], None),
+    "no identifier": ([], [added(9, numbers(1, 1))], None),
+}
+
+
+@pytest.mark.parametrize(("kinds", "files", "most"), REPEATED.values(), ids=REPEATED)
 def test_records_beyond_the_identifiers_that_bounds_leave_share_them(
     kinds: list[str], files: list[Any], most: int | None
 ) -> None:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from icekit.facts import metadata
+from icekit.facts.definition import Column
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.snapshots import SnapshotStatistics
 
@@ -20,96 +23,64 @@ def table(*columns: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def modes(**arguments: Any) -> dict[str, str]:
-    return {m.operation: m.mode for m in metadata.distribution_modes(**arguments)}
+NONE = {"write.distribution-mode": "none"}
+MERGE_ON_READ = {**NONE, "write.merge.mode": "merge-on-read"}
 
 
-def test_append_distribution_follows_partitioning_and_sort_order() -> None:
-    assert modes(properties={}, partitioned=False, is_sorted=False)["append"] == "none"
-    assert modes(properties={}, partitioned=True, is_sorted=False)["append"] == "hash"
-    assert modes(properties={}, partitioned=True, is_sorted=True)["append"] == "range"
-    assert (
-        modes(properties={"write.distribution-mode": "none"}, partitioned=True, is_sorted=True)[
-            "append"
-        ]
-        == "none"
-    )
+@pytest.mark.parametrize(
+    ("properties", "partitioned", "is_sorted", "expected"),
+    [
+        ({}, False, False, {"append": "none", "merge": "none"}),
+        ({}, True, False, {"append": "hash"}),
+        ({}, True, True, {"append": "range"}),
+        ({}, False, True, {"append": "range", "merge": "range"}),
+        (NONE, True, True, {"append": "none"}),
+        (MERGE_ON_READ, True, False, {"delete": "hash", "update": "hash", "merge": "hash"}),
+    ],
+)
+def test_distribution_follows_partitioning_order_and_properties(
+    properties: dict[str, str], partitioned: bool, is_sorted: bool, expected: dict[str, str]
+) -> None:
+    """Row-level operations do not follow the property of appends, except a copy-on-write merge of an
+    unpartitioned table.
+    """
+    modes = metadata.distribution_modes(properties, partitioned=partitioned, is_sorted=is_sorted)
+
+    assert expected.items() <= {mode.operation: mode.mode for mode in modes}.items()
 
 
-def test_row_level_operations_do_not_follow_the_append_property() -> None:
-    found = modes(
-        properties={"write.distribution-mode": "none", "write.merge.mode": "merge-on-read"},
-        partitioned=True,
-        is_sorted=False,
-    )
-
-    assert found["delete"] == "hash"
-    assert found["update"] == "hash"
-    assert found["merge"] == "hash"
+def columns_of(meta: dict[str, Any]) -> dict[str, Column]:
+    return {c.name: c for c in metadata.columns(meta, metadata.schema_of(meta))}
 
 
-def test_copy_on_write_merge_of_an_unpartitioned_table_follows_the_append_rule() -> None:
-    assert modes(properties={}, partitioned=False, is_sorted=False)["merge"] == "none"
-    assert modes(properties={}, partitioned=False, is_sorted=True)["merge"] == "range"
+def modes_of_103_columns(properties: dict[str, str], **more: Any) -> list[str]:
+    """How metrics are kept of columns c1 to c103."""
+    meta = table(*[column(i, f"c{i}") for i in range(1, 104)], properties=properties, **more)
+    return [each.metrics_mode for each in columns_of(meta).values()]
 
 
 def test_columns_past_the_limit_have_no_metrics_unless_sorted_or_stated() -> None:
-    columns = [column(i, f"c{i}") for i in range(1, 104)]
-    meta = table(
-        *columns,
-        properties={"write.metadata.metrics.column.c103": "full"},
-        **{
-            "sort-orders": [
-                {
-                    "order-id": 1,
-                    "fields": [
-                        {
-                            "source-id": 102,
-                            "transform": "identity",
-                            "direction": "asc",
-                            "null-order": "nulls-first",
-                        }
-                    ],
-                }
-            ]
-        },
-        **{"default-sort-order-id": 1},
-    )
-    found = {c.name: c.metrics_mode for c in metadata.columns(meta, metadata.schema_of(meta))}
+    order = {"source-id": 102, "transform": "identity", "direction": "asc", "null-order": "first"}
+    orders = {"sort-orders": [{"order-id": 1, "fields": [order]}], "default-sort-order-id": 1}
+    modes = modes_of_103_columns({"write.metadata.metrics.column.c103": "full"}, **orders)
 
-    assert found["c100"] == "truncate(16)"
-    assert found["c101"] == "none"
-    assert found["c102"] == "truncate(16)"
-    assert found["c103"] == "full"
+    assert modes[99:] == ["truncate(16)", "none", "truncate(16)", "full"]
 
 
 def test_a_stated_default_holds_for_every_column_however_many() -> None:
-    meta = table(
-        *[column(i, f"c{i}") for i in range(1, 104)],
-        properties={"write.metadata.metrics.default": "counts"},
-    )
-
-    assert {c.metrics_mode for c in metadata.columns(meta, metadata.schema_of(meta))} == {"counts"}
+    assert set(modes_of_103_columns({"write.metadata.metrics.default": "counts"})) == {"counts"}
 
 
-def test_nested_columns_are_leaves_with_dotted_names() -> None:
+def test_nested_columns_are_leaves_and_a_type_that_is_not_known_is_one_too() -> None:
     nested = {"type": "struct", "fields": [column(3, "inner", "int")]}
     listed = {"type": "list", "element-id": 5, "element": "string", "element-required": False}
-    meta = table(column(1, "s", nested), column(4, "l", listed))
+    meta = table(column(1, "s", nested), column(4, "l", listed), column(6, "v", "variant"))
 
-    assert [c.name for c in metadata.columns(meta, metadata.schema_of(meta))] == [
-        "s.inner",
-        "l.element",
-    ]
-
-
-def test_a_type_that_no_library_knows_yet_does_not_stop_the_diagnosis() -> None:
-    meta = table(column(1, "v", "variant"), column(2, "g", "geometry(srid:4326)"))
-
-    assert [c.type for c in metadata.columns(meta, metadata.schema_of(meta))] == [
-        "variant",
-        "geometry(srid:4326)",
-    ]
+    assert {name: each.type for name, each in columns_of(meta).items()} == {
+        "s.inner": "int",
+        "l.element": "string",
+        "v": "variant",
+    }
 
 
 def test_version_1_metadata_with_one_schema_and_one_spec_is_read() -> None:
@@ -128,25 +99,16 @@ def test_version_1_metadata_with_one_schema_and_one_spec_is_read() -> None:
 
 
 def test_a_renamed_partition_source_has_its_new_name_and_a_dropped_one_none() -> None:
-    meta = table(
-        column(1, "new name", "date"),
-        **{
-            "partition-specs": [
-                {
-                    "spec-id": 0,
-                    "fields": [
-                        {"name": "day", "transform": "identity", "source-id": 1, "field-id": 1000}
-                    ],
-                },
-                {
-                    "spec-id": 1,
-                    "fields": [
-                        {"name": "gone", "transform": "identity", "source-id": 9, "field-id": 1001}
-                    ],
-                },
-            ]
-        },
-    )
+    specs = [
+        {
+            "spec-id": number,
+            "fields": [
+                {"name": "f", "transform": "identity", "source-id": source, "field-id": 1000}
+            ],
+        }
+        for number, source in enumerate((1, 9))
+    ]
+    meta = table(column(1, "new name", "date"), **{"partition-specs": specs})
 
     assert [spec.fields[0].source for spec in metadata.specs(meta)] == ["new name", None]
 

@@ -1,7 +1,7 @@
 """Tables that keep files in one place are found, however the place is written."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +18,32 @@ from icekit.facts.orphans import TableQuery, sharing
 from icekit.facts.paths import overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing
 from icekit.sql import Identifier
-from tests.offline import IDS, catalog_of
+from tests.damage import on_disk
+from tests.offline import IDS, lake_in
 
 Create = Callable[..., str]
 A = ("db", "a")
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """A lake of its own, without Spark."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """The catalog of a lake of its own, without Spark."""
+    with lake_in(tmp_path) as catalog:
+        yield catalog
+
+
+@pytest.fixture
+def lake(catalog: SqlCatalog) -> Lake:
     return icekit.connect()
 
 
 @pytest.fixture
-def create(tmp_path: Path) -> Create:
+def create(catalog: SqlCatalog) -> Create:
     """Make a table; returns its location."""
-    catalog = SqlCatalog(
-        "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse"
-    )
-    catalog.create_namespace("db")
 
     def make(name: str, location: str | None = None, **properties: str) -> str:
-        table = catalog.create_table(
-            ("db", name),
-            IDS,
-            location=location,
-            properties={key.replace("_", "."): value for key, value in properties.items()},
-        )
+        own = {key.replace("_", "."): value for key, value in properties.items()}
+        table = catalog.create_table(("db", name), IDS, location=location, properties=own)
         return str(table.location())
 
     return make
@@ -117,16 +115,15 @@ def test_every_path_that_a_table_writes_to_is_compared(
 ) -> None:
     inside = f"{create('a')}/elsewhere"
     create("b", **{key: inside})
+    # Of older writers.
+    create("c", **{"write.object-storage.path": f"{inside}/c"})
+    create("d", **{"write.folder-storage.path": inside})
 
-    assert found(lake).shared == (SharedPlace("db.b", inside),)
-
-
-@pytest.mark.parametrize("key", ["write.object-storage.path", "write.folder-storage.path"])
-def test_paths_of_older_writers_are_compared_too(lake: Lake, create: Create, key: str) -> None:
-    create("a", **{key: "s3://bucket/data"})
-    create("b", **{key: "s3a://bucket/data/"})
-
-    assert found(lake).shared == (SharedPlace("db.b", "s3a://bucket/data/"),)
+    assert [(each.table, each.path) for each in found(lake).shared] == [
+        ("db.b", inside),
+        ("db.c", f"{inside}/c"),
+        ("db.d", inside),
+    ]
 
 
 def test_a_table_around_this_one_is_named_with_its_path(
@@ -139,29 +136,23 @@ def test_a_table_around_this_one_is_named_with_its_path(
 
 
 def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(
-    lake: Lake, create: Create, tmp_path: Path
+    lake: Lake, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = create("a")
+    left_behind = f"{create('a')}/metadata/of-another.metadata.json"
     create("moved", f"file://{tmp_path}/moved")
-    metadata = Path(lake.tables.source(("db", "moved")).metadata_location.removeprefix("file://"))
-    left_behind = Path(location.removeprefix("file://"), "metadata", "of-another.metadata.json")
-    left_behind.write_bytes(metadata.read_bytes())
-    with pytest.MonkeyPatch.context() as patch:
-        source = lake.tables.source
-        moved = type(source(A))(f"file://{left_behind}", source(A).read)
-        patch.setattr(
-            EmbeddedTables,
-            "source",
-            lambda _, name: moved if name == ("db", "moved") else source(name),
-        )
+    source = lake.tables.source
+    moved = source(("db", "moved"))
+    on_disk(left_behind).write_bytes(on_disk(moved.metadata_location).read_bytes())
+    sources = {A: source(A), ("db", "moved"): TableSource(left_behind, moved.read)}
+    monkeypatch.setattr(EmbeddedTables, "source", lambda _, name: sources[name])
 
-        assert [place.table for place in found(lake).shared] == ["db.moved"]
+    assert [place.table for place in found(lake).shared] == ["db.moved"]
 
 
 def test_a_table_whose_metadata_is_gone_leaves_it_unknown(lake: Lake, create: Create) -> None:
     create("a")
     create("broken")
-    Path(lake.tables.source(("db", "broken")).metadata_location.removeprefix("file://")).unlink()
+    on_disk(lake.tables.source(("db", "broken")).metadata_location).unlink()
 
     answer = found(lake)
 
@@ -211,7 +202,7 @@ def silent(_: EmbeddedTables) -> list[Identifier]:
     ("names", "said"),
     [
         (silent, "the tables of catalog 'lake' cannot be listed: It does not answer"),
-        (lambda _: [], "is not complete: db.a is not in it"),
+        (lambda _: [], "does not have db.a: it is not complete"),
     ],
     ids=["no list", "a list without the table"],
 )
@@ -244,7 +235,7 @@ def test_comparing_ends_with_its_time_and_says_how_far_it_came(
 
 
 def test_what_was_read_lately_is_not_read_again_unless_it_matters(
-    lake: Lake, create: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, create: Create, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create("a")
     create("b")
@@ -270,8 +261,7 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(
     # A removal looks at everything again.
     assert of("b") == Sharing()
     assert len(read) == 4
-    with catalog_of(tmp_path) as catalog:
-        catalog.drop_table(("db", "late"))
+    catalog.drop_table(("db", "late"))
     assert of("c", max_age=600.0) == Sharing()
 
 

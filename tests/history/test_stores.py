@@ -17,7 +17,7 @@ from icekit import diagnose
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore, store
-from icekit.history.store import COLUMNS, Health, SqliteStore, Store, health
+from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import wins
 from tests.factories import NOW_MS, file_group, table_facts
 from tests.offline import catalog_of
@@ -59,17 +59,6 @@ def test_a_run_is_appended_once_and_read_back_as_it_was(kept: Store) -> None:
     }
 
 
-def test_the_newest_runs_of_each_table_come_back_oldest_first(kept: Store) -> None:
-    for start in range(0, 40, 10):
-        kept.append(
-            [record(day, name) for day in range(start, start + 10) for name in ("db.a", "db.b")]
-        )
-
-    found = kept.last(["db.b"])
-    assert [h.run_id for h in found["db.b"]] == [f"run{day:03d}" for day in range(10, 40)]
-    assert list(found) == ["db.b"]
-
-
 def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older_month(
     kept: Store,
 ) -> None:
@@ -81,7 +70,7 @@ def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older
 
     found = kept.last(["db.a", "db.late", "db.none"])
 
-    assert found["db.a"] == [record(day, "db.a") for day in range(50, 80)]
+    assert found["db.a"] == [record(day, "db.a") for day in range(50, 80)], "oldest first"
     assert found["db.late"] == [record(5, "db.late")]
     assert found.keys() == {"db.a", "db.late"}
 
@@ -120,15 +109,6 @@ def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -
     assert path.read_bytes() == before
 
 
-def test_a_short_text_is_no_empty_history(tmp_path: Path) -> None:
-    path = tmp_path / "notes.txt"
-    path.write_text("mine")
-
-    with pytest.raises(HistoryUnusable, match="not a database; give another file"):
-        SqliteStore(path).append([record()])
-    assert path.read_text() == "mine"
-
-
 def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path)
     catalog.create_namespace("icekit")
@@ -139,10 +119,6 @@ def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> 
     with pytest.raises(HistoryUnusable, match="is not this icekit's"):
         IcebergStore(lambda: catalog).last(["db.events"])
     catalog.close()
-
-
-def test_every_column_says_what_it_means() -> None:
-    assert all(meaning for _, meaning in COLUMNS.values())
 
 
 def test_a_file_of_another_version_is_refused_by_its_schema(tmp_path: Path) -> None:

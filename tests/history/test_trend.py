@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from icekit import Thresholds
 from icekit.history.store import Health
 from icekit.history.trend import Comparison, Trend, compare, same_table, since_reset, slope
-from icekit.show import history_charts
+from icekit.show import charts
 
 DAY = 86_400_000
 
@@ -36,20 +36,14 @@ def trend(runs: list[Health], **limits: float) -> Trend:
     return found
 
 
-def test_the_slope_of_a_straight_line_is_its_own() -> None:
-    assert slope([(float(x), 3.0 + 2.5 * x) for x in range(10)]) == pytest.approx(2.5)
+def test_the_slope_is_the_median_of_the_pairs_so_that_one_odd_run_does_not_turn_it() -> None:
+    line = [(float(x), 3.0 + 2.5 * x) for x in range(10)]
+    odd = [*line[:4], (4.0, 10_000.0), *line[5:]]
 
-
-def test_one_odd_run_in_ten_does_not_turn_the_line() -> None:
-    points = [(float(x), 2.0 * x) for x in range(10)]
-    points[4] = (4.0, 10_000.0)
-
-    assert slope(points) == pytest.approx(2.0)
-
-
-def test_the_slope_of_sens_own_kind_of_example_is_the_median_of_the_pairs() -> None:
-    # Slopes of all ten pairs, sorted: 1, 1, 4/3, 3/2, 3/2, 5/3, 7/4, 2, 2, 2; their median is
-    # between the fifth and the sixth.
+    assert slope(line) == pytest.approx(2.5)
+    assert slope(odd) == pytest.approx(2.5)
+    # Sen's own kind of example. Slopes of all ten pairs, sorted: 1, 1, 4/3, 3/2, 3/2, 5/3, 7/4, 2,
+    # 2, 2; their median is between the fifth and the sixth.
     assert slope([(0, 0), (1, 1), (2, 3), (3, 5), (4, 6)]) == pytest.approx((3 / 2 + 5 / 3) / 2)
 
 
@@ -71,13 +65,33 @@ def test_too_few_runs_and_figures_that_stand_still_have_no_trend(
     assert slope(points) is None
 
 
-def test_the_days_until_a_threshold_are_those_of_the_line() -> None:
-    found = trend([run(d, snapshots=10 + 5 * d) for d in range(10)], snapshots=100)
+@pytest.mark.parametrize(
+    ("runs", "per_day", "days", "told"),
+    [
+        # 55 on the ninth day and five a day: nine days to a hundred.
+        (
+            [run(d, snapshots=10 + 5 * d) for d in range(10)],
+            5,
+            9,
+            "snapshots: 55, about 9 days until 100",
+        ),
+        # 0.75 of a MiB is 16 steps of 16 KiB down; nine are done.
+        (
+            [run(d, data_bytes=10 * (2**20 - d * 2**14)) for d in range(10)],
+            -(2**14),
+            7,
+            "mean size of a data file: 880 KiB, about 7 days until 768 KiB",
+        ),
+    ],
+)
+def test_the_days_until_a_threshold_are_those_of_the_line(
+    runs: list[Health], per_day: float, days: float, told: str
+) -> None:
+    found = trend(runs)
 
-    # 55 on the ninth day and five a day: nine days to a hundred.
-    assert found.per_day == pytest.approx(5)
-    assert found.days == pytest.approx(9)
-    assert str(found) == "snapshots: 55, about 9 days until 100"
+    assert found.per_day == pytest.approx(per_day)
+    assert found.days == pytest.approx(days)
+    assert str(found) == told
 
 
 def test_of_several_figures_the_one_that_reaches_its_threshold_first_is_told() -> None:
@@ -98,13 +112,6 @@ def test_a_threshold_that_was_met_recedes_or_is_more_than_a_year_away_has_no_tre
 
     assert [compare(runs).trend for runs in (past, falling, slow)] == [None, None, None]
     assert str(compare(past)) == "no change"
-
-
-def test_a_mean_size_gets_worse_downwards() -> None:
-    found = trend([run(d, data_bytes=10 * (2**20 - d * 2**14)) for d in range(10)])
-
-    # 0.75 of a MiB is 16 steps of 16 KiB down; nine are done.
-    assert found.days == pytest.approx(7)
 
 
 def test_only_the_runs_since_the_last_maintenance_are_judged() -> None:
@@ -180,7 +187,7 @@ def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(
 
 
 def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
-    chart = history_charts.trend("db.t", [run(1)])
+    chart = charts.trend("db.t", [run(1)])
 
     assert chart.figure is None
     assert (
@@ -192,7 +199,7 @@ def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
 @pytest.mark.parametrize("snapshots", [5, None])
 def test_the_chart_draws_the_runs_the_threshold_and_the_way_to_it(snapshots: int | None) -> None:
     runs = [run(d, snapshots=snapshots and 10 + snapshots * d, status="healthy") for d in range(10)]
-    chart = history_charts.trend("db.t", runs)
+    chart = charts.trend("db.t", runs)
 
     assert chart.figure is not None
     labels = [line.get_label() for line in chart.figure.axes[0].get_lines()]
@@ -218,19 +225,16 @@ def test_a_trend_is_of_numbers_or_absent_whatever_the_history_holds(
     rows: list[tuple[int, int | None, int | None, int | None]],
 ) -> None:
     runs = [
-        Health(
-            f"run{place}",
-            "db.t",
-            at,
+        run(
+            at / DAY,
             data_files=files,
             data_bytes=held,
             snapshots=files,
             data_records=records,
             delete_records=files,
             undersized_manifests=held,
-            target_file_bytes=2**20,
         )
-        for place, (at, files, held, records) in enumerate(sorted(rows, key=lambda row: row[0]))
+        for at, files, held, records in sorted(rows, key=lambda row: row[0])
     ]
 
     found = compare(runs)

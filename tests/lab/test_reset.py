@@ -63,26 +63,18 @@ def test_a_table_comes_back_with_its_rows_and_exactly_its_files(bench: Bench, wh
     assert bench.files() == before
 
 
-def test_a_reset_can_be_repeated_since_it_does_not_use_up_its_copy(bench: Bench) -> None:
+def test_only_the_tables_named_are_restored_or_all_and_as_often_as_one_wants(
+    bench: Bench,
+) -> None:
     for _ in range(2):
         append(bench)
+        bench.reset("evolved")
         assert bench.rows() == 6
-        bench.reset("small_files")
+        assert bench.reset() == ["small_files", "evolved"]
         assert bench.rows() == 3
-
-
-def test_only_the_tables_named_are_put_back(bench: Bench) -> None:
-    append(bench)
-    bench.reset("evolved")
-
-    assert bench.rows() == 6
-
-
-def test_without_names_every_table_that_is_kept_is_put_back(bench: Bench) -> None:
-    append(bench)
-
-    assert bench.reset() == ["small_files", "evolved"]
-    assert bench.rows() == 3
+    # No file stays beside the tables.
+    for folder in (bench.folder().parent, bench.path / KEPT):
+        assert {path.name for path in folder.iterdir()} == {"small_files", "evolved"}
 
 
 def test_a_copy_takes_no_space_of_its_own(bench: Bench) -> None:
@@ -105,26 +97,19 @@ def test_where_there_are_no_links_files_are_copied(
     assert bench.rows() == 3
 
 
-def test_no_file_stays_beside_the_tables(bench: Bench) -> None:
-    append(bench)
-    bench.reset()
-
-    assert {p.name for p in bench.folder().parent.iterdir()} == {"small_files", "evolved"}
-    assert {p.name for p in (bench.path / KEPT).iterdir()} == {"small_files", "evolved"}
-
-
-def test_a_table_that_is_not_of_the_lab_is_refused(bench: Bench) -> None:
-    with pytest.raises(ParameterError, match="no lab table 'smal_files'; did you mean small_files"):
-        bench.reset("smal_files")
-
-
-def test_a_table_without_a_copy_is_refused_with_what_to_do(bench: Bench) -> None:
-    with pytest.raises(
-        ParameterError,
-        match=r"There is no copy of lab\.empty; build it with `icekit lab --rebuild empty`",
-    ):
-        bench.reset("small_files", "empty")
-    assert not is_kept(bench.lake, "empty")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("smal_files", "no lab table 'smal_files'; did you mean small_files"),
+        ("empty", r"no copy of lab\.empty; build it with `icekit lab --rebuild empty`"),
+    ],
+)
+def test_a_table_that_is_not_of_the_lab_or_has_no_copy_is_refused(
+    bench: Bench, name: str, message: str
+) -> None:
+    with pytest.raises(ParameterError, match=message):
+        bench.reset("small_files", name)
+    assert not is_kept(bench.lake, name)
 
 
 def test_a_lake_without_copies_says_so(tmp_path: Path) -> None:
@@ -165,13 +150,6 @@ def test_the_command_resets_without_a_jvm(
     assert main(["lab", "--reset", "small_files"]) == 0
     assert "restored" in capsys.readouterr().out
     assert bench.rows() == 3
-
-
-def test_the_command_refuses_to_reset_and_to_rebuild_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["lab", "--reset", "--rebuild"]) == 2
-    assert "Give only one of" in capsys.readouterr().err
 
 
 @pytest.mark.spark

@@ -17,17 +17,6 @@ each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.ste
 each_book = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 
 
-def test_there_are_seven_lessons() -> None:
-    assert [path.stem[:2] for path in LESSONS] == ["01", "02", "03", "04", "05", "06", "07"]
-
-
-@each_book
-def test_where_results_are_stored_one_is_told_to_clear_them_first(path: Path) -> None:
-    opening = " ".join(book(path).cells[0 if path in LESSONS else 3].source.split()).lower()
-
-    assert opening.count("edit, clear outputs of all cells") == 1
-
-
 def test_make_notebook_trusts_every_notebook_of_the_project_and_no_other() -> None:
     makefile = (NOTEBOOKS.parent / "Makefile").read_text()
     (patterns,) = re.findall(r"jupyter trust ((?:notebooks/\S+ ?)+)", makefile)
@@ -123,18 +112,3 @@ def test_the_map_names_every_notebook() -> None:
         for path in NOTEBOOKS.rglob("*.ipynb")
         if ".ipynb_checkpoints" not in path.parts
     } <= said
-
-
-def test_the_minutes_of_the_map_are_those_of_the_lessons() -> None:
-    text = (NOTEBOOKS / "README.md").read_text()
-    minutes = {
-        target: number
-        for number, target in re.findall(r"^\| (\d+) \| \[.*?\]\((.*?)\)", text, re.M)
-    }
-
-    assert len(minutes) == 8
-    for lesson in LESSONS:
-        assert (
-            f"*About {minutes[f'lessons/{lesson.name}']} minutes." in book(lesson).cells[0].source
-        )
-    assert f"{sum(map(int, minutes.values()))} minutes with every exercise" in text

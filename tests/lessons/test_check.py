@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
-from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.model import Action, Plan, Prediction, Skipped, SkipReason
 from icekit.compact.outcome import ActionOutcome, Outcome
-from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.retention import Retention
@@ -45,7 +44,7 @@ def plan(
     *partitions: Partition, of: TableFacts = SMALL, size: int = MIB, saved: int = 10, **more: Any
 ) -> Plan:
     """A plan of one action for these partitions; of none without any."""
-    names = tuple(of.partition_path(p) for p in partitions)
+    names = tuple(of.partition_name(p) for p in partitions)
     prediction = Prediction(files_in=100, bytes_in=size, file_opens_saved=saved)
     action = Action(
         "a1", "rewrite_data_files", of.catalog, of.table, "", prediction, partitions, names
@@ -68,7 +67,7 @@ def sampled(event_time: float | None) -> TableFacts:
 
 
 def hot(reason: SkipReason) -> Plan:
-    return plan(left_alone=(Skipped(reason, 1), Skipped(SkipReason.BUDGET_SPENT, 3)))
+    return plan(left_alone=(Skipped(reason, 1), Skipped(SkipReason.OVER_BUDGET, 3)))
 
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
@@ -76,6 +75,10 @@ def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
     return table_facts(
         properties={"write.distribution-mode": mode}, history=history(commit(1), newest)
     )
+
+
+def pays_back(answer: Any) -> Checked:
+    return check.pays_back(answer, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
 
 
 EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
@@ -129,14 +132,14 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
         ["carrier", "nothing"],
     ),
     "pays back": (
-        lambda a: check.pays_back(a, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4),
+        pays_back,
         plan(ONE, size=3 * MIB, saved=95),
         [plan(ONE, size=MIB, saved=50), plan(ONE, size=9 * MIB, saved=95), ELSEWHERE],
     ),
     "left alone": (
         lambda a: check.left_alone(a, hot(RECENT)),
         RECENT,
-        [SkipReason.BUDGET_SPENT, "because"],
+        [SkipReason.OVER_BUDGET, "because"],
     ),
     "writer": (
         check.writer_fixed,
@@ -161,9 +164,7 @@ def test_a_check_says_of_each_answer_what_its_golden_file_says(case: str, golden
 def test_an_answer_of_exactly_the_limit_is_right() -> None:
     assert check.within_budget(plan(ONE), SMALL, MIB).is_done
     assert check.retention(Retention.of({"keep": "72 hours", "need": "72 hours"}), 72).is_done
-    assert check.pays_back(
-        plan(ONE, size=4 * MIB, saved=90), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
-    ).is_done
+    assert pays_back(plan(ONE, size=4 * MIB, saved=90)).is_done
     assert check.one_partition(plan(ONE, of=DELETED), DELETED, 0.12).is_done
     assert check.who_pays("event_time", sampled(0.25), sampled(0.5)).is_done
     assert check.guess(0, "data files").is_done
@@ -177,9 +178,7 @@ def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(
 
 
 def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
-    won = check.pays_back(
-        plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
-    )
+    won = pays_back(plan(ONE, size=MIB, saved=120))
 
     assert won.sentence.endswith("The rest would save 0 % for 90 %.")
 

@@ -34,13 +34,6 @@ def test_a_comparison_says_whether_the_answer_is_the_same_and_how_times_spread()
     assert "rows changed" in other.note
 
 
-def test_a_comparison_displays_as_text_and_as_a_table() -> None:
-    made = compare(SLOW, QUICK)
-
-    assert "6.0× faster" in repr(made)
-    assert "<th scope" in made._repr_html_()
-
-
 def test_a_measurement_reads_as_a_sentence() -> None:
     assert repr(SLOW) == (
         "The query takes 1.5 s (median of 3 warm runs, 1.4 s to 9.0 s), including 0.20 s to plan. "

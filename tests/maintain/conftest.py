@@ -6,59 +6,50 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from icekit.api import Lake
-from icekit.compact.model import Plan
-from icekit.compact.outcome import Outcome
 from icekit.facts.metadata_file import load_metadata
-from icekit.run.verbs import run
-from icekit.sql import identifier
+from tests.compact.tables import Named, Table
+from tests.damage import on_disk
 from tests.shapes import Shapes
 
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def sick(lake: Lake, scratch: str, shapes: Shapes) -> Callable[..., tuple[str, str]]:
-    """Make a table of many appends and deletes, each commit with a manifest of its own."""
+def sick(named: Named, shapes: Shapes) -> Table:
+    """A table of many appends and deletes, each commit with a manifest of its own."""
+    made = named("sick")
 
-    def make(name: str = "sick", *, version: int = 2, properties: str = "") -> tuple[str, str]:
-        sql, table = lake.spark.sql, identifier(lake.name, scratch, name)
+    def build() -> None:
+        made.create(
+            "id BIGINT, k INT, day INT",
+            "day, k",
+            write_delete_mode="merge-on-read",
+            write_delete_granularity="partition",
+            commit_manifest__merge_enabled="false",
+            icekit_filter__columns="k",
+        )
+        for n in range(4):
+            ids = f"range({n * 1000}, {n * 1000 + 1000})"
+            made.insert(f"(SELECT id, CAST(id % 2 AS INT) AS k, 1 AS day FROM {ids})")
+        for n in range(6):
+            made.sql(f"DELETE FROM {{t}} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
 
-        def build() -> None:
-            sql(
-                f"CREATE TABLE {table} (id BIGINT, k INT, day INT) USING iceberg PARTITIONED BY "
-                f"(day, k) TBLPROPERTIES ('format-version'='{version}', "
-                "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', "
-                "'commit.manifest-merge.enabled'='false', "
-                f"'icekit.filter-columns'='k'{properties})"
-            )
-            for n in range(4):
-                sql(
-                    f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 "
-                    f"FROM range({n * 1000}, {n * 1000 + 1000})"
-                )
-            for n in range(6):
-                sql(f"DELETE FROM {table} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
-
-        shapes.have((scratch, name), f"{version}{properties}", build)
-        return (scratch, name)
-
-    return make
+    shapes.have(made.name, "of many commits", build)
+    return made
 
 
 @pytest.fixture
-def aged(lake: Lake) -> Callable[..., None]:
+def aged() -> Callable[..., None]:
     """Move a table's whole past back by some days: an edited copy of its metadata is registered in
     its place.
     """
 
-    def make_old(table: tuple[str, ...], days: float = 10) -> None:
+    def make_old(table: Table, days: float = 10) -> None:
         back = round(days * DAY_MS)
-        source = lake.tables.source(table)
+        source = table.lake.tables.source(table.name)
         metadata: Any = json.loads(json.dumps(load_metadata(source)))
         metadata["last-updated-ms"] -= back
         for moment in (
@@ -67,34 +58,21 @@ def aged(lake: Lake) -> Callable[..., None]:
             *metadata["metadata-log"],
         ):
             moment["timestamp-ms"] -= back
-        old = Path(urlsplit(source.metadata_location).path)
+        old = on_disk(source.metadata_location)
         new = old.with_name(f"90000-{old.name.split('-', 1)[1]}")
         new.write_text(json.dumps(metadata))
-        name = identifier(lake.name, *table)
-        lake.spark.sql(f"DROP TABLE {name}")
-        lake.spark.sql(
-            f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(table)}', "
-            f"metadata_file => '{new}')"
-        )
+        table.sql("DROP TABLE {t}")
+        table.call("register_table", f"metadata_file => '{new}'")
 
     return make_old
 
 
 @pytest.fixture
-def go(lake: Lake, tmp_path: Path) -> Callable[[Plan], Outcome]:
-    """Runs a plan."""
-    return lambda plan: run(
-        lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None
-    )
-
-
-@pytest.fixture
-def lose(lake: Lake) -> Callable[..., Path]:
+def lose() -> Callable[..., Path]:
     """Leave a file in a table's folder that no snapshot names, some days old."""
 
-    def leave(table: tuple[str, ...], name: str = "lost.parquet", days: float = 10) -> Path:
-        location = load_metadata(lake.tables.source(table))["location"]
-        path = Path(urlsplit(location).path, "data", name)
+    def leave(table: Table, name: str = "lost.parquet", days: float = 10) -> Path:
+        path = table.location / "data" / name
         path.write_bytes(b"nobody knows me")
         then = time.time() - days * 86_400
         os.utime(path, (then, then))

@@ -2,8 +2,6 @@
 table.
 """
 
-import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +9,15 @@ import pytest
 
 from icekit.compact import bundles
 from icekit.compact.outcome import Outcome
-from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
 from icekit.facts.retention import Retention
-from icekit.maintain.plan import plan_maintenance_table
 from icekit.prove import maintenance
-from icekit.run import attempt, guard, removals
+from icekit.run import attempt, guard
 from icekit.run.blocked import holding
 from icekit.run.limits import Limits, Retry
-from tests.compact.tables import Named, Table
+from tests.compact.tables import Named, Table, is_proved
 from tests.elsewhere import elsewhere
 from tests.moments import Around
 
@@ -51,7 +47,7 @@ def sick(named: Named, monkeypatch: pytest.MonkeyPatch) -> Table:
 @pytest.fixture
 def old(table: Table, aged: Make) -> Table:
     """The table with a past of ten days."""
-    aged(table.name)
+    aged(table)
     return table
 
 
@@ -75,23 +71,19 @@ def insert(table: Table) -> None:
     other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')")
 
 
-def maintained(table: Table, procedure: str) -> Outcome:
-    facts = table.lake.observe(table.name, storage=procedure == "remove_orphan_files")
-    plan = plan_maintenance_table(
-        table.lake,
-        facts,
-        diagnose(facts, LIMITS),
-        Retention(keep_last=3),
+def maintained(table: Table, procedure: str = "expire_snapshots") -> Outcome:
+    plan = table.maintenance(
+        procedure,
+        storage=procedure == "remove_orphan_files",
+        retention=Retention(keep_last=3),
         thresholds=LIMITS,
-        procedures=[procedure],
     )
     assert [action.procedure for action in plan.actions] == [procedure]
     return table.run(plan)
 
 
 def is_fine(table: Table, outcome: Outcome) -> None:
-    assert outcome.status == "done", outcome
-    assert outcome.proof.ok is True
+    is_proved(outcome)
     assert holding(table.lake, table.name, table.ledger()) == ()
 
 
@@ -100,7 +92,7 @@ def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: boo
     """It keeps fewer snapshots, and a tag was dropped."""
     around(attempt, "execute", lambda: drop_tag(old), after=after)
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     is_fine(old, outcome)
     assert (
@@ -121,7 +113,7 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
 
     around(attempt, "execute", and_fail, after=True)
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     assert outcome.actions[0].status == "unproved"
     assert outcome.proof.ok is None
@@ -140,7 +132,7 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
         raise KeyboardInterrupt
 
     around(attempt, "execute", interrupt, after=True)
-    assert maintained(old, "expire_snapshots").status == "stopped"
+    assert maintained(old).status == "stopped"
 
     outcome = old.resume(command="maintain")
 
@@ -163,36 +155,13 @@ def with_short_branch(table: Table) -> set[int]:
     return {*table.snapshots()}
 
 
-def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
-    old: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = with_short_branch(old)
-    monkeypatch.setattr(removals, "_AHEAD_MS", 0)
-    looked_up: set[int] = set()
-    real = removals.ExpiryGuard._check_unshared
-
-    def wrapped(self: Any, expired: Any) -> None:
-        looked_up.update(expired)
-        real(self, expired)
-        limit_age(old, 1)
-
-    monkeypatch.setattr(removals.ExpiryGuard, "_check_unshared", wrapped)
-
-    outcome = maintained(old, "expire_snapshots")
-
-    is_fine(old, outcome)
-    gone = there - {*old.snapshots()}
-    assert gone == looked_up
-    assert len(gone) == 3
-
-
 def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
     old: Table, around: Around
 ) -> None:
     there = with_short_branch(old)
-    around(removals.ExpiryGuard, "ready", lambda: limit_age(old, 1), after=True)
+    around(guard.ExpiryGuard, "ready", lambda: limit_age(old, 1), after=True)
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     assert outcome.actions[0].status == "failed"
     assert outcome.actions[0].attempts == 0
@@ -206,9 +175,9 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     old: Table, around: Around
 ) -> None:
-    around(removals.ExpiryGuard, "_check_unshared", lambda: drop_tag(old), after=True)
+    around(guard.ExpiryGuard, "_check_unused", lambda: drop_tag(old), after=True)
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     is_fine(old, outcome)
     assert outcome.actions[0].attempts == 0
@@ -224,7 +193,7 @@ def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
     writes = ["INSERT INTO {t} VALUES (8)", "INSERT INTO {t} VALUES (9)"]
     around(attempt, "execute", lambda: [old.sql(write) for write in writes])
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     is_fine(old, outcome)
     assert {*kept} < {*old.snapshots()}
@@ -237,7 +206,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around
     back = f"snapshot_id => {first}"
     around(attempt, "execute", lambda: old.call("rollback_to_snapshot", back))
 
-    outcome = maintained(old, "expire_snapshots")
+    outcome = maintained(old)
 
     assert outcome.status == "failed"
     assert outcome.actions[0].status == "failed"
@@ -250,7 +219,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around
     ("module", "step", "after"),
     [
         (attempt, "execute", False),
-        (removals, "prove_live", False),
+        (guard, "prove_live", False),
         (maintenance, "spread", True),
     ],
 )
@@ -258,16 +227,15 @@ def test_an_expiry_while_orphans_are_removed_is_no_loss(
     table: Table, around: Around, module: Any, step: str, after: bool
 ) -> None:
     """The last: after the live files are listed, and before they are looked up."""
-    (table.location / "data" / "lost.parquet").write_bytes(b"nobody's")
-    then = time.time() - 10 * 86_400
-    for path in table.location.rglob("*"):
-        os.utime(path, (then, then))
+    lost = table.location / "data" / "lost.parquet"
+    lost.write_bytes(b"nobody's")
+    table.age_files()
     around(module, step, lambda: drop_tag(table), after=after)
 
     outcome = maintained(table, "remove_orphan_files")
 
     is_fine(table, outcome)
-    assert not (table.location / "data" / "lost.parquet").exists()
+    assert not lost.exists()
 
 
 def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
@@ -283,7 +251,7 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
     file.unlink()
     monkeypatch.setattr(maintenance, "spread", and_write)
 
-    looked = maintenance.prove_live(table.lake, table.name, "remove_orphan_files")
+    looked = maintenance.prove_live(table.lake, table.name)
 
     assert looked.ok is False
     assert file.name in repr(looked)
@@ -306,33 +274,23 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
     assert "icekit.checked" in record.commits[0]["summary"]
 
 
-def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
-    sick: Table, around: Around
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_known_if_it_was_seen(
+    sick: Table, around: Around, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
     """What nobody has seen is not said to be checked; and nothing is done twice."""
     before = sick.rows()
+    if is_seen:
+        monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
     around(attempt, "execute", lambda: insert(sick), after=True)
 
     outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
     assert outcome.status == "done"
-    assert outcome.proof is None
     assert holding(sick.lake, sick.name, sick.ledger()) == ()
     assert len(sick.snapshots()) == 1
     assert len(sick.rows()) == len(before) + 1
-
-
-def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_expires_before_the_end(
-    sick: Table, around: Around, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
-    around(attempt, "execute", lambda: insert(sick), after=True)
-
-    outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
-
-    is_fine(sick, outcome)
-    assert outcome.actual.commits == 2
-    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files verified") == 2 * is_seen
 
 
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(sick: Table) -> None:

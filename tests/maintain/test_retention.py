@@ -1,7 +1,6 @@
 """Snapshots expire by time and by count, as people need them, and never now."""
 
 import datetime as dt
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from icekit.facts.retention import HOUR_MS, Retention, expirable, expiry, retain
 
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
-MINUTE_MS = 60_000
 #: The ages of rare commits.
 OLD = [day * 24 * HOUR_MS for day in (40, 30, 20, 10)]
 
@@ -101,71 +99,36 @@ def test_a_young_snapshot_of_no_branch_stays() -> None:
     assert 99 in found.kept
 
 
-def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minutes() -> None:
-    made = metadata([minute * MINUTE_MS for minute in reversed(range(1000))])
-
-    found = expiry(made, Retention(keep_hours=12, keep_last=100), NOW)
-
-    assert found.cautions == (
-        "At one commit every 1 minute, keeping the last 100 snapshots reaches back 2 hours, and "
-        "the time limit 12 hours: the longer of the two decides.",
-    )
+def test_a_shorter_time_than_is_needed_is_refused_with_what_to_change() -> None:
+    with pytest.raises(ParameterError, match=r'Set keep_hours .--keep. to "72 hours" or more'):
+        expiry(metadata(OLD), Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)
 
 
-def test_commits_within_a_second_are_said_as_more_than_one_per_second() -> None:
-    made = metadata([100 * place for place in reversed(range(50))])
-
-    (caution,) = expiry(made, Retention(keep_hours=12, keep_last=1), NOW).cautions
-
-    assert caution.startswith(
-        "At more than one commit per second, keeping the last 1 snapshot reaches back under 1 second,"
-    )
-
-
-def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
-    made = metadata([minute * MINUTE_MS for minute in reversed(range(5000))])
-
-    with pytest.raises(ParameterError, match=r"Set keep_hours .--keep. to 72 hours or more"):
-        expiry(made, Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)
-
-
-def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
-    made = metadata([*OLD, 0])
-
-    rounded = expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
-    equal = expiry(made, Retention(keep_hours=48, keep_last=1, need_hours=48), NOW)
-    enough = expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW)
-
-    assert {each.snapshots.expired for each in (rounded, equal, enough)} == {(1, 2, 3)}
-    assert {NOW - each.older_than for each in (rounded, equal, enough)} == {dt.timedelta(days=10)}
-    assert rounded.cautions[0] == (
-        "Snapshots of the last 10 days are kept instead of 3 days: the state of the table 2 days "
-        "ago, which you need, is an older commit."
-    )
-    assert not any("instead of" in c for c in enough.cautions)
-
-
-@pytest.mark.parametrize("keep_last", [1, 2])
+@pytest.mark.parametrize(
+    ("keep_hours", "keep_last"), [(72, 1), (48, 1), (72, 2)], ids=["rounded", "equal", "by count"]
+)
 def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_runs(
-    keep_last: int,
+    keep_hours: float, keep_last: int
 ) -> None:
+    """It may be an older commit."""
     planned = expiry(
         metadata([*OLD, HOUR_MS]),
-        Retention(keep_hours=72, keep_last=keep_last, need_hours=48),
+        Retention(keep_hours=keep_hours, keep_last=keep_last, need_hours=48),
         NOW,
     )
-    then = metadata([*OLD, HOUR_MS, MINUTE_MS, 0])
+    then = metadata([*OLD, HOUR_MS, 60_000, 0])
 
-    found = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
+    split = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
 
-    assert 4 in found.kept
+    assert planned.snapshots.expired == (1, 2, 3)
+    assert NOW - planned.older_than == dt.timedelta(days=10)
+    assert 4 in split.kept
 
 
 def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
-    made = metadata([*OLD, 0])
     own = {
         "main": {
-            "snapshot-id": made["current-snapshot-id"],
+            "snapshot-id": 5,
             "type": "branch",
             "min-snapshots-to-keep": 1,
             "max-snapshot-age-ms": HOUR_MS,
@@ -173,7 +136,7 @@ def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refuse
     }
 
     with pytest.raises(ParameterError, match="a limit of the branch itself overrides"):
-        expiry({**made, "refs": own}, Retention(keep_hours=72, need_hours=48), NOW)
+        expiry(metadata([*OLD, 0], own), Retention(keep_hours=72, need_hours=48), NOW)
 
 
 def test_the_limits_of_the_table_are_the_default() -> None:
@@ -187,21 +150,22 @@ def test_the_limits_of_the_table_are_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"keep": "1 minute"}, "keep_hours (--keep) must be 1 hour or more, not 1 minute: "),
-        ({"keep": "10 minutes"}, "must be 1 hour or more, not 10 minutes: "),
-        ({"keep_hours": 0}, "must be 1 hour or more, not 0 hours: "),
-        ({"keep_hours": 0.5}, "must be"),
-        ({"keep": "30 s"}, "must be 1 hour or more, not 30 seconds: "),
-        ({"keep_last": 0}, "must be"),
-        ({"need_hours": 0}, "must be"),
+        {"keep": "10 minutes"},
+        {"keep_hours": 0},
+        {"keep_hours": 0.5},
+        {"keep": "30 s"},
+        {"keep_last": 0},
+        {"need_hours": 0},
+        {"kep_hours": 3},
+        {"keep_hours": "a while"},
+        {"keep_last": 1.5},
+        {"keep_last": "inf"},
     ],
 )
-def test_nothing_expires_now_and_a_refused_duration_is_said_as_it_was_given(
-    given: Mapping[str, Any], said: str
-) -> None:
-    with pytest.raises(ParameterError, match=re.escape(said)):
+def test_what_is_no_retention_is_refused_and_nothing_expires_now(given: Mapping[str, Any]) -> None:
+    with pytest.raises(ParameterError):
         Retention.of(given)
 
 
@@ -214,14 +178,6 @@ def test_plain_values_are_read() -> None:
     assert Retention.of(
         {"keep_hours": "7 days", "keep_last": "20", "need": 24, "need_hours": None}
     ) == Retention(keep_hours=168, keep_last=20, need_hours=24)
-
-
-@pytest.mark.parametrize(
-    "given", [{"kep_hours": 3}, {"keep_hours": "a while"}, {"keep_last": 1.5}, {"keep_last": "inf"}]
-)
-def test_what_is_no_retention_is_refused(given: Mapping[str, Any]) -> None:
-    with pytest.raises(ParameterError):
-        Retention.of(given)
 
 
 def test_a_table_without_snapshots_has_nothing_to_expire() -> None:

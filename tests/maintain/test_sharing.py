@@ -1,9 +1,7 @@
 """Orphans are not removed where another table of the catalog keeps files."""
 
 import json
-import os
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from icekit.facts.head import head
 from icekit.facts.retention import Retention
 from icekit.lab.workbench import embedded
 from icekit.maintain.plan import plan_maintenance_table
-from icekit.run import removals
+from icekit.run import guard
 from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from tests.commits import in_order
@@ -60,13 +58,6 @@ def rows(table: Table) -> int:
     return len(table.rows())
 
 
-def age(table: Table) -> None:
-    """Make every file at a table's location ten days old."""
-    then = time.time() - 10 * 86_400
-    for path in on_disk(location(table)).rglob("*"):
-        os.utime(path, (then, then))
-
-
 @pytest.fixture
 def swapped(named: Named) -> tuple[Table, Table]:
     """A table that took another's name and, with it, its location."""
@@ -74,7 +65,7 @@ def swapped(named: Named) -> tuple[Table, Table]:
     table.create("id BIGINT", by="").sql("INSERT INTO {t} VALUES (1), (2)")
     table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(*old.name)}")
     table.create("id BIGINT", by="").sql("INSERT INTO {t} VALUES (3)")
-    age(table)
+    table.age_files()
     return table, old
 
 
@@ -83,12 +74,11 @@ def littered(named: Named, lose: Make) -> tuple[Table, Path]:
     """A table, and a file in its folder that no snapshot names."""
     table = named("littered")
     table.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
-    return table, lose(table.name)
+    return table, lose(table)
 
 
 def planned(table: Table) -> Plan:
-    facts = table.lake.observe(table.name, storage=True)
-    return plan_maintenance_table(table.lake, facts, diagnose(facts), procedures=ORPHANS)
+    return table.maintenance(*ORPHANS, storage=True)
 
 
 def failed(outcome: Outcome, *said: str) -> None:
@@ -158,33 +148,13 @@ def moved_away(table: Table) -> None:
 def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) -> None:
     table, old = swapped
     moved_away(old)
-    age(table)
+    table.age_files()
     plan = planned(table)
     assert len(plan.actions) == 1
     assert "make sure that no table of another catalog has files there" in plan.actions[0].why
 
     failed(table.run(plan), "files that would be removed are used by scratch.a_old (")
     assert rows(old) == 5
-
-
-@pytest.mark.slow
-def test_orphans_that_another_table_has_taken_in_stay(
-    littered: Any, named: Named, tmp_path: Path
-) -> None:
-    table, lost = littered
-    data = lost.with_name("written-by-another-job.parquet")
-    shutil.copy(next(path for path in lost.parent.glob("*.parquet") if path != lost), data)
-    age(table)
-    plan, other = planned(table), named("taker").create("id INT", by="")
-    # The whole folder is taken in, and what cannot be read must not be in it then.
-    aside = lost.rename(tmp_path / lost.name)
-    add_files(other, data.parent)
-    aside.rename(lost)
-
-    failed(table.run(plan), "used by scratch.taker (")
-    assert data.exists()
-    assert lost.exists()
-    assert rows(other) == 2
 
 
 def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
@@ -209,14 +179,10 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
 
 def expired(table: Table) -> Outcome:
     """What an expiry of all snapshots but the newest comes to."""
-    facts = table.lake.observe(table.name)
-    thresholds = Thresholds(snapshots=1)
-    findings = diagnose(facts, thresholds)
-    plan = plan_maintenance_table(
-        table.lake, facts, findings, Retention(keep_last=1), thresholds=thresholds
+    limits = Thresholds(snapshots=1)
+    return table.run(
+        table.maintenance("expire_snapshots", retention=Retention(keep_last=1), thresholds=limits)
     )
-    assert [action.procedure for action in plan.actions] == ["expire_snapshots"]
-    return table.run(plan)
 
 
 @pytest.fixture
@@ -226,7 +192,7 @@ def stays_for(aged: Make) -> Make:
     """
 
     def check(table: Table, other: Table, *, rows_of: int = 2) -> None:
-        aged(table.name)
+        aged(table)
         failed(expired(table), f"files that would be removed are used by {dotted(other)} (")
         assert rows(other) == rows_of
 
@@ -261,11 +227,16 @@ def taken_in(named: Named, tmp_path: Path) -> tuple[Table, Table]:
     return source, taker
 
 
+@pytest.mark.parametrize(
+    "is_mapped", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["mapped", "not mapped"]
+)
 def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(
-    taken_in: Any, stays_for: Make
+    taken_in: Any, stays_for: Make, is_mapped: bool
 ) -> None:
-    """Wherever they lie."""
+    """Wherever they lie, and whether or not a mapping of names tells that it took files in."""
     table, other = taken_in
+    if not is_mapped:
+        other.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
     table.sql(OVERWRITE)
 
     stays_for(table, other)
@@ -344,17 +315,6 @@ SPELLINGS = ["/", "./", "other/../", "linked folder", "linked file"]
 
 
 @pytest.mark.slow
-def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(
-    taken_in: Any, stays_for: Make
-) -> None:
-    table, other = taken_in
-    other.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
-    table.sql(OVERWRITE)
-
-    stays_for(table, other)
-
-
-@pytest.mark.slow
 def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(
     scratch: str, named: Named, stays_for: Make
 ) -> None:
@@ -383,7 +343,7 @@ def test_snapshots_do_not_expire_while_another_table_cannot_be_read(
     other.append_path(path, 2)
     ((manifest,),) = other.sql("SELECT path FROM {t}.manifests")
     table.sql(OVERWRITE)
-    aged(table.name)
+    aged(table)
     away = on_disk(manifest if what == "manifest" else metadata_file(other))
     away.rename(away.with_suffix(".away"))
 
@@ -411,7 +371,7 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
 def test_orphans_stay_however_other_tables_spell_them(
     littered: Any, named: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removals, "_NAMED", len(SPELLINGS))
+    monkeypatch.setattr(guard, "_NAMED", len(SPELLINGS))
     table, lost = littered
     written = on_disk(of_two_rows(named("written")))
     files, others = [], []
@@ -420,7 +380,7 @@ def test_orphans_stay_however_other_tables_spell_them(
         shutil.copy(written, files[-1])
         others.append(named(f"taker{number}").create("id INT", by=""))
         others[-1].append_path(spelled(f"file:{files[-1]}", how, tmp_path), 2)
-    age(table)
+    table.age_files()
 
     failed(table.run(planned(table)), *(f"{dotted(other)} (" for other in others))
     assert all(file.exists() for file in (*files, lost))
@@ -434,7 +394,7 @@ def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans
     table, lost = littered
     other = named("linked")
     path = on_disk(of_two_rows(other))
-    age(other)
+    other.age_files()
     (lost.parent / "link").symlink_to(path.parent)
 
     failed(table.run(planned(table)), "used by scratch.linked (")

@@ -26,10 +26,7 @@ def test_a_summary_keeps_all_of_it() -> None:
 def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> None:
     both = SAMPLED + EVERY
 
-    assert both.rows == 1005
-    assert both.sampled == 19
-    assert both.resolved == 302
-    assert both.one_in == 64
+    assert (both.rows, both.sampled, both.resolved, both.one_in) == (1005, 19, 302, 64)
     assert both.is_sampled
     assert not (PLAIN + EVERY).is_sampled
 
@@ -37,8 +34,6 @@ def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> No
 def test_words_say_how_much_was_compared() -> None:
     assert "identical to those of the old files" in str(PLAIN)
     assert "15 rows (one key in 64)" in str(SAMPLED)
-    assert "40 rows of 2 files by Iceberg's own reader" in str(SAMPLED)
-    assert "4 rows (every key)" in str(EVERY)
     assert str(READ).endswith("where Iceberg's own reader applied the equality deletes")
     assert str(READ + EVERY).endswith(
         "4 rows (every key) by a plain join: all equal; Iceberg's own reader applied those of 5 "
@@ -63,40 +58,21 @@ def proof(*commits: CommitProof) -> Proof:
     return Proof("db.t", commits, 1.0)
 
 
-def commit(compared: int, changed: int, **more: Any) -> CommitProof:
+def commit(**more: Any) -> CommitProof:
     rows = Fingerprint(10, 7)
-    return CommitProof(1, "", compared, changed, before=rows, after=rows, **more)
+    return CommitProof(1, "", 3, before=rows, after=rows, **more)
 
 
-def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
-    one_of_ten, all_of_three = commit(1, 10), commit(3, 3)
-
-    assert repr(proof(one_of_ten)).startswith(
-        "db.t: no difference found in 1 of 10 changed partitions (1 commit), sampled;"
-    )
-    both = Proof.of([proof(one_of_ten), proof(all_of_three)])
-    assert repr(both).startswith(
-        "db.t: no difference found in 4 of 13 changed partitions (2 commits), sampled;"
-    )
-    assert repr(proof(all_of_three)).startswith(
-        "db.t: no row changed in 1 commit, compared in full;"
-    )
-    assert repr(proof(commit(0, 0))).startswith("db.t: no row changed in 1 commit")
-    assert [one.is_sampled for one in (proof(one_of_ten), proof(all_of_three), both)] == [
-        True,
-        False,
-        True,
-    ]
-    wrong = commit(1, 10, mismatches=(Mismatch("p=1", Fingerprint(1, 1), Fingerprint()),))
-    assert repr(proof(wrong)).startswith(
-        "db.t: ROWS CHANGED in 1 of 10 changed partitions (1 commit), sampled;"
-    )
+def test_the_verdict_says_what_was_found() -> None:
+    assert repr(proof(commit())).startswith("db.t: no row changed in 1 commit, compared in full;")
+    wrong = commit(mismatches=(Mismatch("p=1", Fingerprint(1, 1), Fingerprint()),))
+    assert repr(proof(wrong)).startswith("db.t: ROWS CHANGED in 1 commit, compared in full;")
 
 
 def test_what_could_not_be_compared_is_not_proved() -> None:
     assert CommitProof(1, "it has expired").ok is None
     not_made = Proof("db.t", (), 0.0, kept=(Check(None, "Action a1 could not be proved"),))
-    both = Proof.of([proof(commit(3, 3)), not_made])
+    both = Proof.of([proof(commit()), not_made])
 
     assert both.ok is None
     assert repr(both).startswith("db.t: not everything could be proved in 1 commit")

@@ -26,11 +26,10 @@ _PATHS: Mapping[str, Mapping[str, Any]] = {
     "together": {"SAMPLED_FILES": 10},
     "by Iceberg's reader": {"_FEW_APPLIED": 10**6},
     "broadcast": {"_FEW_APPLIED": 0},
-    "hashed": {"_FEW_APPLIED": 0, "_ROW_BYTES": 2**40, "_HASHED_BYTES": 1},
     "shuffled": {"_FEW_APPLIED": 0, "_BROADCAST_SHARE": 0.0},
     "sorted": {"_FEW_APPLIED": 0},
 }
-_JOINS = {"broadcast", "hashed", "shuffled", "sorted"}
+_JOINS = {"broadcast", "shuffled", "sorted"}
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -149,8 +148,8 @@ def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
 def _matched(number: int, change: Callable[[str], str]) -> Patch:
     matches = Key.matches
 
-    def wrong(key: Any, *given: Any) -> str:
-        found = matches(key, *given)
+    def wrong(key: Any, **how: Any) -> str:
+        found = matches(key, **how)
         return change(found) if key.number == number else found
 
     return lambda patch: patch.setattr(Key, "matches", wrong)

@@ -33,10 +33,7 @@ def test_two_prints_added_are_the_print_of_the_union(printed: Printed) -> None:
 
     assert one + other == printed("SELECT * FROM VALUES (1, 'a'), (1, 'a'), (2, 'b'), (3, 'c')")
     assert Fingerprint(1, MODULUS - 1) + Fingerprint(2, 3) == Fingerprint(3, 2)
-
-
-def test_no_rows_have_the_empty_print(printed: Printed) -> None:
-    assert printed("SELECT * FROM VALUES (1, 'a') AS t(a, b) WHERE a > 1") == Fingerprint(0, 0)
+    assert printed("SELECT 1 AS a WHERE false") == Fingerprint()
 
 
 def test_the_sum_is_that_of_the_unsigned_hashes(lake: Lake, printed: Printed) -> None:
@@ -94,8 +91,6 @@ DISTINCT = {
         "-double('Infinity')",
         "CAST(null AS double)",
     ],
-    "float": ["0F", "1.5F", "float('NaN')", "CAST(null AS float)"],
-    "decimal": [f"CAST({v} AS decimal(9, 2))" for v in ("0", "1", "0.01", "-1", "null")],
     "wide decimal": [
         f"CAST({v} AS decimal(38, 2))"
         for v in ("0", "1", "0.01", "-1", "null", "123456789012345678901234567890.12")
@@ -245,51 +240,3 @@ def test_odd_names_are_names_like_others(printed: Printed) -> None:
     assert printed(f"SELECT {odd}") == printed(
         "SELECT named_struct('a', 1, 'b', 2) AS s, 3 AS c, 4 AS d, array(5) AS f, 6 AS g"
     )
-
-
-def test_hundreds_of_columns_are_hashed(printed: Printed) -> None:
-    columns = [f"id + {i} AS c{i}" for i in range(300)]
-    query = f"SELECT {', '.join(columns)} FROM range(10)"
-
-    assert printed(query).row_count == 10
-    assert printed(query) != printed(query.replace("id + 299 AS", "id + 298 AS"))
-
-
-@pytest.mark.slow
-def test_rows_are_grouped_by_expressions_and_filtered(lake: Lake, scratch: str) -> None:
-    table = ("lake", scratch, "grouped")
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.grouped (id int, at timestamp, price decimal(9, 2)) USING "
-        "iceberg"
-    )
-    lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.grouped VALUES (1, TIMESTAMP '1970-01-02 00:00:01Z', 1), (2, "
-        "TIMESTAMP '1970-01-02 12:00:00Z', 1), (3, null, null), (4, TIMESTAMP '1970-01-03 "
-        "00:00:00Z', 0.01)"
-    )
-    groups = fingerprint(lake.spark, table, by=("`lake`.system.days(at)", "price"), where="id > 1")
-    moments = fingerprint(lake.spark, table, by=("at",))
-
-    assert {key: p.row_count for key, p in groups.items()} == {
-        (1, "1.00"): 1,
-        (None, None): 1,
-        (2, "0.01"): 1,
-    }
-    assert sum(groups.values(), Fingerprint()) == fingerprint(lake.spark, table, where="id > 1")[()]
-    assert (86_401_000_000,) in moments
-
-
-def test_a_snapshot_is_read_as_it_was(lake: Lake, scratch: str) -> None:
-    table = ("lake", scratch, "travelled")
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.travelled (id int, m map<string, array<int>>) USING iceberg"
-    )
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.travelled VALUES (1, map('a', array(1, null)))")
-    first = lake.spark.sql(f"SELECT snapshot_id FROM lake.{scratch}.travelled.snapshots").collect()[
-        0
-    ][0]
-    before = fingerprint(lake.spark, table)
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.travelled VALUES (2, null)")
-
-    assert fingerprint(lake.spark, table, snapshot_id=first) == before
-    assert fingerprint(lake.spark, table)[()].row_count == 2

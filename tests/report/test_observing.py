@@ -1,6 +1,7 @@
 """The observing of one table for a report: its time, and the tag by which its Spark work ends."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,23 +41,13 @@ class Remote:
         self.addTag, self.removeTag = self.tags.add, self.tags.discard
 
 
-class Place:
-    """A lake with such a session."""
-
-    def __init__(self, spark: Any) -> None:
-        self.spark = spark
-
-    def session_conf(self) -> dict[str, str]:
-        return {}
-
-
 @pytest.mark.parametrize("seconds", [None, 30])
 @pytest.mark.parametrize("session", [Session, Remote])
 def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
     session: type[Any], seconds: float | None
 ) -> None:
     spark = session()
-    lake: Any = Place(spark)
+    lake: Any = SimpleNamespace(spark=spark, session_conf=dict)
     tags = spark.sparkContext.tags if session is Session else spark.tags
     seen: list[set[str]] = []
 
@@ -78,38 +69,8 @@ def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
     assert tags == set()
 
 
-def test_starting_spark_is_no_tables_own_time() -> None:
-    class Starting(Place):
-        """A lake whose session takes a while to come up, once."""
-
-        spark_is_running = False
-
-        def __init__(self) -> None:
-            self._session = Session()
-
-        @property
-        def spark(self) -> Any:
-            if not self.spark_is_running:
-                threading.Event().wait(0.3)
-            self.spark_is_running = True
-            return self._session
-
-        @spark.setter
-        def spark(self, _: Any) -> None:
-            """What the base has is not used."""
-
-    def collect(taken: Any, *_: object, **__: object) -> Any:
-        assert taken.spark is taken.spark
-        return table_facts()
-
-    lake: Any = Starting()
-    assert observed(lake, ("db", "t"), ReportOptions.of({}), collect=collect).waited >= 0.3
-    assert observed(lake, ("db", "t"), ReportOptions.of({}), collect=collect).waited == 0.0
-
-
 def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() -> None:
-    lake: Any = Place(Session())
-    lake.spark_is_running = True
+    lake: Any = SimpleNamespace(spark=Session(), spark_is_running=True)
     told: list[BaseException] = []
     may_go, gone = threading.Event(), threading.Event()
 

@@ -176,7 +176,7 @@ def unchanged(table: Table) -> Iterator[None]:
 
 
 def of_every_file(
-    table: Table,
+    table: tables.Table,
     procedure: str = "rewrite_data_files",
     *,
     branch: str | None = None,

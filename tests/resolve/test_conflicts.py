@@ -21,7 +21,7 @@ from icekit.run.limits import Limits, Retry
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
 from tests.moments import Around
-from tests.resolve.tables import Table
+from tests.resolve.tables import Table, unchanged
 
 pytestmark = pytest.mark.spark
 
@@ -97,13 +97,30 @@ def delete_by_position(table: Table) -> None:
     table.sql("DELETE FROM {t} WHERE id IN (2, 7)")
 
 
+def compact(table: Table) -> None:
+    table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+
+
 @both_versions
-@pytest.mark.parametrize(("writes", "left"), [(upsert, 1), (delete_by_position, 0)])
+@pytest.mark.parametrize(
+    ("writes", "left", "is_conflict"),
+    [
+        (upsert, 1, lambda _: False),
+        (delete_by_position, 0, lambda version: version == 3),
+        (compact, 0, lambda _: True),
+    ],
+)
 def test_deletes_of_the_same_moment_apply(
-    table: Table, tmp_path: Path, meets: Meets, version: int, writes: Any, left: int
+    table: Table,
+    tmp_path: Path,
+    meets: Meets,
+    version: int,
+    writes: Any,
+    left: int,
+    is_conflict: Callable[[int], bool],
 ) -> None:
     """Those of an upsert are newer than the plan and stay; vectors of the files for which the
-    conversion writes its own are a conflict.
+    conversion writes its own are a conflict, as is a compaction.
     """
     sick(table, version)
     seen = meets(lambda: writes(table))
@@ -112,22 +129,7 @@ def test_deletes_of_the_same_moment_apply(
 
     table.hold(*seen)
     is_done(table, outcome, left=left)
-    assert outcome.actions[0].attempts == (2 if left == 0 and version == 3 else 1)
-
-
-@both_versions
-def test_a_compaction_at_the_same_moment(
-    table: Table, tmp_path: Path, meets: Meets, version: int
-) -> None:
-    sick(table, version)
-    before, history = table.rows(), table.history()
-    meets(lambda: table.call("rewrite_data_files", "options => map('rewrite-all', 'true')"))
-
-    outcome = run(table, tmp_path)
-
-    table.hold(before, history)
-    is_done(table, outcome)
-    assert outcome.actions[0].attempts == 2
+    assert outcome.actions[0].attempts == 1 + is_conflict(version)
 
 
 @pytest.mark.slow
@@ -276,35 +278,6 @@ def test_a_roll_back_that_brings_back_a_file_of_a_slice_without_commit_is_a_conf
     assert table.rows() == before
 
 
-def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: Table) -> None:
-    """Why icekit's own rewrites of every file take a new sequence number; once this fails, they
-    need not.
-    """
-    table.create().data("SELECT id, 'a' FROM range(3)")
-    planned = table.files.table().currentSnapshot()
-    old = live_data_files(table.files.table())
-    new = table.files.data(f"SELECT * FROM {table.sql_name}")
-    table.delete("id", "SELECT 1")
-    table.commit().data("SELECT 7, 'new'").deletes("id", "SELECT 7").done()
-    before = table.rows()
-
-    def rewrite() -> Any:
-        return (
-            table.files.table()
-            .newRewrite()
-            .validateFromSnapshot(planned.snapshotId())
-            .deleteFile(old[0])
-            .addFile(new)
-        )
-
-    with pytest.raises(Exception, match="found new delete for replaced data file"):
-        rewrite().commit()
-    rewrite().dataSequenceNumber(planned.sequenceNumber()).commit()
-
-    table.files.refresh()
-    assert table.rows() - before == {(1, "a"): 1}
-
-
 @both_versions
 def test_an_upsert_between_two_slices_keeps_its_deletes(
     table: Table, meets: Meets, version: int
@@ -334,25 +307,18 @@ def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
 ) -> None:
     sick(table, version)
     home = table.location
-    there, around, before, history = (
-        files_in(home),
-        {p for p in home.parent.parent.rglob("*") if p.is_file()},
-        table.rows(),
-        table.history(),
-    )
+    data_files = files_in(home)
+    around = {p for p in home.parent.parent.rglob("*") if p.is_file()}
 
     def fail() -> None:
-        assert files_in(home) > there
+        assert files_in(home) > data_files
         raise RuntimeError("the power went")
 
     meets(fail)
 
-    with pytest.raises(RuntimeError, match="the power went"):
+    with unchanged(table), pytest.raises(RuntimeError, match="the power went"):
         convert(table.spark, table.full)
 
-    table.files.refresh()
-    table.hold(before, history)
-    assert len(table.snapshots()) == len(history)
     assert {p for p in home.parent.parent.rglob("*") if p.is_file()} == around
     assert not (home.parent / NAMESPACE).exists()
 

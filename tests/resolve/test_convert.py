@@ -2,7 +2,7 @@
 left.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tests.resolve.tables import (
     Table,
     add_column,
     types,
+    unchanged,
     with_keys_of_every_type,
     with_values_of_another_partition,
 )
@@ -50,22 +51,53 @@ def test_keys_of_every_type_in_files_of_every_format(
     assert table.ids() == [left]
 
 
-@pytest.mark.parametrize("kind", ["float", "double"])
-def test_a_floating_point_key_is_refused(table: Table, kind: str) -> None:
-    table.create(f"id bigint, x {kind}").data("SELECT 1, 1.5")
-    table.delete("x", "SELECT 1.5")
-
-    with pytest.raises(ConversionRefused, match="floating-point"):
-        convert(table.spark, table.full)
-
-    assert table.equality_deletes() == 1
+def of_floats(table: Table, kind: str = "float") -> None:
+    table.create(f"id bigint, x {kind}").data("SELECT 1, 1.5").delete("x", "SELECT 1.5")
 
 
-def test_deletes_without_a_key_are_refused(table: Table) -> None:
+def of_doubles(table: Table) -> None:
+    of_floats(table, "double")
+
+
+def without_a_key(table: Table) -> None:
     table.create().insert("VALUES (1, 'a')")
     table.commit().deletes([], "SELECT 1", extra=["id"]).done()
 
-    with pytest.raises(ConversionRefused, match="no key column"):
+
+def of_a_dropped_partition_column(table: Table) -> None:
+    """Iceberg would write nulls for their values, and reads no table in which files and their
+    deletes differ in them.
+    """
+    table.create("id bigint, p int, q int", "p")
+    table.data("SELECT id, 1, 1 FROM range(3)", {"p": 1})
+    table.delete("id", "SELECT 0", {"p": 1})
+    table.sql("ALTER TABLE {t} REPLACE PARTITION FIELD p WITH q")
+    table.sql("ALTER TABLE {t} DROP COLUMN p")
+
+
+def of_a_file_that_was_appended_twice(table: Table) -> None:
+    """A delete by key reaches the older copy alone; one by position would reach both."""
+    table.create("id bigint")
+    data = table.files.data("SELECT id FROM range(3)")
+    table.append(data).delete("id", "SELECT 1").append(data)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (of_floats, "floating-point"),
+        (of_doubles, "floating-point"),
+        (without_a_key, "no key column"),
+        (of_a_dropped_partition_column, "was dropped"),
+        (of_a_file_that_was_appended_twice, "more than once"),
+    ],
+)
+def test_deletes_that_cannot_be_converted_are_refused(
+    table: Table, build: Callable[[Table], None], reason: str
+) -> None:
+    build(table)
+
+    with unchanged(table), pytest.raises(ConversionRefused, match=reason):
         convert(table.spark, table.full)
 
 
@@ -85,8 +117,9 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
     commit = table.commit().deletes(
         ["a", "s.x"], "SELECT 1, named_struct('x', 1) UNION ALL SELECT 2, named_struct('x', 2)"
     )
+    # A column that is not of the key does not count.
     commit.deletes("s.t.y", "SELECT named_struct('t', named_struct('y', 'b'))").deletes(
-        "id", "SELECT 3"
+        "id", "SELECT 3, 99", extra=["a"]
     )
     commit.deletes(["id", "s.t.z"], "SELECT 4, named_struct('t', named_struct('z', 2))").done()
 
@@ -126,17 +159,6 @@ def test_null_equals_null_in_keys(table: Table) -> None:
     table.converted()
 
     assert table.ids() == [4]
-
-
-def test_columns_of_a_delete_file_that_are_not_its_key_do_not_count(table: Table) -> None:
-    table.create("id bigint, name string, v int").data(
-        rows_of([["1", "'a'", "1"], ["2", "'b'", "2"]])
-    )
-    table.delete("id", "SELECT 1, 'other', 99", extra=["name", "v"])
-
-    table.converted()
-
-    assert table.ids() == [2]
 
 
 def test_key_columns_renamed_moved_and_promoted_after_the_deletes_were_written(
@@ -192,19 +214,6 @@ def test_a_key_column_with_an_initial_default(table: Table) -> None:
     assert table.ids() == [2, 4]
 
 
-def test_a_key_column_that_was_dropped_still_deletes(table: Table) -> None:
-    """Not every Iceberg can read such a table; all read what a conversion makes of it."""
-    table.create("id bigint, k int").data("SELECT 1, 1 UNION ALL SELECT 2, 2")
-    table.delete("k", "SELECT 1")
-    table.sql("ALTER TABLE {t} DROP COLUMN k")
-
-    convert(table.spark, table.full)
-    table.files.refresh()
-
-    assert table.ids() == [2]
-    assert table.equality_deletes() == 0
-
-
 def test_odd_names_of_columns(table: Table) -> None:
     table.create("id bigint, `a.b` int, `q``q` int, `x \"y` int, `it's/ä` int").commit().data(
         rows_of([[str(i), *(str(int(i == place)) for place in range(4))] for i in range(5)])
@@ -232,6 +241,18 @@ def test_names_that_differ_by_case_alone(table: Table) -> None:
 # Partitions
 
 
+def in_partitions(table: Table, parts: Sequence[dict[str, Any]], rows: Sequence[str]) -> None:
+    """Write a file for each partition, with as many ids and the same other values, and then
+    deletes, in each of another id.
+    """
+    commit, deletes = table.commit(), table.commit()
+    for place, (part, row) in enumerate(zip(parts, rows, strict=True)):
+        commit.data(f"SELECT id, {row} FROM range({len(parts)})", part)
+        deletes.deletes("id", f"SELECT {place}", part)
+    commit.done()
+    deletes.done()
+
+
 ODD = ["a/b c", "it's", "x.y", "", "null", "é%20", "..", "a=b", None]
 
 
@@ -240,13 +261,8 @@ ODD = ["a/b c", "it's", "x.y", "", "null", "é%20", "..", "a=b", None]
 def test_partitions_with_odd_names_and_without_a_value(table: Table, version: int) -> None:
     """Each loses the row with its own number; the null partition is not the one named 'null'."""
     table.create("id bigint, p string", "p", version)
-    commit, deletes = table.commit(), table.commit()
-    for place, value in enumerate(ODD):
-        shown = "CAST(NULL AS string)" if value is None else "'" + value.replace("'", "\\'") + "'"
-        commit.data(f"SELECT id, {shown} FROM range({len(ODD)})", {"p": value})
-        deletes.deletes("id", f"SELECT {place}", {"p": value})
-    commit.done()
-    deletes.done()
+    texts = ["CAST(NULL AS string)" if p is None else repr(p) for p in ODD]
+    in_partitions(table, [{"p": p} for p in ODD], texts)
 
     table.converted()
 
@@ -266,14 +282,7 @@ def test_partitions_of_every_transform(table: Table) -> None:
             ("2024-01-01", 0, None),
         )
     ]
-    commit = table.commit()
-    for part in parts:
-        commit.data("SELECT id, TIMESTAMP '2024-01-01 00:00:00', 'abc' FROM range(4)", part)
-    commit.done()
-    deletes = table.commit()
-    for place, part in enumerate(parts):
-        deletes.deletes("id", f"SELECT {place}", part)
-    deletes.done()
+    in_partitions(table, parts, ["TIMESTAMP '2024-01-01 00:00:00', 'abc'"] * 4)
 
     table.converted()
 
@@ -284,22 +293,10 @@ def test_partitions_by_a_moment_that_differ_by_a_microsecond(table: Table) -> No
     table.create("id bigint, ts timestamp, ntz timestamp_ntz", "ts, ntz")
     moments = ["2024-01-01T00:00:00.000001", "2024-01-01T00:00:00.000002"]
     parts = [{"ts": f"{ts}+00:00", "ntz": ntz} for ts in moments for ntz in moments]
-    commit = table.commit()
-    for part in parts:
-        commit.data(
-            f"SELECT id, TIMESTAMP '{part['ts']}', TIMESTAMP_NTZ '{part['ntz']}' FROM range(4)",
-            part,
-        )
-    commit.done()
-    deletes = table.commit()
-    for place, part in enumerate(parts):
-        deletes.deletes("id", f"SELECT {place}", part)
-    deletes.done()
-    before = table.rows()
+    rows = [f"TIMESTAMP '{part['ts']}', TIMESTAMP_NTZ '{part['ntz']}'" for part in parts]
+    in_partitions(table, parts, rows)
 
-    table.converted()
-
-    assert len(before) == 12
+    assert len(table.converted()) == 12
 
 
 @both_versions
@@ -340,23 +337,6 @@ def test_global_deletes_of_a_spec_whose_only_field_was_dropped(table: Table) -> 
     assert table.ids() == [1, 2, 4, 5]
 
 
-def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> None:
-    """Iceberg would write nulls for their values, and reads no table in which files and their
-    deletes differ in them.
-    """
-    table.create("id bigint, p int, q int", "p")
-    table.data("SELECT id, 1, 1 FROM range(3)", {"p": 1})
-    table.delete("id", "SELECT 0", {"p": 1})
-    table.sql("ALTER TABLE {t} REPLACE PARTITION FIELD p WITH q")
-    table.sql("ALTER TABLE {t} DROP COLUMN p")
-    before = table.rows()
-
-    with pytest.raises(ConversionRefused, match="was dropped"):
-        convert(table.spark, table.full)
-
-    assert table.rows() == before
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
@@ -385,16 +365,12 @@ def test_a_filter_chooses_partitions_by_values_of_any_type(
         }
         for i in (1, 2)
     ]
-    commit, deletes = table.commit(), table.commit()
-    for part in parts:
-        row = (
-            f"DATE '{part['day']}', {part['d']}, TIMESTAMP '{part['ts']}', X'{part['b']}', "
-            f"TIMESTAMP '{part['day']}'"
-        )
-        commit.data(f"SELECT id, {row} FROM range(3)", part)
-        deletes.deletes("id", "SELECT 1", part)
-    commit.done()
-    deletes.done()
+    rows = [
+        f"DATE '{part['day']}', {part['d']}, TIMESTAMP '{part['ts']}', X'{part['b']}', "
+        f"TIMESTAMP '{part['day']}'"
+        for part in parts
+    ]
+    in_partitions(table, parts, rows)
 
     table.converted(lambda: table.converts(tmp_path, where), left=1)
 
@@ -402,31 +378,17 @@ def test_a_filter_chooses_partitions_by_values_of_any_type(
 # Files without field ids
 
 
-@pytest.fixture
-def plain_files(table: Table, tmp_path: Path) -> Callable[..., str]:
-    """Writes Parquet files as Spark does without Iceberg."""
-
-    def write(rows: str, by: tuple[str, ...] = ()) -> str:
-        where = str(tmp_path / "plain")
-        table.spark.sql(rows).coalesce(1).write.partitionBy(*by).parquet(where)
-        return where
-
-    return write
-
-
-def add_files(table: Table, where: str) -> None:
-    catalog, *rest = table.full
-    table.sql(
-        f"CALL {catalog}.system.add_files(table => '{'.'.join(rest)}', source_table => "
-        f"'`parquet`.`{where}`')"
-    )
+def add_plain_files(table: Table, folder: Path, rows: str, *by: str) -> None:
+    """Let a table adopt Parquet files as Spark writes them without Iceberg."""
+    where = f"{folder}/plain"
+    table.spark.sql(rows).coalesce(1).write.partitionBy(*by).parquet(where)
+    table.call("add_files", f"source_table => '`parquet`.`{where}`'")
 
 
 @pytest.mark.slow
-def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., str]) -> None:
-    where = plain_files("SELECT id, CAST(id AS string) AS name FROM range(5)")
+def test_data_files_without_field_ids(table: Table, tmp_path: Path) -> None:
     table.create()
-    add_files(table, where)
+    add_plain_files(table, tmp_path, "SELECT id, CAST(id AS string) AS name FROM range(5)")
     table.sql("ALTER TABLE {t} RENAME COLUMN name TO title")
     table.commit().deletes("title", "SELECT '3'").deletes("id", "SELECT 4").done()
 
@@ -438,11 +400,10 @@ def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., s
 @pytest.mark.slow
 @both_versions
 def test_keys_with_a_partition_column_that_data_files_do_not_hold(
-    table: Table, plain_files: Callable[..., str], version: int
+    table: Table, tmp_path: Path, version: int
 ) -> None:
-    where = plain_files("SELECT id, CAST(id % 2 AS int) AS p FROM range(6)", ("p",))
     table.create("id bigint, p int", "p", version)
-    add_files(table, where)
+    add_plain_files(table, tmp_path, "SELECT id, CAST(id % 2 AS int) AS p FROM range(6)", "p")
     commit = table.commit().deletes(["id", "p"], "SELECT 2, 0 UNION ALL SELECT 3, 0", {"p": 0})
     commit.deletes("p", "SELECT 1", {"p": 1}).done()
 
@@ -457,18 +418,6 @@ def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_say
     with_values_of_another_partition(table)
 
     table.converted()
-
-
-def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
-    """A delete by key reaches the older copy alone; one by position would reach both."""
-    table.create("id bigint")
-    data = table.files.data("SELECT id FROM range(3)")
-    table.append(data).delete("id", "SELECT 1").append(data)
-
-    with pytest.raises(ConversionRefused, match="more than once"):
-        convert(table.spark, table.full)
-
-    assert table.ids() == [0, 0, 1, 2, 2]
 
 
 # Time
@@ -512,16 +461,21 @@ def test_a_key_deleted_and_inserted_twice_within_one_commit(table: Table, versio
     assert rows == {(1, "twice"): 1, (2, "old"): 1}
 
 
+def with_two_files(table: Table, version: int = 2) -> tuple[str, str]:
+    """Create the table with two files of ten ids; returns their paths."""
+    commit = table.create(version=version).commit().data("SELECT id, 'a' FROM range(10)")
+    first = commit.last_data_path()
+    commit.data("SELECT id + 10, 'b' FROM range(10)").done()
+    return first, commit.last_data_path()
+
+
 @both_versions
 def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) -> None:
     """Of one data file and of several, from before and after the table's upgrade."""
-    table.create()
-    commit = table.commit().data("SELECT id, 'a' FROM range(10)")
-    first = commit.last_data_path()
-    commit.data("SELECT id + 10, 'b' FROM range(10)")
-    second = commit.last_data_path()
-    commit.data("SELECT id + 20, 'c' FROM range(10)").done()
-    table.commit().positions([(first, 0)]).positions(sorted([(first, 1), (second, 1)])).done()
+    first, second = with_two_files(table)
+    table.data("SELECT id + 20, 'c' FROM range(10)").commit().positions([(first, 0)]).positions(
+        sorted([(first, 1), (second, 1)])
+    ).done()
     if version == 3:
         table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     table.sql("DELETE FROM {t} WHERE id IN (12, 22)")
@@ -565,12 +519,7 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(
     """A metadata table of an older snapshot, as a cache once gave it, knows fewer of them, and no
     reader would look for the others.
     """
-    table.create(version=2 if "file" in earlier else 3)
-    commit = table.commit().data("SELECT id, 'a' FROM range(10)")
-    first = commit.last_data_path()
-    commit.data("SELECT id + 10, 'b' FROM range(10)")
-    second = commit.last_data_path()
-    commit.done()
+    first, second = with_two_files(table, 2 if "file" in earlier else 3)
     (before,) = table.snapshots()
     if table.version == 2:
         table.commit().positions([(first, 1), (second, 1)]).done()
@@ -578,35 +527,15 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(
     else:
         table.sql("DELETE FROM {t} WHERE id IN (1, 11)")
     table.delete("id", "SELECT 3")
-    rows, snapshots = table.rows(), table.snapshots()
     monkeypatch.setattr(
         positions,
         "metadata_table",
         lambda spark, name, which, _: metadata_table(spark, name, which, before),
     )
 
-    with pytest.raises(
-        ConversionRefused,
-        match=r"0 of [12] (rows of 1 position delete file|positions deleted earlier) could be read",
-    ):
+    reason = r"0 of [12] (rows of 1 position delete file|positions deleted earlier) could be read"
+    with unchanged(table), pytest.raises(ConversionRefused, match=reason):
         convert(table.spark, table.full)
-
-    table.files.refresh()
-    assert table.rows() == rows
-    assert table.snapshots() == snapshots
-
-
-@pytest.mark.slow
-@both_versions
-def test_a_second_conversion_takes_what_came_since(table: Table, version: int) -> None:
-    table.create(version=version).data("SELECT id, 'a' FROM range(6)")
-    table.delete("id", "SELECT 1")
-    table.converted()
-    table.commit().data("SELECT 1, 'b'").deletes("id", "SELECT 2").done()
-
-    table.converted()
-
-    assert table.ids() == [0, 1, 3, 4, 5]
 
 
 @both_versions
@@ -614,21 +543,14 @@ def test_in_slices(table: Table, version: int) -> None:
     table.create(version=version)
     ids = table.fill_slices(3)
     table.delete("id", f"SELECT id * 5 FROM range({ids})")
+    planned = table.files.table().currentSnapshot().sequenceNumber()
+    table.delete("id", "SELECT 1")
     commits = len(table.snapshots())
 
-    table.converted(slices=3)
+    # Later deletes stay.
+    table.converted(slices=3, up_to=planned, left=1)
 
     assert len(table.snapshots()) == commits + 3
-
-
-def test_up_to_a_sequence_number_later_deletes_stay(table: Table) -> None:
-    table.create().data("SELECT id, 'a' FROM range(4)")
-    table.delete("id", "SELECT 1")
-    table.delete("id", "SELECT 2")
-
-    table.converted(up_to=2, left=1)
-
-    assert table.ids() == [0, 3]
 
 
 def test_deletes_with_too_many_keys_to_broadcast(
@@ -655,8 +577,8 @@ def test_tables_without_equality_deletes_are_left_alone(table: Table) -> None:
     table.create()
     table.converted()
     assert table.snapshots() == []
-    table.data("SELECT 1, 'a'")
-    table.sql("DELETE FROM {t} WHERE id = 2")
+    table.insert("VALUES (1, 'a')").sql("DELETE FROM {t} WHERE id = 1")
+    table.sql("TRUNCATE TABLE {t}")
     before = table.snapshots()
 
     table.converted()
@@ -675,14 +597,6 @@ def test_deletes_that_are_older_than_every_row_are_dropped(table: Table) -> None
     table.converted()
 
     assert table.ids() == [1, 1]
-
-
-def test_a_table_all_of_whose_files_were_deleted_is_left_alone(table: Table) -> None:
-    table.create().insert("VALUES (1, 'a')").sql("DELETE FROM {t} WHERE id = 1")
-    table.sql("DELETE FROM {t}")
-    table.sql("TRUNCATE TABLE {t}")
-
-    table.converted()
 
 
 def test_deletes_of_a_table_that_has_no_data_file(table: Table) -> None:

@@ -113,16 +113,15 @@ class Files:
         spec: int | None = None,
         format: str = "parquet",
         extra: Sequence[str | int] = (),
-        schema: int | None = None,
     ) -> Any:
         """Write an equality delete file by some columns, which are those of the query, in the order
         of the table's schema.
 
         ``extra`` are columns that the file holds and the key does not; columns are named, or given
-        by their field ids. ``schema`` is the number of an older schema to find them in.
+        by their field ids.
         """
         table = self.table()
-        whole = table.schema() if schema is None else table.schemas()[schema]
+        whole = table.schema()
         keys = [by] if isinstance(by, str) else by
         ids = [
             each if isinstance(each, int) else whole.findField(each).fieldId()

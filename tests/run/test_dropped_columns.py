@@ -2,26 +2,21 @@
 made while they apply.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icekit.api import Lake
-from icekit.compact.execute import RewriteResult
-from icekit.compact.model import Plan, Prediction
-from icekit.compact.outcome import Outcome
-from icekit.compact.policy import Policy
-from icekit.compact.service import plan_table
+from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.compact.model import Prediction
+from icekit.compact.rewrite import RewriteResult
 from icekit.diagnose import diagnose
 from icekit.engine.planner import PlannedRewrite
 from icekit.run import attempt
 from icekit.run.limits import Limits, Retry
-from icekit.run.verbs import run
+from tests.compact.tables import Named, Table, is_proved
 from tests.compact.test_execute import raised
-from tests.resolve.tables import Table, of_every_file
+from tests.resolve.tables import of_every_file
 from tests.versions import dangling_of_dropped_columns
 
 pytestmark = pytest.mark.spark
@@ -31,17 +26,8 @@ UNPARTITIONED, BY_ANOTHER = "DROP PARTITION FIELD p", "REPLACE PARTITION FIELD p
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str) -> Table:
-    """A table of the test's own."""
-    return Table(lake, scratch, "dropped")
-
-
-@pytest.fixture
-def go(table: Table, tmp_path: Path) -> Callable[[Plan], Outcome]:
-    """Runs a plan on it."""
-    return lambda plan: run(
-        table.lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None
-    )
+def table(named: Named) -> Table:
+    return named("dropped")
 
 
 def with_deletes(
@@ -73,16 +59,6 @@ def with_deletes(
     return table
 
 
-def planned(table: Table, **policy: Any) -> Plan:
-    return plan_table(
-        table.lake,
-        table.lake.observe(table.name),
-        policy=Policy.of({"leave_alone": "0 minutes", **policy}),
-        ledger=":memory:",
-        progress=lambda _: None,
-    )
-
-
 @dangling_of_dropped_columns
 @pytest.mark.parametrize(
     ("change", "more"),
@@ -93,25 +69,22 @@ def planned(table: Table, **policy: Any) -> Plan:
     ("by", "key"), [("id", ""), (["id", "p"], ", {p}")], ids=["key", "key with the column"]
 )
 def test_one_commit_rewrites_the_whole_table(
-    table: Table, go: Callable[[Plan], Outcome], change: str, more: int, by: Any, key: str
+    table: Table, change: str, more: int, by: Any, key: str
 ) -> None:
     with_deletes(table, change, more=more, by=by, key=key)
     before = table.rows()
-    plan = planned(table)
-    outcome = go(plan)
+    plan = table.plan()
+    outcome = is_proved(table.run(plan))
     table.files.refresh()
 
     assert len(before) == 2 * 27 + more
     assert [(a.where, a.options.get("partial-progress.enabled")) for a in plan.actions] == [
         (None, None)
     ]
-    assert outcome.status == "done"
     assert outcome.actual.files_in == 4 + more
-    assert outcome.proof is not None
-    assert outcome.proof.ok is True, outcome
     assert table.rows() == before
-    assert table.equality_deletes() == 0
-    assert planned(table).actions == ()
+    assert table.delete_files("WHERE content = 2") == 0
+    assert table.plan().actions == ()
 
 
 @dangling_of_dropped_columns
@@ -125,12 +98,10 @@ def test_the_statement_of_the_finding_does_the_same(table: Table) -> None:
     table.files.refresh()
 
     assert table.rows() == before
-    assert table.equality_deletes() == 0
+    assert table.delete_files("WHERE content = 2") == 0
 
 
-def test_no_other_commit_is_made(
-    table: Table, go: Callable[[Plan], Outcome], tmp_path: Path
-) -> None:
+def test_no_other_commit_is_made(table: Table) -> None:
     """Iceberg would write the manifests of the old files again, with nulls for their partitions,
     and their deletes would apply no more.
     """
@@ -143,11 +114,11 @@ def test_no_other_commit_is_made(
         options={},
         prediction=Prediction(source="metadata"),
     )
-    plan = planned(table)
+    plan = table.plan()
     for action in (part, parts, manifests):
-        outcome = go(replace(plan, actions=(action,)))
+        outcome = table.run(replace(plan, actions=(action,)))
         assert "The column of partition field `p` was dropped" in str(outcome.actions[0].error)
-    converted = table.converts(tmp_path)
+    converted = table.run(plan_conversion(table.lake, table.name))
 
     assert "The column of partition field `p` was dropped" in str(converted.actions[0].error)
     assert table.snapshots() == snapshots
@@ -159,10 +130,10 @@ def test_what_iceberg_does_at_any_commit(table: Table) -> None:
     table is no longer needed.
     """
     with_deletes(table, BY_ANOTHER, commits=3)
-    before = sum(table.rows().values())
+    before = len(table.rows())
     table.sql("INSERT INTO {t} VALUES (9000, 1)")
 
-    assert sum(table.rows().values()) == before + 1 + 6
+    assert len(table.rows()) == before + 1 + 6
 
 
 @pytest.mark.slow
@@ -184,38 +155,18 @@ SPARK = ("org.apache.spark.SparkException", "Writing job aborted")
     ("fails", "attempts"),
     [
         ([SPARK, (f"{ICEBERG}ValidationException", "Cannot find source column")], 1),
-        (
-            [
-                ("java.lang.RuntimeException", "ValidationException"),
-                ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database is locked"),
-            ],
-            3,
-        ),
         ([SPARK, (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503")], 3),
-        (
-            [
-                SPARK,
-                (
-                    f"{ICEBERG}CommitFailedException",
-                    "Timed out after 180000 ms waiting for lock on db.t",
-                ),
-            ],
-            3,
-        ),
         ([], 3),
     ],
-    ids=["refused for good", "another table's commit", "503", "lock", "without an error"],
+    ids=["refused for good", "503", "without an error"],
 )
 def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refuses_it(
     table: Table,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails: list[tuple[str, str | None]],
     attempts: int,
 ) -> None:
-    table.create()
-    for n in range(6):
-        table.insert(f"VALUES ({n}, 'a')")
+    table.create(by="").fill(6)
 
     def execute(*_: Any, **__: Any) -> RewriteResult:
         if fails:
@@ -224,19 +175,11 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refus
 
     monkeypatch.setattr(attempt, "execute", execute)
     limits = Limits(retry=Retry(attempts=3, first_wait=0))
-    outcome = run(
-        table.lake,
-        planned(table),
-        execute=True,
-        ledger=str(tmp_path / "l.db"),
-        limits=limits,
-        progress=lambda _: None,
-    )
+    outcome = table.run(table.plan(), limits=limits)
 
     (action,) = outcome.actions
     assert action.status == "failed"
     assert action.attempts == attempts
-    assert "fewer writers" not in str(action.error)
     assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(
         action.error
     )

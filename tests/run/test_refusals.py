@@ -1,93 +1,55 @@
 """Whether a failed attempt is tried again, by the class of the failure and by what happened to the
-table meanwhile; pure.
+table meanwhile; and how each kind of error ends an action. Pure.
 """
 
 from typing import Any
 
 import pytest
 
-from icekit.engine.errors import FailureKind
-from icekit.errors import EngineFailed
+from icekit.engine.interrupting import Stopped
+from icekit.errors import CloneRefused, EngineFailed
 from icekit.facts.head import Head
-from icekit.run.attempt import ActionProgress, Conflict, TooLarge, _as_kind, _moved
+from icekit.run.attempt import Conflict, TooLarge, _as_kind, _moved, ended_by
+from icekit.status import Status
 from tests.compact.test_execute import raised
 
 ICEBERG = "org.apache.iceberg.exceptions."
 
 
-def refusal(words: str = "Cannot find source column") -> Exception:
-    chain = [
-        ("org.apache.spark.SparkException", "Writing job aborted"),
-        (f"{ICEBERG}ValidationException", words),
-    ]
-    return raised("An error occurred while calling o99.execute", *chain)
+REFUSAL = raised(
+    "An error occurred while calling o99.execute",
+    ("org.apache.spark.SparkException", "Writing job aborted"),
+    (f"{ICEBERG}ValidationException", "Cannot find source column"),
+)
 
 
-def outcome(
-    error: Exception,
-    progress: ActionProgress | None = None,
-    *,
-    is_alone: bool = True,
-    has_committed: bool = False,
-) -> Exception:
-    return _as_kind(
-        error, progress or ActionProgress(None, 0), is_alone=is_alone, has_committed=has_committed
-    )
+def test_a_refusal_is_final_only_if_nobody_has_changed_the_table() -> None:
+    final = _as_kind(REFUSAL, is_final=True)
 
-
-def test_a_refusal_is_a_conflict_only_if_the_head_moved() -> None:
-    alone = outcome(refusal())
-    others = outcome(refusal(), is_alone=False)
-
-    assert isinstance(alone, EngineFailed)
-    assert str(alone).startswith(
+    assert isinstance(final, EngineFailed)
+    assert str(final).startswith(
         "Iceberg refuses this action, and no other commit to this table came in between"
     )
-    assert isinstance(others, Conflict)
-    assert not others.is_alone
+    assert isinstance(_as_kind(REFUSAL, is_final=False), Conflict)
 
 
-def test_a_refusal_after_commits_of_its_own_is_tried_again() -> None:
-    error = outcome(refusal(), has_committed=True)
-
-    assert isinstance(error, Conflict)
-    assert error.is_alone
-
-
-def test_the_same_refusal_three_times_in_a_row_is_no_conflict_however_busy_the_table_is() -> None:
-    progress = ActionProgress(None, 0)
-    kinds = [
-        type(outcome(refusal(words), progress, is_alone=False))
-        for words in ("a", "b", "b", "a", "a", "a")
-    ]
-
-    assert kinds == [Conflict] * 5 + [EngineFailed]
-
-
-@pytest.mark.parametrize("is_alone", [True, False])
-@pytest.mark.parametrize("name", ["CommitFailedException", "CommitStateUnknownException"])
-def test_a_commit_that_lost_a_race_or_whose_answer_is_lost_is_tried_again(
-    name: str, *, is_alone: bool
-) -> None:
-    error = outcome(raised("x", (f"{ICEBERG}{name}", "503")), is_alone=is_alone)
-
-    assert isinstance(error, Conflict)
-    assert error.is_alone == is_alone
-
-
+@pytest.mark.parametrize("is_final", [True, False])
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("name", "kind"),
     [
-        (raised("x", ("java.lang.OutOfMemoryError", "heap")), "capacity"),
-        (raised("x", ("java.lang.NullPointerException", None)), "other"),
+        (f"{ICEBERG}CommitFailedException", Conflict),
+        (f"{ICEBERG}CommitStateUnknownException", Conflict),
+        ("java.lang.OutOfMemoryError", TooLarge),
+        ("java.lang.NullPointerException", None),
     ],
 )
-def test_other_failures_are_no_conflict_even_if_the_head_moved(
-    error: Exception, kind: FailureKind
+def test_other_failures_are_what_they_are_whoever_has_changed_the_table(
+    name: str, kind: type[Exception] | None, *, is_final: bool
 ) -> None:
-    found = outcome(error, is_alone=False)
+    error = raised("x", (name, "503"))
+    became = _as_kind(error, is_final=is_final)
 
-    assert isinstance(found, TooLarge) if kind == "capacity" else found is error
+    assert isinstance(became, kind) if kind else became is error
 
 
 def at(*ids: int) -> Head:
@@ -122,3 +84,27 @@ def test_the_head_moves_by_commits_of_others(
     before: Head, now: Head, own: list[int], *, moved: bool
 ) -> None:
     assert _moved(before, now, own) == moved
+
+
+AGAIN = (
+    "Run it again when the catalog answers and fewer writers are active, or with a narrower time "
+    "window; the engine logs more."
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "said"),
+    [
+        (TooLarge("1 group of 3 failed"), Status.SPLIT, "1 group of 3 failed"),
+        (Stopped(), Status.STOPPED, None),
+        (KeyboardInterrupt(), Status.STOPPED, None),
+        (Conflict("a file is gone"), Status.FAILED, f"a file is gone. {AGAIN}"),
+        (CloneRefused("The catalog takes no clone."), Status.FAILED, "The catalog takes no clone."),
+        (ValueError("of Python"), Status.FAILED, "ValueError: of Python"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_an_error_ends_an_action_by_its_kind(
+    problem: BaseException, status: Status, said: str | None
+) -> None:
+    assert ended_by(problem) == (status, said)

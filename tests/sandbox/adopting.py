@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.bridge import elements, load_table
-from icekit.sandbox.clones import Clone
+from icekit.sandbox.scratch import ScratchTable
 from icekit.sql import identifier
 from tests.compact.tables import Table
 
@@ -21,11 +21,13 @@ def told(what: str) -> contextlib.AbstractContextManager[object]:
 FIVE = "SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)"
 
 
-def insert(lake: Lake, copy: Clone, rows: str = "VALUES (1, 1, 'new')") -> None:
+def insert(lake: Lake, copy: ScratchTable, rows: str = "VALUES (1, 1, 'new')") -> None:
     lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} {rows}")
 
 
-def adopt(table: Table, copy: Clone, path: Callable[[str], str] = str, by: Any = None) -> str:
+def adopt(
+    table: Table, copy: ScratchTable, path: Callable[[str], str] = str, by: Any = None
+) -> str:
     """Let the table (in a session of its own, if one is given) take the file that the clone's
     newest commit added, under this spelling of its path; returns the path.
     """

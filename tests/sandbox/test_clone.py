@@ -15,16 +15,19 @@ from icekit.api import Lake
 from icekit.catalog.lake import embedded_path
 from icekit.catalog.tables import SessionTables
 from icekit.errors import CloneRefused, SnapshotNotFound
-from icekit.sandbox import clone_metadata, scratch
-from icekit.sandbox.clones import Clone, clone
-from icekit.sandbox.scratch import NAMESPACE
+from icekit.sandbox import clones as making
+from icekit.sandbox import scratch
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import NAMESPACE, ScratchTable
 from icekit.sql import identifier
 from tests.compact.tables import Named, Table, contents
+from tests.damage import on_disk
 from tests.elsewhere import elsewhere
 from tests.sandbox.adopting import FIVE, adopt, insert, told
 from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
+CREATE = "CREATE TABLE {t} (id bigint) USING iceberg"
 
 
 @pytest.fixture
@@ -51,23 +54,43 @@ def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
     )
 
 
-def folder(copy: Clone) -> Path:
-    return Path(copy.scratch.removeprefix("file:"))
+def folder(copy: ScratchTable) -> Path:
+    return on_disk(copy.scratch)
+
+
+def refused(
+    lake: Lake,
+    table: str | tuple[str, ...],
+    why: str,
+    *,
+    error: type[Exception] = CloneRefused,
+    **asked: Any,
+) -> str:
+    """No clone is made; returns the reason."""
+    with pytest.raises(error, match=why) as refusal, clone(lake, table, **asked):
+        pass
+    return str(refusal.value)
+
+
+@contextlib.contextmanager
+def unchanged(table: Table) -> Iterator[None]:
+    """The table is what it was after a block, and no clone is left beside it."""
+    before, rows = contents(table.location), table.rows()
+    yield
+    assert contents(table.location) == before
+    assert table.rows() == rows
+    assert not clones(table.lake)
+    assert not (table.location.parent / NAMESPACE).exists()
 
 
 def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Table) -> None:
-    before = contents(table.location)
-
     def fails() -> None:
         with clone(lake, table.name) as copy:
             lake.spark.sql(f"DELETE FROM {identifier(lake.name, *copy.table)} WHERE id = 1")
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
+    with unchanged(table), pytest.raises(ZeroDivisionError):
         fails()
-
-    assert contents(table.location) == before
-    assert not clones(lake)
 
 
 def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(
@@ -85,16 +108,8 @@ def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(
             assert rows_of(lake, copy.table, "VERSION AS OF 'audit'") == 43
             insert(lake, copy)
             assert rows_of(lake, copy.table) == count + 1
-    with (
-        pytest.raises(SnapshotNotFound, match="known refs: audit, main, start"),
-        clone(lake, table.name, snapshot="nightly"),
-    ):
-        pass
-    with (
-        pytest.raises(SnapshotNotFound, match="does not exist, or has expired"),
-        clone(lake, table.name, snapshot=7),
-    ):
-        pass
+    for absent, why in (("nightly", "known refs: audit, main, start"), (7, "or has expired")):
+        refused(lake, table.name, why, error=SnapshotNotFound, snapshot=absent)
 
     assert lake.tables.source(table.name).metadata_location == before
     assert not clones(lake)
@@ -113,14 +128,16 @@ def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(
         assert rows_of(lake, copy.table) == 40
 
 
-def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: Table) -> None:
+def test_what_another_session_lets_the_table_adopt_of_a_clones_files_stays(
+    lake: Lake, table: Table
+) -> None:
     with (
         told("has adopted 1 file in .*icekit keeps these and removes the others"),
         clone(lake, table.name) as copy,
     ):
         # Its first file is taken over, its second not.
         insert(lake, copy, FIVE)
-        added = adopt(table, copy)
+        added = adopt(table, copy, by=elsewhere(lake.spark))
         insert(lake, copy, FIVE)
 
     table.sql("REFRESH TABLE {t}")
@@ -148,52 +165,28 @@ def test_what_the_table_has_adopted_stays_however_it_spells_it(
     assert len(table.rows()) == 45
 
 
-def test_what_another_session_adopts_stays_whatever_the_table_is_called(
-    named: Named, lake: Lake
-) -> None:
-    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and
-    does not refresh them.
-    """
-    table = named("adopted.dot").create().fill(files=1)
-    table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
-    other = elsewhere(lake.spark)
-    with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
-        insert(lake, copy, FIVE)
-        adopt(table, copy, by=other)
-
-    table.sql("REFRESH TABLE {t}")
-    assert len(table.rows()) == 45
-
-
-def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(
-    named: Named, lake: Lake, scratch: str
-) -> None:
-    table = named("swapped").create().fill(files=1)
-    with (
-        told(
-            "could not check whether scratch.swapped needs files in .*another table has its name "
-            "now"
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            ("ALTER TABLE {t} RENAME TO scratch.swapped_old", CREATE),
+            "another table has its name now",
         ),
-        clone(lake, table.name) as copy,
-    ):
-        insert(lake, copy)
-        table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(scratch, 'swapped_old')}")
-        table.create()
-
-    assert contents(folder(copy))
-    assert not clones(lake)
-
-
+        (("DROP TABLE {t}",), "no table"),
+    ],
+    ids=["renamed", "dropped"],
+)
 def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(
-    named: Named, lake: Lake
+    named: Named, lake: Lake, change: tuple[str, ...], why: str
 ) -> None:
     table = named("vanishes").create().fill(files=1)
     with (
-        told("could not check whether scratch.vanishes needs files in .*no table"),
+        told(f"could not check whether scratch.vanishes needs files in .*{why}"),
         clone(lake, table.name) as copy,
     ):
         insert(lake, copy)
-        table.sql("DROP TABLE {t}")
+        for statement in change:
+            table.sql(statement)
 
     assert contents(folder(copy))
     assert not clones(lake)
@@ -210,19 +203,15 @@ def test_other_commits_to_the_table_do_not_hinder_removal(lake: Lake, table: Tab
 def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not(
     lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = contents(table.location)
-
     # In place of what a catalog in the field answers.
     def refuses(catalog: str, procedure: str, **arguments: str) -> str:
         raise RuntimeError("Location overlaps with another table")
 
-    monkeypatch.setattr(clone_metadata, "call", refuses)
-    with pytest.raises(CloneRefused) as refused, clone(lake, table.name):
-        pass
+    monkeypatch.setattr(making, "call", refuses)
+    with unchanged(table):
+        said = refused(lake, table.name, "'lake' does not accept a clone of")
 
-    said = str(refused.value)
     for part in (
-        "'lake' does not accept a clone of",
         "Location overlaps",
         "no trials",
         "leave out --trial",
@@ -230,61 +219,27 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
     ):
         assert part in said
     assert "\n" not in said
-    assert contents(table.location) == before
-    assert not (table.location.parent / NAMESPACE).exists()
 
 
 def purging(patch: pytest.MonkeyPatch) -> None:
     """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties
     say.
     """
-    drop, paths = scratch.drop_sql, clone_metadata.own_paths
-    patch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
-    for module in (scratch, clone_metadata):
+    drop, paths = scratch.drop_sql, making.own_paths
+    patch.setattr(making, "_keeping", WeakKeyDictionary())
+    for module in (scratch, making):
         patch.setattr(module, "drop_sql", lambda table: f"{drop(table)} PURGE")
-    patch.setattr(
-        clone_metadata, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"}
-    )
+    patch.setattr(making, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
 
 
 def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(
     lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked before the first clone, of a table of icekit's own, and the table stays whole."""
-    before, rows = contents(table.location), table.rows()
     purging(monkeypatch)
 
-    with (
-        pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"),
-        clone(lake, table.name),
-    ):
-        pass
-
-    assert contents(table.location) == before
-    assert table.rows() == rows
-    assert clones(lake) == []
-    assert not (table.location.parent / NAMESPACE).exists()
-
-
-def test_a_catalog_is_asked_once_in_a_session(
-    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
-    asked: list[tuple[str, ...]] = []
-    fill = clone_metadata._table_of_one_file
-
-    def asks(*given: Any) -> Any:
-        asked.append(given[1])
-        return fill(*given)
-
-    monkeypatch.setattr(clone_metadata, "_table_of_one_file", asks)
-
-    for _ in range(2):
-        with clone(lake, table.name):
-            assert len(clones(lake)) == 1
-
-    assert asked == [lake.sql_name(table.name)]
-    assert not (table.location.parent / NAMESPACE).exists()
+    with unchanged(table):
+        refused(lake, table.name, "deletes the files of a table that is dropped")
 
 
 @pytest.fixture
@@ -310,11 +265,7 @@ def test_a_catalog_of_folders_refuses_and_the_table_stays_whole(
     hadoop.spark.sql("INSERT INTO folders.db.t VALUES (1, 1, 'a')")
     before = contents(tmp_path)
 
-    with (
-        pytest.raises(CloneRefused, match=r"does not accept a clone of db\.t"),
-        clone(hadoop, "db.t"),
-    ):
-        pass
+    refused(hadoop, "db.t", r"does not accept a clone of db\.t")
 
     assert contents(tmp_path) == before
     assert rows_of(hadoop, ("db", "t")) == 1

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from icekit.errors import SnapshotNotFound
-from icekit.sandbox.clone_metadata import clone_metadata
-from icekit.sandbox.scratch import scratch_folder, scratch_name
+from icekit.sandbox.clones import clone_metadata
+from icekit.sandbox.scratch import ScratchTable
 
 TABLE: dict[str, Any] = {
     "format-version": 2,
@@ -16,6 +15,7 @@ TABLE: dict[str, Any] = {
     "last-updated-ms": 30,
     "properties": {
         "owner": "someone",
+        "icekit.clone": "of the table, if it is a clone",
         "gc.enabled": "true",
         "write.data.path": "s3://b/elsewhere",
         "write.metadata.delete-after-commit.enabled": "true",
@@ -53,24 +53,6 @@ def test_nothing_in_a_clones_metadata_leads_to_where_the_table_is_written() -> N
     }
 
 
-@pytest.mark.parametrize("snapshot", [1, "1", "start"])
-def test_a_clone_at_a_snapshot_has_it_as_the_current_one_of_main(snapshot: int | str) -> None:
-    made = clone_metadata(TABLE, "s", {}, snapshot)
-
-    assert made["current-snapshot-id"] == 1
-    assert made["refs"]["main"] == {"snapshot-id": 1, "type": "branch", "min-snapshots-to-keep": 5}
-    assert made["refs"]["start"] == TABLE["refs"]["start"]
-    assert made["snapshot-log"][-1] == {"snapshot-id": 1, "timestamp-ms": made["last-updated-ms"]}
-    assert TABLE["snapshot-log"][-1]["snapshot-id"] == 3
-
-
-def test_a_snapshot_that_is_not_there_is_told_with_those_that_are() -> None:
-    with pytest.raises(SnapshotNotFound, match="Snapshot 7 does not exist"):
-        clone_metadata(TABLE, "s", {}, 7)
-    with pytest.raises(SnapshotNotFound, match="did you mean start"):
-        clone_metadata(TABLE, "s", {}, "strt")
-
-
 @pytest.mark.parametrize(
     ("location", "home"),
     [
@@ -82,7 +64,9 @@ def test_a_snapshot_that_is_not_there_is_told_with_those_that_are() -> None:
     ],
 )
 def test_the_scratch_folder_is_beside_the_table_and_in_the_bucket(location: str, home: str) -> None:
-    assert scratch_folder(location, ("icekit_scratch", "x")) == f"{home}/icekit_scratch/x"
+    copy = ScratchTable.new(("db", "t"), location)
+    assert copy.scratch == f"{home}/icekit_scratch/{copy.table[-1]}"
+    assert copy.has_own_folder
 
 
 def test_a_scratch_name_has_no_odd_letters_and_is_used_once(
@@ -91,7 +75,7 @@ def test_a_scratch_name_has_no_odd_letters_and_is_used_once(
     # Drawn at random, two of them may be one: here the first digits count.
     drawn = (uuid.UUID(int=n << 96) for n in range(9))
     monkeypatch.setattr(uuid, "uuid4", lambda: next(drawn))
-    names = {scratch_name(("db", "Odd `name`, it's/so")) for _ in range(9)}
+    names = {ScratchTable.new(("db", "Odd `name`, it's/so"), "/w/t").table for _ in range(9)}
 
     assert len(names) == 9
     assert all(

@@ -4,7 +4,10 @@ name.
 
 from __future__ import annotations
 
+import pytest
+
 from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import Partition
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.sandbox.trial import some_partitions
 from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
@@ -15,14 +18,13 @@ def test_partitions_of_a_sample_come_from_all_over_the_table_and_fit() -> None:
         groups=tuple(file_group(10 * MIB, of=partition(FIRST_DAY + n)) for n in range(400))
     )
 
-    days = sorted(int(str(p.values[0])) - FIRST_DAY for p in some_partitions(facts, 405 * MIB))
+    chosen = some_partitions(facts, 405 * MIB)
 
+    days = sorted(int(str(p.values[0])) - FIRST_DAY for p in chosen)
     assert len(days) == 40
     assert days[0] < 100
     assert days[-1] >= 300
-    assert days == sorted(
-        int(str(p.values[0])) - FIRST_DAY for p in some_partitions(facts, 405 * MIB)
-    )
+    assert chosen == some_partitions(facts, 405 * MIB)
 
 
 def test_a_partition_that_is_too_large_is_passed_over() -> None:
@@ -35,28 +37,26 @@ def test_a_partition_that_is_too_large_is_passed_over() -> None:
 
 
 def test_no_more_partitions_are_taken_than_a_predicate_can_name() -> None:
-    facts = table_facts(
-        groups=tuple(
-            file_group(1, of=partition(FIRST_DAY + n)) for n in range(MOST_PARTITIONS + 500)
-        )
-    )
+    days = range(FIRST_DAY, FIRST_DAY + MOST_PARTITIONS + 500)
+    facts = table_facts(groups=tuple(file_group(1, of=partition(day)) for day in days))
 
     assert len(some_partitions(facts, 1 << 30)) == MOST_PARTITIONS
 
 
-def test_partitions_that_no_predicate_can_name_are_left_to_single_files() -> None:
-    gone = PartitionSpec(0, (PartitionField(1000, "old", "identity", 99, None, "string"),))
+@pytest.mark.parametrize(
+    ("spec", "of"),
+    [
+        (UNPARTITIONED, partition(spec_id=0)),
+        (
+            PartitionSpec(0, (PartitionField(1000, "old", "identity", 99, None, "string"),)),
+            partition("x"),
+        ),
+    ],
+    ids=["unpartitioned", "dropped column"],
+)
+def test_partitions_that_no_predicate_can_name_are_left_to_single_files(
+    spec: PartitionSpec, of: Partition
+) -> None:
+    facts = table_facts(specs=(spec,), groups=(file_group(MIB, of=of),))
 
-    assert (
-        some_partitions(
-            table_facts(specs=(UNPARTITIONED,), groups=(file_group(MIB, of=partition(spec_id=0)),)),
-            1 << 30,
-        )
-        == []
-    )
-    assert (
-        some_partitions(
-            table_facts(specs=(gone,), groups=(file_group(MIB, of=partition("x")),)), 1 << 30
-        )
-        == []
-    )
+    assert some_partitions(facts, 1 << 30) == []

@@ -50,7 +50,7 @@ def passing(
     one = _Pass(
         wanted, result, lake, ending or Ending(), FactsCache(), lambda: NOW, lambda _: None, False
     )
-    return one, TableResult(("db", "a"), wanted.rules[0])
+    return one, TableResult("db.a", "all")
 
 
 def policy(text: str = "", file: Path = HERE, **top: str) -> SchedulePolicy:

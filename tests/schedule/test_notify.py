@@ -4,7 +4,6 @@ the next pass; no address is repeated.
 
 import http.server
 import json
-import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from icekit.saving import write_json
 from icekit.schedule.notify import post, tell, url_of
 from icekit.schedule.result import PassResult, Step, TableResult
 from icekit.status import Status
-from tests.schedule.lakes import NOW, policy
+from tests.schedule.lakes import NOW
 
 SECRET = "hunter2/with?odd&signs"
 
@@ -66,20 +65,22 @@ def broken() -> Iterator[Web]:
 
 
 def made(*statuses: Status) -> PassResult:
-    rule = policy().rules[0]
-    steps = [Step("compact", status, "10 files → 1 file") for status in statuses]
     tables = [
-        TableResult(("db", f"t{n}"), rule, Status.NOTHING, "healthy", steps=[step])
-        for n, step in enumerate(steps)
+        TableResult(
+            f"db.t{n}", "all", status, health="healthy", steps=[Step("compact", status, "10 files")]
+        )
+        for n, status in enumerate(statuses)
     ]
-    return PassResult("nightly", "prod", NOW, tables=tables)
+    result = PassResult("nightly", "prod", NOW, tables=tables)
+    result.end(1.0, interrupted=False)
+    return result
 
 
 def told(folder: Path, url: str, *statuses: Status) -> tuple[PassResult, list[str]]:
     """What a pass with these statuses prints about its message; leaves its pass.json."""
     one, said = made(*statuses), list[str]()
     one.news = tell(one, url, folder / "pass.json", said.append)
-    write_json(folder / "pass.json", one.document())
+    write_json(folder / "pass.json", one)
     return one, said
 
 
@@ -138,8 +139,8 @@ def test_a_secret_of_an_address_is_quoted_in_it_and_in_no_message(
     assert url.endswith(quote(SECRET, safe=""))
 
     answer = post(url, {"text": f"the body names {SECRET}"})
-    assert answer is not None
-    assert "hunter2" not in answer
+    assert answer == "the receiver answered with status 500"
+    assert post("http://127.0.0.1:9/T0K3N", {"text": "t"}) == "ConnectionRefusedError"
     assert "hunter2" not in json.dumps(broken.got[0][2])
     assert broken.got[0][0].startswith("/hunter2")  # it did go where it should
 
@@ -148,15 +149,6 @@ def test_an_address_that_is_one_variable_is_used_as_it_is(monkeypatch: pytest.Mo
     monkeypatch.setenv("HOOK", "https://hooks.example.com/a?b=c")
     assert url_of("${HOOK}") == "https://hooks.example.com/a?b=c"
     assert url_of("") == ""
-
-
-@pytest.mark.parametrize("address", ["{}/T0K3N/h%75nter3", "127.0.0.1:9/T0K3N"])
-def test_a_secret_that_the_policy_has_in_plain_text_is_in_no_answer(
-    broken: Web, address: str
-) -> None:
-    answer = post(url_of(f"http://{address.format(broken.at)}"), {"text": "body"})
-    assert answer
-    assert not re.search(r"hunter\d|T0K3N|127\.0\.0\.1", answer, re.I), answer
 
 
 def test_every_variable_that_is_missing_is_named_at_once() -> None:

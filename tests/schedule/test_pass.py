@@ -15,10 +15,8 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
-from icekit.engine.interrupting import Stop
 from icekit.errors import EXIT_STOPPED
-from icekit.run.verbs import new_run_id
-from icekit.schedule.one_pass import _Pass, mark, run_policy
+from icekit.schedule.one_pass import _Pass, run_policy
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import PassResult, TableResult
 from icekit.status import Status
@@ -164,31 +162,12 @@ def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(named: Named, tmp_pa
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(named: Named, tmp_path: Path) -> None:
-    policy = parse_policy(TEXT, tmp_path / "p.yaml")
-    mine, halted = named("mine").create().fill(), Stop()
-    halted.set()
-    other = parse_policy(TEXT.replace("0 minutes", "0 minutes, min_files: 2"), tmp_path / "p.yaml")
-    for run_id in (new_run_id(), mark(other.rules[0], "compact") + new_run_id()):
-        assert mine.run(mine.plan(), stop=halted, run_id=run_id).status == Status.STOPPED
-        found = passed(tmp_path, TEXT.replace("1 GB", "1 file"))[1]["scratch.mine"]
-        assert [step.run_id for step in found.steps] == [None]
-    own = mark(policy.rules[0], "compact") + new_run_id()
-    assert mine.run(mine.plan(), stop=halted, run_id=own).status == Status.STOPPED
-    assert passed(tmp_path)[1]["scratch.mine"].steps[0].run_id == own
-
-
-@pytest.mark.usefixtures("unrendered")
 def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_pass(
     named: Named, tmp_path: Path
 ) -> None:
     text = TEXT.replace("1 GB", "12 files").replace("22:00-06:00", "22:00-06:00 Europe/Berlin")
-    worse, better = (
-        named("worse"),
-        named("better"),
-    )
-    worse.create().fill(files=6)
-    better.create().fill(files=5)
+    named("worse").create().fill(files=6)
+    named("better").create().fill(files=5)
 
     found = passed(tmp_path, text, hour=22)[1]
     assert [found[name].status for name in ("scratch.worse", "scratch.better")] == [
@@ -197,22 +176,6 @@ def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_
     ]
     assert "budget" in found["scratch.better"].steps[0].summary
     assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == Status.DONE
-
-
-def test_no_action_begins_when_the_time_of_the_pass_is_over(named: Named, tmp_path: Path) -> None:
-    late = named("late").create().fill()
-    hours = [23.0]
-
-    def say(line: str) -> None:
-        if "tables" in line or "table of catalog" in line:
-            hours[0] = 30.0
-
-    policy = parse_policy(TEXT, tmp_path / "p.yaml")
-    before = late.snapshot_id()
-    made = run_policy(policy, clock=lambda: MIDNIGHT + dt.timedelta(hours=hours[0]), say=say)
-    assert {one.status for one in made.tables} == {Status.WAITS}
-    assert made.exit_status == 0
-    assert late.snapshot_id() == before
 
 
 @pytest.mark.usefixtures("unrendered")

@@ -15,7 +15,7 @@ import pytest
 from icekit.cli.main import _parser, main
 from icekit.cli.schedule import run_pass
 from icekit.options.commands import NOTEBOOKS
-from icekit.schedule.recipes import minute_of, recipe
+from icekit.schedule.recipes import recipe
 from tests.offline import catalog_of
 
 ROOT = Path(__file__).parents[2]
@@ -47,27 +47,28 @@ def is_a_run_of(command: list[str], file: Path) -> bool:
     return (command[0], arguments.verb, arguments.file) == (sys.executable, run_pass, str(file))
 
 
-def test_cron_gets_a_line_that_a_shell_reads_as_the_command(file: Path) -> None:
-    [text] = recipe("cron", file).values()
-    command = text.rstrip().splitlines()[-1].split(" ", 5)[5]
+def of_cron(file: Path) -> tuple[list[str], str]:
+    """The lines of a crontab, and the command as cron gives it to a shell."""
+    [(name, text)] = recipe("cron", file).items()
+    assert name == "icekit-nightly.cron"
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    command = lines[-1].split(" ", 5)[5]
     # As crontab(5) has it: an unescaped % ends the command, and \% is a %.
     assert not re.search(r"(?<!\\)%", command)
-    words = shlex.split(command.replace(r"\%", "%").rpartition("exec ")[2])
+    return lines, command.replace(r"\%", "%")
+
+
+def test_cron_gets_an_hourly_line_that_a_shell_reads_as_the_command(file: Path) -> None:
+    lines, command = of_cron(file)
+    assert re.fullmatch(r"[0-5]?\d \* \* \* \* .*", lines[-1])
+    words = shlex.split(command.rpartition("exec ")[2])
     assert is_a_run_of(words[: words.index(">>")], file)
 
 
 @pytest.mark.soak  # a whole pass in a process of its own
 def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None:
-    [(name, text)] = recipe("cron", file).items()
-    assert name == "icekit-nightly.cron"
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    lines, command = of_cron(file)
     variables = dict(line.split("=", 1) for line in lines[:-1])
-    fields = lines[-1].split(" ", 5)
-    assert re.fullmatch(r"[0-5]?\d", fields[0])
-    assert fields[1:5] == ["*"] * 4
-    # As crontab(5) has it: an unescaped % ends the command, and \% is a %.
-    assert not re.search(r"(?<!\\)%", fields[5])
-    command = fields[5].replace(r"\%", "%")
 
     done = subprocess.run(
         ["/bin/sh", "-c", command],
@@ -82,19 +83,6 @@ def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None
     assert "misconfigured           db.events" in log
     assert "matches 'logs.*'" in log
     assert json.loads((file.parent / "out" / "pass.json").read_text())["exit_status"] == 2
-
-
-def test_policies_of_several_paths_begin_in_several_minutes() -> None:
-    assert [
-        minute_of(Path(f"/etc/icekit/{name}.yaml")) for name in ("policy", "nightly", "other")
-    ] == [36, 37, 54]
-
-
-def test_the_minute_of_a_recipe_is_that_of_its_policys_path(file: Path) -> None:
-    [text] = recipe("cron", file).values()
-    assert next(line for line in text.splitlines() if line[:1].isdigit()).split()[0] == str(
-        minute_of(file)
-    )
 
 
 def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
@@ -179,9 +167,10 @@ def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
 ) -> None:
     monkeypatch.setenv("ICEKIT_SPARK_CONF", "spark.hadoop.fs.azure.account.key.x=hunter2")
     assert main(["schedule", "recipe", kind, str(file)]) == 0
-    said = capsys.readouterr()
-    assert "hunter2" not in said.out + said.err
-    assert f"Put it into {file.with_suffix('.env')}" in said.err
+    printed = capsys.readouterr().out
+    assert "hunter2" not in printed
+    assert "ICEKIT_SPARK_CONF" in printed
+    assert str(file.with_suffix(".env")) in printed.replace("%%", "%")
 
 
 def test_recipes_are_printed_or_written(

@@ -29,7 +29,7 @@ def names(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[Identifier]:
 
 def assigned(lake: Lake, rules: str) -> tuple[dict[str, str], list[str]]:
     found, unmatched = assign(lake, parse_policy(f"rules:\n{rules}", HERE).rules)
-    return {one.table: one.rule.name for one in found}, unmatched
+    return {one.table: one.rule for one in found}, unmatched
 
 
 def test_the_first_rule_that_matches_wins_and_what_it_excludes_goes_on(lake: Lake) -> None:

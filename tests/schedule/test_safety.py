@@ -3,7 +3,9 @@ or let one table end it.
 """
 
 import dataclasses
+import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from icekit.compact.claims import ActionRecord, RunRecord
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.engine.interrupting import Stopped
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.report.result import ReportRun
 from icekit.run.blocked import clear, holding, kept, refuse
@@ -72,16 +75,19 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, table = passing(lake, tmp_path)
-    own = f"{mark(table.rule, 'compact')}0123"
+    own = f"{mark(one.rules['all'], 'compact')}0123"
+    started = itertools.count(5)
     monkeypatch.setattr(
         _Pass,
-        "_do",
-        lambda _self, _one, command, what: Step(
-            command, Status.DONE, f"resumed {what.run_id}", what.run_id
+        "_run",
+        lambda _self, _table, command, record, _stop: Step(
+            command, Status.DONE, "resumed", record and record.run_id
         ),
     )
-    for run_id, expected in (("persons", None), (own, own)):
-        one.ledger.save_run(dataclasses.replace(STOPPED, run_id=run_id, started_ms=5 + len(run_id)))
+    other = policy(COMPACT.replace("{}", "{min_files: 2}"), tmp_path / "p.yaml").rules[0]
+    of_other_rule = f"{mark(other, 'compact')}0123"
+    for run_id, expected in (("persons", None), (of_other_rule, None), (own, own)):
+        one.ledger.save_run(dataclasses.replace(STOPPED, run_id=run_id, started_ms=next(started)))
         assert next(iter(one._steps(table))).run_id == expected
     # Its own missing proof is made by resuming it.
     one.ledger.save_action(action(own, Status.UNPROVED))
@@ -92,7 +98,15 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
     one.ledger.save_run(
         dataclasses.replace(STOPPED, run_id="later", status=Status.DONE, started_ms=100)
     )
-    assert interrupted(lake, table.name, one.ledger) is None
+    assert interrupted(lake, ("db", "a"), one.ledger) is None
+
+
+def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, tmp_path: Path) -> None:
+    one, table = passing(lake, tmp_path)
+    one.deadline = NOW
+    assert one._step(table, "compact").status is Status.WAITS
+    with pytest.raises(Stopped):
+        one._progress("a report ends between two tables")
 
 
 def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(
@@ -217,33 +231,20 @@ def test_what_a_run_read_is_taken_from_the_budget_and_a_conversion_beyond_it_wai
 
 
 def test_the_most_serious_of_all_decides_the_exit_status() -> None:
-    rule = policy().rules[0]
+    def exits(*statuses: Status, problems: Sequence[str] = (), interrupted: bool = False) -> int:
+        tables = [TableResult("db.a", "all", status) for status in statuses]
+        result = PassResult("p", "lake", NOW, tables=tables, problems=list(problems))
+        result.end(1.0, interrupted=interrupted)
+        return result.exit_status
 
-    def exits(*statuses: Status, **changed: Any) -> int:
-        return PassResult(
-            "p",
-            "lake",
-            NOW,
-            tables=[TableResult(("db", "a"), rule, status) for status in statuses],
-            **changed,
-        ).exit_status
-
-    done, failed, misconfigured, crashed = (
-        Status.DONE,
-        Status.FAILED,
-        Status.MISCONFIGURED,
-        Status.CRASHED,
-    )
     assert [exits(status) for status in Status] == [3, 3, 2, *[1] * 5, *[0] * 11]
     assert exits() == 0
-    assert exits(done, failed) == 1
-    assert exits(failed, misconfigured) == 2
-    assert exits(done, problems=["x"]) == 2
-    assert exits(crashed, interrupted=True) == 130
-    one = TableResult(
-        ("db", "a"),
-        rule,
-        Status.UNHEALTHY,
-        steps=[Step("compact", done, ""), Step("maintain", failed, "")],
-    )
-    assert one.status is failed
+    assert exits(Status.DONE, Status.FAILED) == 1
+    assert exits(Status.FAILED, Status.MISCONFIGURED) == 2
+    assert exits(Status.DONE, problems=["x"]) == 2
+    assert exits(Status.CRASHED, interrupted=True) == 130
+    table = TableResult("db.a", "all")
+    table.end(Status.UNHEALTHY, "")
+    for status in (Status.DONE, Status.FAILED):
+        table.add(Step("compact", status, ""))
+    assert table.status is Status.FAILED

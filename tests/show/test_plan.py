@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 
 from icekit import secrets
-from icekit.answer import html
 from icekit.answer.view import as_html
 from icekit.compact.actual import Actual
-from icekit.compact.model import Action, Explained, Plan, Prediction, predicted
+from icekit.compact.model import Action, Explained, Plan, Prediction, Skipped, SkipReason, predicted
 from icekit.compact.outcome import ActionOutcome, Outcome, compared, document
-from icekit.compact.skipped import Skipped, SkipReason
-from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CommitProof, Proof
 from icekit.saving import as_data
@@ -54,10 +51,7 @@ def ran(**more: object) -> Outcome:
     )
     second = ActionOutcome(action("a2"), Status.FAILED, 5, error="File <gone> is not there")
     rows = Fingerprint(5, 7)
-    commits = [
-        CommitProof(number, partitions_compared=1, partitions_changed=1, before=rows, after=rows)
-        for number in (5, 6)
-    ]
+    commits = [CommitProof(number, partitions=1, before=rows, after=rows) for number in (5, 6)]
     proof = Proof("db.events", tuple(commits), 0.1)
     return Outcome(plan(action(), action("a2")), "run77", (first, second), proof, 14.0, **more)  # type: ignore[arg-type]
 
@@ -96,7 +90,9 @@ def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
 
 def test_names_and_errors_are_escaped_and_the_markup_is_balanced() -> None:
     for page in (
-        as_html(plan(action(why="<i>"), left_alone=(Skipped(SkipReason.NAN, 1, (ODD,)),)).blocks()),
+        as_html(
+            plan(action(why="<i>"), left_alone=(Skipped(SkipReason.NO_FILTER, 1, (ODD,)),)).blocks()
+        ),
         as_html(ran(notes=("<u>note</u>",)).blocks()),
     ):
         assert not any(tag in page for tag in ("<b>Köln", "<gone>", "<i>", "<u>"))
@@ -113,30 +109,14 @@ def test_secrets_are_in_neither_rendering() -> None:
         assert "open-sesame" not in text
 
 
-def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None:
-    statistics = SnapshotStatistics("table", ("id", "a b")), SnapshotStatistics("partition")
-    found = plan(action(), statistics=statistics)
-    renewals = (
-        "CALL `prod`.system.compute_table_stats(table => 'db.events', columns => array('id', 'a "
-        "b'))",
-        "CALL `prod`.system.compute_partition_stats(table => 'db.events')",
-    )
-
-    assert found.renewals == renewals
-    assert found.text().endswith("Renew them after the run:\n  " + "\n  ".join(renewals))
-    assert all(html.text(statement) in as_html(found.blocks()) for statement in renewals)
-    assert is_balanced(as_html(found.blocks()))
-    written = document(Outcome(found, None, ()))
-    assert (written.lost_statistics, written.renew_statistics) == (statistics, renewals)
-    assert plan(statistics=statistics).lost_statistics == ()
-    assert plan(action(procedure="expire_snapshots"), statistics=statistics).lost_statistics == ()
-
-
 PLANS = {
     "empty": plan(),
     "full": plan(
         action(),
-        left_alone=(Skipped(SkipReason.RECENT, 2, (ODD,), 60), Skipped(SkipReason.BUDGET_SPENT, 0)),
+        left_alone=(
+            Skipped(SkipReason.RECENT, 2, (ODD,)),
+            Skipped(SkipReason.OVER_BUDGET, 4, ("a", "b", "c")),
+        ),
         parallelism=(Explained("max-commits", "3", "three groups"),),
         notes=("It reads 10 % of the table.",),
         rehearsed="the same 100 rows",
@@ -145,9 +125,7 @@ PLANS = {
 OUTCOMES = {
     "empty": Outcome(plan(), None, ()),
     "dry-run": Outcome(plan(action()), None, (ActionOutcome(action(), Status.PLANNED),)),
-    "failed": ran(
-        leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"
-    ),
+    "failed": ran(),
     "stopped": Outcome(plan(action()), "r", (ActionOutcome(action(), Status.STOPPED),)),
 }
 
@@ -176,6 +154,7 @@ def test_a_prediction_says_where_it_is_from(golden: Golden) -> None:
         {"seconds": None, "source": "facts"},
         {"source": "trial"},
         {"shuffle_bytes": 90 * MIB},
+        {"is_maximum": True},
     ]
 
     golden(

@@ -1,15 +1,12 @@
 import datetime as dt
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from icekit.answer.grid import Grid
-from icekit.diagnose.findings import Thresholds
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import edges
 from icekit.show import tables
 from tests.factories import (
     COLUMNS,
@@ -56,13 +53,6 @@ def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> No
     assert rows["share_of_files"] == [0.5, 0.5, 0]
 
 
-def test_no_limit_makes_a_bar_of_one_byte() -> None:
-    for ratios in ((0.5, 2.0), (1.0, 4.0), Thresholds().size_ratios):
-        cut = edges(TARGET, ratios)
-
-        assert min(upper - lower for lower, upper in pairwise(cut)) > 1
-
-
 def test_a_file_at_the_very_limit_is_left_alone() -> None:
     limit = int(1.8 * TARGET)
     facts = table_facts(groups=(file_group(limit, limit + 1),))
@@ -74,44 +64,26 @@ def test_a_file_at_the_very_limit_is_left_alone() -> None:
     )
 
 
-def test_delete_ratios_have_the_names_of_the_partitions_table() -> None:
+def test_a_row_has_the_names_of_the_metadata_tables_and_what_is_needed() -> None:
     deletes = file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=5)
-    rows = tables.delete_ratios(table_facts(groups=(file_group(records_per_file=10), deletes)))
+    groups = (file_group(*[1] * 9, records_per_file=10), deletes)
+    manifests = manifest_facts(data_count=20, data_bytes=16 * MIB, data_entry_count=100)
+    facts = table_facts(groups=groups, manifests=manifests)
 
-    assert cells(
-        rows,
-        "event_day=2026-01-01",
-        "partition",
-        "record_count",
-        "equality_delete_record_count",
-        "deletes_per_record",
-    ) == [
-        "event_day=2026-01-01",
-        10,
-        5,
-        0.5,
+    ratios = ("partition", "record_count", "equality_delete_record_count", "deletes_per_record")
+    assert tables.delete_ratios(facts).only(*ratios).rows == [
+        ["event_day=2026-01-01", 90, 5, 5 / 90]
     ]
-
-
-def test_worst_partitions_tell_the_files_needed() -> None:
-    rows = tables.worst_partitions(table_facts(groups=(file_group(*[1] * 9),)), limit=1)
-
-    assert rows.only("file_count", "files_needed").rows == [[9, 1]]
+    worst = tables.worst_partitions(facts, limit=1)
+    assert worst.only("file_count", "files_needed").rows == [[9, 1]]
+    needed = ("content", "manifest_count", "manifests_needed", "entries_per_manifest")
+    assert tables.manifests(facts).only(*needed).rows == [["data", 20, 2, 5.0]]
 
 
 def test_the_only_partition_of_an_unpartitioned_table_has_a_name() -> None:
     facts = table_facts(specs=(UNPARTITIONED,), groups=(file_group(of=Partition(0, ())),))
 
     assert tables.worst_partitions(facts)["partition"] == ["(unpartitioned)"]
-
-
-def test_manifests_tell_how_many_their_bytes_need() -> None:
-    found = manifest_facts(data_count=20, data_bytes=16 * MIB, data_entry_count=100)
-    rows = tables.manifests(table_facts(manifests=found))
-
-    assert rows.only(
-        "content", "manifest_count", "manifests_needed", "entries_per_manifest"
-    ).rows == [["data", 20, 2, 5.0]]
 
 
 def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:
@@ -148,12 +120,3 @@ def test_columns_tell_the_mode_and_what_sampled_files_have() -> None:
         20,
     ]
     assert cells(rows, "carrier", "files_with_bounds") == [None]
-
-
-def test_distribution_has_a_row_for_each_operation() -> None:
-    assert tables.distribution(table_facts())["operation"] == [
-        "append",
-        "delete",
-        "update",
-        "merge",
-    ]

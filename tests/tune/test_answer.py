@@ -1,5 +1,6 @@
 """An answer is data: one script with its undo, effects of the variant advised, and one card."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +13,16 @@ from icekit.tune.answer import (
     Answer,
     Change,
     Confidence,
+    InForce,
     Measure,
     Measurements,
     in_force,
     median,
-    overriding,
+    put_in_force,
     to_set,
 )
 from tests.factories import table_facts
+from tests.golden import Golden
 
 NAME = "`lake`.`db`.`odd``name`"
 
@@ -64,23 +67,34 @@ def test_a_format_version_has_no_undo() -> None:
     assert to_set(facts(), {"format-version": "3"}, "why", now="2").undo == ()
 
 
-def test_a_setting_of_the_session_is_reset() -> None:
-    setting = in_force(
-        ("spark.sql.iceberg.distribution-mode", "none"), ("write.m", None), ("default", None)
-    )
-    (change,) = overriding(setting, "It costs 3 files.")
+SESSION, PROPERTY = "spark.sql.iceberg.distribution-mode", "write.distribution-mode"
+DEFAULT = InForce(PROPERTY, "range", "the default")
 
-    assert change.sql == ("RESET `spark.sql.iceberg.distribution-mode`",)
-    assert change.undo == ("SET `spark.sql.iceberg.distribution-mode` = `none`",)
+
+def mode_of(session: dict[str, str], properties: dict[str, str]) -> InForce:
+    spark: Any = SimpleNamespace(conf=session)
+    return in_force(spark, facts(properties), SESSION, PROPERTY, DEFAULT)
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
-    default = ("default of the codec", "1")
-    mode = in_force(("spark.sql.iceberg.m", "none"), ("write.m", "hash"), default)
+    of_table = {PROPERTY: "hash"}
 
-    assert mode.value == "none"
-    assert mode.origin == "session spark.sql.iceberg.m"
-    assert in_force(("s", None), ("write.m", None), default).origin == "default of the codec"
+    assert mode_of({SESSION: "none"}, of_table).origin == f"session {SESSION}"
+    assert mode_of({SESSION: "none"}, of_table).value == "none"
+    assert mode_of({}, of_table).origin == f"table property {PROPERTY}"
+    assert mode_of({}, {}) is DEFAULT
+
+
+def test_a_property_is_set_unless_it_is_and_a_session_that_overrides_it_is_reset() -> None:
+    of_table, session = {PROPERTY: "hash"}, mode_of({SESSION: "none"}, {})
+
+    (change,) = put_in_force(facts(of_table), session, of_table, "why")
+    both = put_in_force(facts(), session, of_table, "why")
+
+    assert change.sql == (f"RESET `{SESSION}`",)
+    assert change.undo == (f"SET `{SESSION}` = `none`",)
+    assert [c.setting for c in both] == [PROPERTY, SESSION]
+    assert len(put_in_force(facts(), DEFAULT, of_table, "why")) == 1
 
 
 def measurements() -> Measurements:
@@ -109,15 +123,6 @@ def test_a_figure_is_the_least_of_its_repeats_or_their_median_and_says_how_far_t
     assert measured.spread("now", "scan") == 1.0
     assert measured.spread("sorted", "rewrite") == 0.0
     assert measured.value("other", "scan") is None
-
-
-def test_effects_are_what_differs_from_now_with_the_costs_last() -> None:
-    effects = measurements().effects("now", "sorted")
-
-    assert [row[0] for row in effects.rows] == ["files", "scan", "commit", "rewrite"]
-    assert effects.rows[0] == ("files", "10", "4", "")
-    assert effects.rows[-1] == ("rewrite", "–", "9.0 s", "cost")
-    assert not measurements().effects("now", None).rows
 
 
 def answer(**given: Any) -> Answer:
@@ -154,17 +159,14 @@ def test_the_badge_follows_from_the_changes_and_from_what_was_measured(
     assert badge in repr(answer(**given)).splitlines()[0]
 
 
-def test_the_card_begins_with_the_verdict_and_has_the_sql_and_its_undo() -> None:
-    lines = repr(answer()).splitlines()
-
-    assert lines[2] == "Set the mode."
-    assert (
-        lines.index("SQL:")
-        < lines.index("Undo:")
-        < lines.index("Why:")
-        < lines.index("Measurements:")
+def test_an_answer_looks_like_its_golden_file(golden: Golden) -> None:
+    changes = (
+        *answer().changes,
+        Change("order", "a", "a", "It is sorted already."),
+        Change("spec", "none", "b", "Fewer files.", ("ADD b",), is_alternative=True),
     )
-    assert "<details><summary>Why</summary>" in answer()._repr_html_()
+
+    golden("answer.txt", repr(answer(changes=changes, notes=("Tried twice.",))))
 
 
 def test_names_are_escaped_and_secrets_masked() -> None:

@@ -80,13 +80,14 @@ def test_a_folder_of_logs_and_compressed_ones_are_read(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "a.lz4").write_bytes(b"x")
-    (tmp_path / "broken").write_text(f'{{"Event": "{START}", \n')
+    (tmp_path / "broken.zstd").write_bytes(b"x")
+    (tmp_path / "cut").write_text(f'{{"Event": "{START}", \n')
 
     with pytest.raises(ParameterError, match="no event log"):
         reads_per_day(str(tmp_path / "none"), TABLE)
     with pytest.raises(ParameterError, match="zstd or gzip"):
         reads_per_day(str(tmp_path / "a.lz4"), TABLE)
     with pytest.raises(ParameterError, match="cannot be read"):
-        reads_per_day(str(tmp_path / "broken"), TABLE)
+        reads_per_day(str(tmp_path / "broken.zstd"), TABLE)
     with pytest.raises(ParameterError, match="no query"):
-        reads_per_day(log(tmp_path / "empty"), TABLE)
+        reads_per_day(str(tmp_path / "cut"), TABLE)

@@ -2,18 +2,13 @@
 nothing is left behind.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from icekit.api import Lake
 from icekit.engine.bridge import lent
-from icekit.errors import ParameterError
-from icekit.facts.definition import PartitionSpec
-from icekit.sandbox.scratch import NAMESPACE
-from icekit.sql import identifier
-from icekit.tune.answer import Answer, Confidence, Measurements, in_force
+from icekit.tune.answer import Answer, Measurements
 from icekit.tune.commits import Written, trial_target, typical_commit
 from icekit.tune.file_sizes import (
     _MEASURES,
@@ -23,16 +18,13 @@ from icekit.tune.file_sizes import (
     FILES,
     HASH,
     LARGE_FILES,
-    NONE,
     NOW,
-    RANGE,
     SIZED,
     better_mode,
-    effective,
     next_advisory,
-    possible_modes,
 )
 from tests.factories import TARGET, file_group, partition, table_facts
+from tests.tune.trials import create, state
 
 MIB = 2**20
 
@@ -44,40 +36,22 @@ def measured(**files: int) -> Measurements:
     return figures
 
 
-def written(
-    files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB, fewest: int = 1
-) -> Written:
-    return Written(files, size, 0, fewest, largest, shuffle_bytes=shuffled, tasks=files)
+def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB) -> Written:
+    return Written(files, size, largest, shuffle_bytes=shuffled)
 
 
 def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
-    assert better_mode(measured(now=16, hash=2, range=1)) == HASH
+    assert better_mode(measured(now=16, hash=2)) == HASH
     assert better_mode(measured(now=2, hash=2)) is None
     assert better_mode(measured(now=100, hash=90)) is None
-    assert better_mode(measured(now=16, range=2)) is None
-
-
-def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
-    plain = table_facts(specs=(PartitionSpec(0, ()),), sort_order=())
-    mode = in_force(("", None), (DISTRIBUTION, "hash"), ("", None))
-
-    assert possible_modes(plain) == (NONE,)
-    assert effective(plain, mode) == NONE
-    assert possible_modes(table_facts()) == (NONE, HASH, RANGE)
-    assert effective(table_facts(), mode) == HASH
+    assert better_mode(measured(now=16)) is None
 
 
 def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_once() -> None:
-    first = next_advisory({NOW: written(10, 20 * MIB, shuffled=60 * MIB)}, NOW, 10 * MIB, None)
-    second = next_advisory(
-        {
-            NOW: written(10, 20 * MIB, shuffled=60 * MIB),
-            SIZED: written(4, 20 * MIB, shuffled=60 * MIB),
-        },
-        NOW,
-        10 * MIB,
-        str(first),
-    )
+    commits = {NOW: written(10, 20 * MIB, shuffled=60 * MIB)}
+    first = next_advisory(commits, NOW, 10 * MIB, None)
+    commits[SIZED] = written(4, 20 * MIB, shuffled=60 * MIB)
+    second = next_advisory(commits, NOW, 10 * MIB, str(first))
 
     assert first == round(0.9 * 10 * MIB * 3)
     assert second is not None
@@ -88,7 +62,7 @@ def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_on
     "last",
     [
         written(10, 20 * MIB),
-        written(2, 20 * MIB, shuffled=60 * MIB, fewest=2),
+        written(2, 20 * MIB, shuffled=60 * MIB),
         written(10, 20 * MIB, shuffled=60 * MIB, largest=MIB),
     ],
     ids=["no shuffle", "right already", "too little in a partition"],
@@ -107,58 +81,22 @@ def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> No
     )
 
 
-def made(
-    lake: Lake,
-    namespace: str,
-    name: str,
-    *statements: str,
-    by: str = "PARTITIONED BY (part)",
-    **properties: str,
-) -> tuple[str, str]:
-    table = (namespace, name)
-    full = identifier(*lake.sql_name(table))
-    given = "".join(
-        f", '{k.replace('__', '-').replace('_', '.')}' = '{v}'" for k, v in properties.items()
-    )
-    lake.spark.sql(
-        f"CREATE TABLE {full} (id bigint, part int, name string) USING iceberg {by} TBLPROPERTIES "
-        f"('write.target-file-size-bytes' = '65536'{given})"
-    )
-    for statement in statements:
-        lake.spark.sql(statement.format(t=full))
-    return table
-
-
 def tune(lake: Lake, table: Any, **options: Any) -> Answer:
     return lake.tune("file-sizes", table, progress=lambda _: None, **options)
-
-
-def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:
-    home = Path(lake.observe(table).location.removeprefix("file:"))
-    names = [n for n in lake.tables.names() if n[0] == NAMESPACE]
-    return (
-        lake.tables.source(table).metadata_location,
-        sorted(home.rglob("*")),
-        (home.parent / NAMESPACE).exists(),
-        names,
-    )
 
 
 BATCH = (
     "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM "
     "range({0}, {0} + 2000)"
 )
+SMALL = {"write.target-file-size-bytes": "65536"}
 
 
 @pytest.mark.spark
 def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scratch: str) -> None:
-    table = made(
-        lake,
-        scratch,
-        "scattered",
-        *(BATCH.format(n * 2000) for n in range(3)),
-        write_distribution__mode="none",
-    )
+    batches = (BATCH.format(n * 2000) for n in range(3))
+    properties = {**SMALL, DISTRIBUTION: "none"}
+    table = create(lake, scratch, "scattered", *batches, properties=properties)
     before = state(lake, table)
 
     answer = tune(lake, table)
@@ -174,13 +112,9 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scrat
 
 @pytest.mark.spark
 def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch: str) -> None:
-    table = made(
-        lake,
-        scratch,
-        "overridden",
-        *(BATCH.format(n * 2000) for n in range(2)),
-        write_distribution__mode="hash",
-    )
+    batches = (BATCH.format(n * 2000) for n in range(2))
+    properties = {**SMALL, DISTRIBUTION: "hash"}
+    table = create(lake, scratch, "overridden", *batches, properties=properties)
 
     with lent(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
         answer = tune(lake, table)
@@ -196,11 +130,8 @@ def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: s
         "INSERT INTO {t} SELECT id, CAST(id % 2 AS int), concat('name-', xxhash64(id)) FROM "
         "range(0, 200000, 1, 8)"
     )
-    sizes = {
-        "write_spark_advisory__partition__size__bytes": "65536",
-        "write_parquet_row__group__size__bytes": "16384",
-    }
-    table = made(lake, scratch, "tiny_tasks", rows, rows, **sizes)
+    properties = {**SMALL, ADVISORY: "65536", "write.parquet.row-group-size-bytes": "16384"}
+    table = create(lake, scratch, "tiny_tasks", rows, rows, properties=properties)
 
     answer = tune(lake, table)
 
@@ -216,13 +147,8 @@ def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: s
 def test_a_schema_change_before_the_next_append_is_no_obstacle(
     lake: Lake, scratch: str, change: str
 ) -> None:
-    table = made(
-        lake,
-        scratch,
-        f"evolved_{change.split()[0].lower()}",
-        BATCH.format(0),
-        f"ALTER TABLE {{t}} {change}",
-    )
+    name, alter = f"evolved_{change.split()[0].lower()}", f"ALTER TABLE {{t}} {change}"
+    table = create(lake, scratch, name, BATCH.format(0), alter, properties=SMALL)
 
     answer = tune(lake, table)
 
@@ -231,17 +157,8 @@ def test_a_schema_change_before_the_next_append_is_no_obstacle(
 
 
 @pytest.mark.spark
-@pytest.mark.lab("healthy_partitioned", "empty", "target_too_small")
-def test_a_healthy_table_stays_a_small_target_is_raised_first_and_an_empty_one_refused(
-    lake: Lake,
-) -> None:
-    healthy, small = tune(lake, "lab.healthy_partitioned"), tune(lake, "lab.target_too_small")
-    spent = tune(lake, "lab.healthy_partitioned", budget_seconds=1e-9)
+@pytest.mark.lab("target_too_small")
+def test_a_small_target_is_raised_first(lake: Lake) -> None:
+    small = tune(lake, "lab.target_too_small")
 
-    assert not healthy.is_change
-    assert healthy.confidence == Confidence.HIGH
     assert small.verdict.startswith("First set write.target-file-size-bytes to ")
-    assert spent.confidence == Confidence.NONE
-    assert not spent.is_change
-    with pytest.raises(ParameterError, match="no data files"):
-        tune(lake, "lab.empty")

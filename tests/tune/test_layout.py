@@ -2,24 +2,23 @@
 planned by Iceberg.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from icekit.api import Lake
-from icekit.errors import ParameterError
 from icekit.facts.definition import Column, PartitionSpec
 from icekit.facts.model import TableFacts
 from icekit.sandbox.stale import stale_clones
-from icekit.tune.answer import Confidence, Measurements
+from icekit.tune.answer import Answer, Confidence, Measurements
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of
-from icekit.tune.filters import All, Filter, Leaf
+from icekit.tune.filters import Filter, Group, Leaf
 from icekit.tune.layout import (
     _MEASURES,
     FILES,
     NOW,
-    ORDER,
     READ,
     ROWS,
     SIZE,
@@ -64,18 +63,12 @@ def measured(**shares: float) -> Measurements:
 
 
 def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
-    filters = [
-        Filter(All((Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,)))), 2.0),
-        of("kind"),
-    ]
+    both = Group("AND", (Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,))))
 
-    orders = [
-        layout.order
-        for layout in layouts(FACTS, filters, drawn(kind=["a"], id=[1]))
-        if layout.spec == fields_of(FACTS.default_spec)
-    ]
+    tried = layouts(FACTS, [Filter(both, 2.0), of("kind")], drawn(kind=["a"], id=[1]))
 
-    assert orders[:4] == [
+    current = fields_of(FACTS.default_spec)
+    assert [layout.order for layout in tried if layout.spec == current][:4] == [
         RowOrder(SORT, ("kind",)),
         RowOrder(SORT, ("kind", "id")),
         RowOrder(SORT, ("id", "kind")),
@@ -83,59 +76,75 @@ def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("operators", "values", "bloom"),
+    [("=", range(50), "kind"), ("<", range(50), ""), ("=", [1] * 50, "")],
+    ids=["lookups", "ranges", "few values"],
+)
+def test_a_bloom_filter_is_tried_for_lookups_of_many_values(
+    operators: str, values: Sequence[int], bloom: str
+) -> None:
+    tried = layouts(FACTS, [of("kind", operators)], drawn(kind=[*values]))
+
+    assert "".join(layout.bloom for layout in tried) == bloom
+
+
 def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
-    small = replace(
-        FACTS, groups=tuple(file_group(TARGET // 100, of=partition(day)) for day in range(50))
+    groups = (file_group(TARGET // 100, of=partition(day)) for day in range(50))
+    small, day, kind = (
+        replace(FACTS, groups=tuple(groups)),
+        Field("ts", "day"),
+        Field("kind", "identity"),
     )
 
-    assert coarser_spec(small, (Field("ts", "day"),)) == (Field("ts", "year"),)
-    assert coarser_spec(small, (Field("ts", "day"), Field("kind", "identity")))[0] == Field(  # type: ignore[index]
-        "ts", "year"
-    )
-    assert coarser_spec(small, (Field("kind", "identity"),)) == ()
-    assert coarser_spec(FACTS, (Field("ts", "day"),)) is None
+    assert coarser_spec(small, (day,)) == (Field("ts", "year"),)
+    assert coarser_spec(small, (day, kind)) == (Field("ts", "year"), kind)
+    assert coarser_spec(small, (kind,)) == ()
+    assert coarser_spec(FACTS, (day,)) is None
 
 
 @pytest.mark.parametrize(
-    ("column", "values", "field"),
+    ("column", "op", "values", "field"),
     [
-        ("ts", [n * DAY for n in range(12)], Field("ts", "day")),
-        ("ts", [n * 20 * DAY for n in range(30)], Field("ts", "month")),
-        ("kind", ["a", "b", "c"], Field("kind", "identity")),
-        ("id", list(range(5_000)), Field("id", "bucket[16]")),
+        ("ts", "=", [n * DAY for n in range(12)], Field("ts", "day")),
+        ("ts", "=", [n * 20 * DAY for n in range(30)], Field("ts", "month")),
+        ("kind", "=", ["a", "b", "c"], Field("kind", "identity")),
+        ("id", "=", list(range(5_000)), Field("id", "bucket[16]")),
+        ("id", "<", list(range(5_000)), None),
     ],
 )
 def test_a_finer_field_leaves_two_files_of_the_target_in_each_partition(
-    column: str, values: list[Any], field: Field
+    column: str, op: str, values: list[Any], field: Field | None
 ) -> None:
-    assert finer_field(unpartitioned(50), column, [of(column)], drawn(**{column: values})) == field
-    assert finer_field(unpartitioned(3), column, [of(column)], drawn(**{column: values})) is None
+    filters, sample = [of(column, op)], drawn(**{column: values})
+
+    assert finer_field(unpartitioned(50), column, filters, sample) == field
+    assert finer_field(unpartitioned(3), column, filters, sample) is None
 
 
-def test_ranges_of_many_values_get_no_bucket() -> None:
-    assert (
-        finer_field(unpartitioned(50), "id", [of("id", "<")], drawn(id=list(range(5_000)))) is None
-    )
-
-
-def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen() -> None:
+@pytest.mark.parametrize(
+    ("now", "one", "two", "best"),
+    [
+        (1.0, 0.15, 0.1, "one"),
+        (1.0, 0.5, 0.1, "two"),
+        (1.0, 0.9, 0.85, None),
+        (0.005, 0.001, 1, None),
+    ],
+    ids=["little more", "much less", "too little is saved", "less than a file is saved"],
+)
+def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen(
+    now: float, one: float, two: float, best: str | None
+) -> None:
     tried = {
         "one": Layout((), RowOrder(SORT, ("id",))),
         "two": Layout((), RowOrder(SORT, ("id", "kind"))),
     }
+    figures = measured(now=now, one=one, two=two)
 
-    assert chosen(measured(now=1.0, one=0.15, two=0.1), tried) == "one"
-    assert chosen(measured(now=1.0, one=0.5, two=0.1), tried) == "two"
-    assert chosen(measured(now=1.0, one=0.9, two=0.85), tried) is None
-    assert chosen(measured(now=0.005, one=0.001), tried) is None, "less than a file"
-    assert chosen(Measurements(_MEASURES), tried) is None
-
-
-def test_a_layout_that_makes_the_data_much_larger_is_not_advised() -> None:
-    figures = measured(now=1.0, one=0.1)
-    figures.rounds["one"][SIZE] = [1500.0]
-
-    assert chosen(figures, {"one": Layout((), RowOrder(SORT, ("id",)))}) is None
+    assert chosen(figures, tried) == best
+    for name in tried:
+        figures.rounds[name][SIZE] = [1500.0]
+    assert chosen(figures, tried) is None, "they make the data much larger"
 
 
 def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> None:
@@ -163,13 +172,16 @@ def test_a_bloom_filter_has_to_save_more_rows_than_it_costs_bytes() -> None:
     assert not saves_by_bloom(figures, "bloom")
 
 
+def tune(lake: Lake, name: str, **options: Any) -> Answer:
+    return lake.tune("layout", f"lab.{name}", progress=lambda _: None, **options)
+
+
 @pytest.mark.spark
 @pytest.mark.lab("unclustered")
 def test_an_unsorted_table_is_sorted_by_what_its_queries_filter_by(lake: Lake) -> None:
     before = lake.tables.source(("lab", "unclustered")).metadata_location
 
-    answer = lake.tune("layout", "lab.unclustered", progress=lambda _: None)
-    late = lake.tune("layout", "lab.unclustered", reads_per_day=0.001, progress=lambda _: None)
+    answer, late = tune(lake, "unclustered"), tune(lake, "unclustered", reads_per_day=0.001)
 
     assert answer.advised == "sorted by tailnum"
     assert (answer.measured.value(NOW, READ) or 0) > 0.9
@@ -184,9 +196,7 @@ def test_an_unsorted_table_is_sorted_by_what_its_queries_filter_by(lake: Lake) -
 @pytest.mark.spark
 @pytest.mark.lab("delays")
 def test_days_that_are_far_too_small_become_months(lake: Lake) -> None:
-    answer = lake.tune(
-        "layout", "lab.delays", filters=["carrier = 'UA' AND flight = 15"], progress=lambda _: None
-    )
+    answer = tune(lake, "delays", filters=["carrier = 'UA' AND flight = 15"])
 
     assert [c.proposed for c in answer.changes if c.setting == SPEC] == ["month(time_hour)"]
     assert (
@@ -196,30 +206,19 @@ def test_days_that_are_far_too_small_become_months(lake: Lake) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.lab("healthy_unpartitioned", "empty")
-def test_a_healthy_table_is_left_alone_and_an_empty_one_refused(lake: Lake) -> None:
-    answer = lake.tune("layout", "lab.healthy_unpartitioned", progress=lambda _: None)
+@pytest.mark.lab("healthy_unpartitioned")
+def test_without_a_filter_that_reaches_iceberg_nothing_is_advised(lake: Lake) -> None:
+    answer = tune(lake, "healthy_unpartitioned", filters=["year(time_hour) = 2013"])
 
-    assert not answer.is_change
-    assert answer.confidence is Confidence.HIGH
-    assert [c.setting for c in answer.changes] == [ORDER]
-    unknown = lake.tune(
-        "layout",
-        "lab.healthy_unpartitioned",
-        filters=["year(time_hour) = 2013"],
-        progress=lambda _: None,
-    )
-    assert unknown.confidence is Confidence.NONE
-    assert any("system.years(time_hour)" in note for note in unknown.notes)
-    with pytest.raises(ParameterError, match="no data files"):
-        lake.tune("layout", "lab.empty", progress=lambda _: None)
+    assert answer.confidence is Confidence.NONE
+    assert any("system.years(time_hour)" in note for note in answer.notes)
 
 
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.lab("unclustered")
 def test_a_table_larger_than_its_sample_is_tried_on_copies(lake: Lake) -> None:
-    answer = lake.tune("layout", "lab.unclustered", sample_bytes="1 MB", progress=lambda _: None)
+    answer = tune(lake, "unclustered", sample_bytes="1 MB")
 
     assert answer.confidence is Confidence.MEDIUM
     assert (answer.measured.value("sorted by tailnum", READ) or 1) < (

@@ -2,14 +2,14 @@
 smaller manifests.
 """
 
-from dataclasses import replace
+import re
 
 import pytest
 
 from icekit.api import Lake
 from icekit.facts.definition import Column, SortField
 from icekit.sandbox.stale import stale_clones
-from icekit.tune.answer import Confidence, Measurements
+from icekit.tune.answer import Measurements
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import (
     _MEASURES,
@@ -19,15 +19,15 @@ from icekit.tune.metrics_columns import (
     NOW,
     READ,
     USED,
-    EntryBytes,
+    _avro_bytes,
     chosen,
+    entry_bytes,
     needed_mode,
     needed_modes,
     proposals,
     rank,
-    roles,
 )
-from tests.factories import table_facts
+from tests.factories import manifest_facts, table_facts
 
 WIDE = (
     *(Column(n, f"c{n}", "double", False, n, "truncate(16)") for n in range(1, 81)),
@@ -42,21 +42,10 @@ def of(column: str, op: str = "=") -> Filter:
     return Filter(Leaf(column, op, ("x",) if op == "=" else ()))
 
 
-def entry(columns: int = 82) -> EntryBytes:
-    return dict.fromkeys((c.field_id for c in WIDE[:columns]), 1.0)
-
-
 def test_modes_are_ranked_by_what_they_keep() -> None:
     modes = ["none", "counts", "truncate(16)", "truncate(24)", "full"]
 
     assert sorted(modes, key=rank) == modes
-
-
-def test_a_column_is_used_by_filters_order_partitions_and_delete_keys() -> None:
-    facts = replace(FACTS, sort_order=(SortField("c1", "identity", "asc", "nulls-first"),))
-
-    assert roles(facts, ["url", "c1"])["c1"] == ("filter", "sort order")
-    assert roles(facts, ["url"])["url"] == ("filter",)
 
 
 def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
@@ -68,40 +57,65 @@ def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
 def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> (
     None
 ):
-    modes = needed_modes(FACTS, [of("url"), of("late", "is null")], {"url": LONG})
+    facts = table_facts(
+        columns=WIDE, sort_order=(SortField("c1", "identity", "asc", "nulls-first"),)
+    )
+    filters = [of("url"), of("late", "is null"), of("c1", "is null")]
 
-    assert modes["url"] == "truncate(48)"
-    assert modes["late"] == "counts"
+    modes = needed_modes(facts, filters, {"url": LONG})
 
-
-def test_unused_statistics_go_where_they_are_many_and_used_ones_stay() -> None:
-    found = proposals(FACTS, {"url": "truncate(48)"}, entry())
-
-    assert found[BOUNDS] == {"write.metadata.metrics.column.url": "truncate(48)"}
-    assert found[USED][DEFAULT] == "none"
-    assert found[USED]["write.metadata.metrics.column.url"] == "truncate(48)"
-    assert USED not in proposals(FACTS, {"url": "truncate(16)"}, entry(10)), "few columns"
-    assert proposals(FACTS, {"url": "truncate(16)"}, {}) == {}
+    assert modes == {"url": "truncate(48)", "late": "counts", "c1": "truncate(16)"}
 
 
-def figures(**read: tuple[float, float]) -> Measurements:
-    made = Measurements(_MEASURES)
-    for name, (files, size) in {
-        NOW: (100, 1000),
-        **{k.replace("_", " "): v for k, v in read.items()},
-    }.items():
-        made.add(name, {READ: files, BYTES_OF: size})
-    return made
+def test_unused_statistics_are_left_out_where_they_are_many_and_used_ones_stay() -> None:
+    modes = {"url": "truncate(48)"}
+    longer = {"write.metadata.metrics.column.url": "truncate(48)"}
+    few = {"columns": WIDE[-2:-1] + WIDE[:9]}
+
+    assert proposals(FACTS, modes) == {BOUNDS: longer, USED: {**longer, DEFAULT: "none"}}
+    assert proposals(table_facts(**few), modes) == {BOUNDS: longer}
+    large = table_facts(**few, manifests=manifest_facts(data_bytes=2**30))
+    assert proposals(large, modes)[USED][DEFAULT] == "none"
+    assert proposals(table_facts(**few), {"url": "truncate(16)"}) == {}
 
 
-def test_a_variant_is_advised_if_no_filter_loses_and_files_or_bytes_are_saved() -> None:
-    measured = figures(longer_bounds=(50, 1100), only_used_columns=(100, 300))
-    reads = {NOW: [100, 100], BOUNDS: [50, 50], USED: [100, 100]}
+@pytest.mark.parametrize(
+    ("used", "longer", "advised"),
+    [
+        ((100, 300), (50, 1100), USED),
+        ((101, 300), (50, 1100), BOUNDS),
+        ((100, 800), (99.5, 1000), None),
+    ],
+    ids=["smaller manifests", "a filter loses", "little is saved"],
+)
+def test_a_variant_is_advised_if_filters_do_not_lose_and_files_or_bytes_are_saved(
+    used: tuple[float, float], longer: tuple[float, float], advised: str | None
+) -> None:
+    measured = Measurements(_MEASURES)
+    for name, (files, size) in {NOW: (100, 1000), USED: used, BOUNDS: longer}.items():
+        measured.add(name, {READ: files, BYTES_OF: size})
 
-    assert chosen(measured, reads, [BOUNDS, USED]) == USED
-    assert chosen(measured, {**reads, USED: [100, 101]}, [BOUNDS, USED]) == BOUNDS
-    assert chosen(measured, {**reads, USED: [100, 101], BOUNDS: [0, 120]}, [BOUNDS, USED]) is None
-    assert chosen(figures(longer_bounds=(99.5, 1000)), {NOW: [100], BOUNDS: [99]}, [BOUNDS]) is None
+    assert chosen(measured) == advised
+
+
+def test_the_size_of_a_value_is_that_in_avro() -> None:
+    assert [_avro_bytes(n) for n in (0, 63, 64, 8191, 8192)] == [1, 1, 2, 2, 3]
+    assert _avro_bytes(b"x" * 64) == 66
+
+
+@pytest.mark.spark
+def test_the_statistics_of_nested_columns_are_measured_too(lake: Lake, scratch: str) -> None:
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.nested USING iceberg AS SELECT id, "
+        "named_struct('text', repeat('x', 20)) AS deep, array(1) AS list FROM range(0, 9, 1, 1)"
+    )
+
+    taken = entry_bytes(lake, lake.observe((scratch, "nested")))
+
+    # Values and nulls are counted, column sizes take two bytes; each has a key, as bounds have.
+    assert taken["id"] == 2 * 2 + 3 + 2 * (1 + 1 + 8)
+    assert taken["deep.text"] == 2 * 2 + 3 + 2 * (1 + 1 + 16)
+    assert 0 < taken["list.element"] < taken["id"]
 
 
 @pytest.mark.spark
@@ -121,6 +135,9 @@ def test_long_common_prefixes_get_longer_bounds_and_a_lookup_reads_one_file(lake
     assert "'write.metadata.metrics.column.url' = 'truncate(" in answer.script.sql[0]
     assert lake.tables.source(("lab", "urls")).metadata_location == before
     assert not stale_clones(lake)
+    (taken,) = (note for note in answer.notes if note.startswith("Bytes that the statistics"))
+    # Two bounds, whose 16 characters (17 with their length) have a key, and four counts.
+    assert re.search(r"compression: url \d\d,", taken)
 
 
 @pytest.mark.spark
@@ -133,16 +150,3 @@ def test_statistics_that_nothing_uses_are_left_out_of_a_wide_table(lake: Lake) -
     assert (answer.measured.value(USED, BYTES_OF) or 1) < 0.5 * (
         answer.measured.value(NOW, BYTES_OF) or 0
     )
-    assert answer.tables["columns"].rows
-
-
-@pytest.mark.spark
-@pytest.mark.lab("healthy_partitioned", "empty")
-def test_a_healthy_table_stays_and_one_without_data_or_filters_is_not_judged(lake: Lake) -> None:
-    healthy = lake.tune("metrics-columns", "lab.healthy_partitioned", progress=lambda _: None)
-    empty = lake.tune("metrics-columns", "lab.empty", progress=lambda _: None)
-
-    assert not healthy.is_change
-    assert healthy.confidence == Confidence.HIGH
-    assert not empty.is_change
-    assert empty.confidence == Confidence.NONE

@@ -50,30 +50,14 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
         (Field("at", "day"), Field("a;'b", "identity")),
         (Field("at", "month"), Field("id", "bucket[8]")),
     )
+    spec = ddl.change_spec(name, columns, old, new), ddl.change_spec(name, columns, new, old)
+    order_by = (ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),)
+    codec = {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}
     changes = [
-        Change(
-            "spec",
-            "",
-            "",
-            "why",
-            ddl.change_spec(name, columns, old, new),
-            ddl.change_spec(name, columns, new, old),
-        ),
-        Change(
-            "order",
-            "",
-            "",
-            "why",
-            (ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),),
-            undo_order(name, facts),
-        ),
-        to_set(
-            facts,
-            {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"},
-            "why",
-            now="",
-        ),
-        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why", now=""),
+        Change("spec", "", "", "why", *spec),
+        Change("order", "", "", "why", order_by, undo_order(name, facts)),
+        to_set(facts, codec, "why"),
+        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why"),
     ]
     found = Answer(question="", facts=facts, verdict="", changes=tuple(changes)).script
 

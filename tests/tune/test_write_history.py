@@ -8,8 +8,6 @@ from icekit.errors import ParameterError
 from icekit.facts.definition import Column
 from icekit.options.commands import WriteModeOptions
 from icekit.tune.write_history import (
-    COPY_ON_WRITE,
-    MERGE_ON_READ,
     PastCommit,
     Shape,
     commits_between_compactions,
@@ -34,21 +32,6 @@ def snapshot(operation: str, at: int = 0, **summary: int | str) -> dict[str, Any
     }
 
 
-def merge(**counters: int) -> dict[str, Any]:
-    made = snapshot(
-        "overwrite",
-        added_data_files=10,
-        deleted_data_files=10,
-        added_records=1000,
-        deleted_records=990,
-        total_data_files=40,
-    )
-    made["summary"] |= {
-        f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in counters.items()
-    }
-    return made
-
-
 def overwrite(
     added: int, removed: int, added_rows: int, removed_rows: int, **more: Any
 ) -> dict[str, Any]:
@@ -62,129 +45,97 @@ def overwrite(
     )
 
 
+def merge(**counters: int) -> dict[str, Any]:
+    commit = overwrite(10, 10, 1000, 990, total_data_files=40)
+    commit["summary"] |= {
+        f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in counters.items()
+    }
+    return commit
+
+
+def deletes(at: int = 0, files: int = 3, rows: int = 7, **more: int) -> dict[str, Any]:
+    return snapshot("delete", at, added_delete_files=files, added_position_deletes=rows, **more)
+
+
 @pytest.mark.parametrize(
-    ("made", "kind", "mode", "rows"),
+    ("commit", "kind", "rows"),
     [
-        (snapshot("append", added_data_files=1, added_records=5), "append", None, None),
-        (snapshot("replace", added_data_files=1, deleted_data_files=5), "replace", None, None),
-        (snapshot("delete", deleted_data_files=2, deleted_records=70), "drop", None, None),
-        (overwrite(2, 2, 90, 100), "delete", COPY_ON_WRITE, 10),
-        (overwrite(2, 2, 100, 100), "update", COPY_ON_WRITE, None),
-        (
-            snapshot("delete", added_delete_files=3, added_position_deletes=7),
-            "delete",
-            MERGE_ON_READ,
-            7,
-        ),
-        (
-            snapshot("overwrite", added_data_files=1, added_records=7, added_position_deletes=7),
-            "update",
-            MERGE_ON_READ,
-            7,
-        ),
-        (merge(copied=700, updated=200, deleted=10, inserted=100), "merge", COPY_ON_WRITE, 310),
-        (
-            snapshot("overwrite", added_data_files=1, added_records=9, added_equality_deletes=9),
-            "upsert",
-            None,
-            9,
-        ),
-        (overwrite(1, 2, 5, 9, replace_partitions="true"), "overwrite", None, None),
-        (overwrite(3, 1, 9, 2), "overwrite", None, None),
+        (snapshot("append", added_data_files=1, added_records=5), "append", None),
+        (snapshot("replace", added_data_files=1, deleted_data_files=5), "replace", None),
+        (snapshot("delete", deleted_data_files=2, deleted_records=70), "drop", None),
+        (overwrite(2, 2, 90, 100), "delete", 10),
+        (overwrite(2, 2, 100, 100), "update", None),
+        (deletes(), "delete", 7),
+        (overwrite(1, 0, 7, 0, added_position_deletes=7), "update", 7),
+        (merge(copied=700, updated=200, deleted=10, inserted=100), "merge", 310),
+        (overwrite(1, 0, 9, 0, added_equality_deletes=9), "upsert", 9),
+        (overwrite(1, 2, 5, 9, replace_partitions="true"), "overwrite", None),
+        (overwrite(3, 1, 9, 2), "overwrite", None),
     ],
 )
-def test_a_commits_kind_and_mode_follow_from_what_it_added_and_removed(
-    made: dict[str, Any], kind: str, mode: str | None, rows: int | None
+def test_a_commits_kind_follows_from_what_it_added_and_removed(
+    commit: dict[str, Any], kind: str, rows: int | None
 ) -> None:
-    commit = PastCommit.of(made)
+    past = PastCommit.of(commit)
 
-    assert commit.kind == kind
-    assert commit.mode == mode
-    assert commit.rows_changed == rows
+    assert (past.kind, past.rows_changed) == (kind, rows)
 
 
 def test_the_share_of_files_is_of_those_before_the_commit() -> None:
     assert PastCommit.of(merge(updated=1)).file_share == 10 / 40
-    assert (
-        PastCommit.of(
-            snapshot("delete", added_delete_files=3, added_position_deletes=7, total_data_files=12)
-        ).file_share
-        == 3 / 12
-    )
+    assert PastCommit.of(deletes(total_data_files=12)).file_share == 3 / 12
 
 
 def test_rates_are_of_what_followed_the_first_commit() -> None:
-    made = [snapshot("append", n * 6 * HOUR, added_records=1, added_data_files=1) for n in range(5)]
-    made[2] = snapshot("delete", 12 * HOUR, added_delete_files=1, added_position_deletes=3)
+    appends = [snapshot("append", n * 6 * HOUR, added_data_files=1) for n in range(5)]
+    history = past_commits([*appends[:2], deletes(12 * HOUR), *appends[3:]])
 
-    assert writes_per_day(past_commits(made)) == 1.0
-    assert writes_per_day(past_commits(made[:1])) is None
+    assert writes_per_day(history) == 1.0
+    assert writes_per_day(history[:1]) is None
     assert writes_per_day([]) is None
 
 
 def test_commits_between_compactions_count_row_level_ones_and_a_compaction_in_parts_once() -> None:
-    delete = {"added_delete_files": 1, "added_position_deletes": 1}
-    kinds = [
-        "delete",
-        "replace",
-        "delete",
-        "delete",
-        "append",
-        "replace",
-        "replace",
-        "delete",
-        "delete",
-        "delete",
-        "delete",
-        "replace",
+    kinds = {"r": "replace", "a": "append"}
+    history = [
+        deletes(n) if kind == "d" else snapshot(kinds[kind], n)
+        for n, kind in enumerate("drddarrddddr")
     ]
-    made = [snapshot(k, n, **(delete if k == "delete" else {})) for n, k in enumerate(kinds)]
 
-    assert commits_between_compactions(past_commits(made)) == 3.0
+    assert commits_between_compactions(past_commits(history)) == 3.0
 
 
 def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() -> None:
     facts = table_facts(groups=(file_group(*[1000] * 40),))
-    rows = facts.data.record_count
-    history = past_commits(
-        [
-            snapshot(
-                "delete",
-                n,
-                added_delete_files=4,
-                added_position_deletes=rows // 10,
-                total_data_files=40,
-            )
-            for n in range(3)
-        ]
-    )
+    rows = facts.data.record_count // 10
+    history = past_commits([deletes(n, 4, rows, total_data_files=40) for n in range(3)])
+    given = {"operation": "update", "share": 0.5, "file_share": 1.0}
 
     shape = shaped_like(facts, history, WriteModeOptions.of({}))
-    assert shape.operation == "delete"
-    assert shape.spread == "clustered"
-    assert shape.file_share == 0.1
+    assert (shape.operation, shape.file_share) == ("delete", 0.1)
     assert shape.share == pytest.approx(0.1, abs=0.01)
-    assert (
-        shaped_like(
-            facts,
-            history,
-            WriteModeOptions.of({"operation": "update", "share": 0.5, "spread": "scattered"}),
-        ).file_share
-        == 1.0
-    )
-    assert shaped_like(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, "scattered", 1.0)
+    assert shaped_like(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
+    assert shaped_like(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
+
+
+def test_a_delete_file_for_a_partition_does_not_say_how_many_files_it_reaches() -> None:
+    facts = table_facts(groups=(file_group(*[1000] * 40),))
+    rows = facts.data.record_count // 10
+    history = past_commits([deletes(0, 1, rows, total_data_files=40)])
+
+    assert shaped_like(facts, history, WriteModeOptions.of({})).file_share == 1.0
 
 
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        (("upsert", 0.1, "scattered", 1.0), "no operation 'upsert'"),
-        (("delete", 2.0, "scattered", 1.0), "share of rows"),
-        (("delete", 0.1, "x", 1.0), "no spread 'x'"),
+        (("upsert", 0.1, 1.0), "no operation 'upsert'"),
+        (("delete", 2.0, 1.0), "share of rows"),
+        (("delete", 0.1, -1.0), "share of files"),
     ],
 )
 def test_a_shape_that_makes_no_sense_is_refused(
-    shape: tuple[str, float, str, float], message: str
+    shape: tuple[str, float, float], message: str
 ) -> None:
     with pytest.raises(ParameterError, match=message):
         Shape(*shape)
@@ -199,13 +150,10 @@ def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
     )
 
     for operation in ("delete", "update"):
-        sql = synthetic(
-            NO_LAKE, table_facts(columns=columns), Shape(operation, 0.1, "scattered", 1.0), 1
-        )[0](("lake", "db", "t"))
+        facts, shape = table_facts(columns=columns), Shape(operation, 0.1, 1.0)
+        sql = synthetic(NO_LAKE, facts, shape, 1)[0](("lake", "db", "t"))
 
         assert "xxhash64(`a.b`, 0)" in sql
         assert "element" not in sql
     with pytest.raises(ParameterError, match="your own statement"):
-        synthetic(
-            NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, "scattered", 1.0), 1
-        )
+        synthetic(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1)

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.execute import data_under, read_of
 from icekit.compact.ledger import Ledger
-from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.service import outcomes_of, past_speed
+from icekit.compact.model import (
+    CONVERT,
+    EQUALITY_DELETE,
+    Action,
+    Plan,
+    Prediction,
+    statistics_notes,
+)
+from icekit.compact.service import past_speed
 from icekit.compact.speed import Speed
 from icekit.diagnose.heap import HeapForecast, forecast_heap
 from icekit.engine.bridge import is_case_sensitive, require_classic
@@ -25,7 +32,6 @@ from icekit.errors import ParameterError
 from icekit.facts.collect import observe
 from icekit.facts.definition import PartitionSpec, other_optimizer
 from icekit.facts.model import TableFacts
-from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import At, remaining
@@ -105,51 +111,44 @@ def plan_conversion(
     lake.tables.source(name)  # raises the usual errors for a missing table or a view
     asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
-    if at is None:
-        notes = ["The table has no snapshot yet."]
-        return Plan(lake.name, name, None, None, branch, (), notes=tuple(notes), converts=True)
-    chosen, notes = ([*at.scopes], []) if asked_for is None else _chosen(spark, at, asked_for)
-    if not chosen:
-        notes.append(
-            "The partitions that the filter selects have no equality deletes."
-            if where and at.scopes
-            else "The table has no equality deletes."
-        )
-    speed = past_speed(*outcomes_of(ledger, display_name(full)), EQUALITY_DELETE)
+    if at is None or not at.scopes:
+        uuid = str(at.metadata.get("table-uuid")) if at else None
+        none = ("The table has no equality deletes.",)
+        return Plan(lake.name, name, uuid, None, branch, (), notes=none, converts=True)
+    chosen, notes = (at.scopes, ()) if asked_for is None else _chosen(spark, at, asked_for)
+    speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
     up_to = max((s.max_sequence for s in chosen), default=0)
-    model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    actions = [
-        _action(model, batch, at.specs, speed, place=index, up_to=up_to)
-        for index, batch in enumerate(batches(chosen, budget))
-    ]
-    if actions:
-        notes += _notes(at.metadata)
+    shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
+    actions = tuple(
+        _action(replace(shared, action_id=f"e{number}"), batch, at.specs, speed, up_to)
+        for number, batch in enumerate(batches(chosen, budget), 1)
+    )
+    of_statistics = statistics_notes(lake.name, name, at.metadata, at.snapshot_id)
     return Plan(
         lake.name,
         name,
         str(at.metadata.get("table-uuid")),
         at.snapshot_id,
         branch,
-        tuple(actions),
-        notes=tuple(notes),
+        actions,
+        notes=(*notes, *((*of_statistics, *_notes(at.metadata)) if actions else ())),
         made_at_ms=int(time.time() * 1000),
         converts=True,
-        statistics=statistics_of(at.metadata, at.snapshot_id),
     )
 
 
-def _chosen(spark: SparkSession, at: At, asked_for: Any) -> tuple[list[Scope], list[str]]:
-    """The deletes of the partitions that a filter selects, and notes on those that it does not."""
-    notes = []
+def _chosen(spark: SparkSession, at: At, asked_for: Any) -> tuple[Sequence[Scope], tuple[str, ...]]:
+    """The deletes of the partitions that a filter selects, and a note on what it cannot select."""
     asked, narrows = at.listing.where(asked_for, case_sensitive=is_case_sensitive(spark))
-    if not narrows and any(not s.is_global for s in at.scopes):
-        notes.append("The filter uses no partition column, so it selects every partition.")
-    if left := [s for s in at.scopes if s.is_global]:
-        notes.append(
-            f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that "
-            "can apply to any partition. Convert without a filter to remove them."
-        )
-    return [s for s in at.scopes if not s.is_global and s.partition in asked], notes
+    chosen = [s for s in at.scopes if not s.is_global and s.partition in asked]
+    everywhere = sum(s.delete_files for s in at.scopes if s.is_global)
+    notes = {
+        "The partitions that the filter selects have no equality deletes.": not chosen,
+        "The filter uses no partition column, so it selects every partition.": not narrows,
+        f"Left in place: {count(everywhere, EQUALITY_DELETE)} that can apply to any partition. "
+        "Convert without a filter to remove them.": everywhere,
+    }
+    return chosen, tuple(note for note, holds in notes.items() if holds)
 
 
 def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
@@ -174,32 +173,27 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
 
     A partition that is too large for one commit is sliced by data files. Pure.
     """
-    full: list[Batch] = []
-    waiting: list[Scope] = []
-    size_of = files_of = 0
+    packed: list[list[Scope]] = []
+    size_in_bytes = files = 0
     for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.number):
-        if waiting and (size_of + _bytes(scope) > budget or files_of + _files(scope) > MAX_FILES):
-            full.append(Batch(tuple(waiting)))
-            waiting, size_of, files_of = [], 0, 0
-        if _slices([scope], budget) > 1:
-            full.append(Batch((scope,), _slices([scope], budget)))
-            continue
-        waiting.append(scope)
-        size_of, files_of = size_of + _bytes(scope), files_of + _files(scope)
-    if waiting:
-        full.append(Batch(tuple(waiting)))
-    if everywhere := [s for s in scopes if s.is_global]:
-        full.append(Batch(tuple(everywhere), _slices(everywhere, budget)))
-    return full
+        size_in_bytes += _bytes(scope)
+        files += scope.data_files + scope.delete_files
+        if packed and size_in_bytes <= budget and files <= MAX_FILES:
+            packed[-1].append(scope)
+        else:
+            packed.append([scope])
+            size_in_bytes, files = _bytes(scope), scope.data_files + scope.delete_files
+    everywhere = [s for s in scopes if s.is_global]
+    return [Batch(tuple(each), _slices(each, budget)) for each in (*packed, everywhere) if each]
 
 
 def _slices(scopes: Sequence[Scope], budget: int) -> int:
     """The number of slices that the rows must be cut into; each slice reads all the deletes."""
     deletes = sum(s.delete_records for s in scopes) * RECORD_BYTES
     rows = max(s.data_records for s in scopes) * RECORD_BYTES
-    if rows + deletes <= budget and max(s.data_files for s in scopes) <= MAX_FILES:
-        return 1
     by_files = math.ceil(max(s.data_files for s in scopes) / MAX_FILES)
+    if rows + deletes <= budget:
+        return max(1, by_files)
     return max(1, by_files, math.ceil(rows / max(budget - deletes, budget // 4, 1)))
 
 
@@ -207,60 +201,44 @@ def _bytes(scope: Scope) -> int:
     return (scope.data_records + scope.delete_records) * RECORD_BYTES
 
 
-def _files(scope: Scope) -> int:
-    return scope.data_files + scope.delete_files
-
-
 def _action(
-    model: Action,
+    shared: Action,
     batch: Batch,
     specs: Mapping[int, PartitionSpec],
     speed: Speed | None,
-    *,
-    place: int,
     up_to: int,
 ) -> Action:
-    """The action of a batch; ``model`` holds the fields that all actions share, ``speed`` that of
+    """The action of a batch; ``shared`` holds the fields that all actions share, ``speed`` that of
     past conversions.
     """
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
     files, _, rows = data_under(scopes)
     _, read = read_of(scopes)
-    each = f", in {batch.slices} commits" if batch.slices > 1 else ""
-    why = (
-        f"{counted(records, 'delete record', 'applies', 'apply')} to "
-        f"{count(files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
-        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space{each}"
-    )
-    arguments: dict[str, str | int | bool | tuple[str, ...]] = {
-        "up_to": up_to,
-        **({"slices": batch.slices} if batch.slices > 1 else {}),
-    }
-    names = tuple(
-        partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table"
-        for s in scopes[:3]
-    )
-    prediction = Prediction(
-        files_in=deletes,
-        bytes_in=read,
-        files_out=files,
-        delete_files_removed=deletes,
-        groups=batch.slices,
-        shuffle_bytes=batch.shuffle_bytes,
-        seconds=speed.seconds(read) if speed else None,
-        file_opens_saved=0,
-        source="metadata",
-        unit=EQUALITY_DELETE,
-    )
     return replace(
-        model,
-        action_id=f"e{place + 1}",
-        why=why,
-        prediction=prediction,
+        shared,
+        why=f"{counted(records, 'delete record', 'applies', 'apply')} to "
+        f"{count(files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
+        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
+        f"{count(batch.slices, 'commit')}",
+        prediction=Prediction(
+            files_in=deletes,
+            bytes_in=read,
+            files_out=files,
+            delete_files_removed=deletes,
+            groups=batch.slices,
+            shuffle_bytes=batch.shuffle_bytes,
+            seconds=speed.seconds(read) if speed else None,
+            source="metadata",
+            unit=EQUALITY_DELETE,
+            is_maximum=True,
+        ),
         partitions=tuple(s.partition for s in scopes),
-        partition_names=names,
-        arguments=arguments,
+        partition_names=tuple(
+            partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table"
+            for s in scopes[:3]
+        ),
+        arguments={"up_to": up_to, "slices": batch.slices},
     )
 
 
@@ -285,7 +263,7 @@ def _notes(metadata: Any) -> Iterable[str]:
 
 def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
     if batch_bytes is not None:
-        size = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
+        size = size_in_bytes(str(batch_bytes))
         if size <= 0:
             raise ParameterError(
                 f"A batch of {batch_bytes} is too small. Give the disk space that a batch may "

@@ -1,6 +1,7 @@
 package icekit;
 
-import java.net.URLEncoder;
+import com.fasterxml.jackson.core.JsonGenerator;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.ByteBuffer;
 import java.util.*;
 import org.apache.iceberg.*;
@@ -16,8 +17,7 @@ import org.apache.iceberg.util.ThreadPools;
  * The equality deletes of a snapshot by partition, and the data files that they apply to by the specification. Read from the manifests, in
  * Iceberg's own threads: a scan would leave out what the bounds of keys rule out.
  *
- * A scope is a partition with equality deletes; those of an unpartitioned spec are global. Scopes are known by their numbers. Results are text,
- * joined by zeros.
+ * A scope is a partition with equality deletes; those of an unpartitioned spec are global. Scopes are known by their numbers. Results are JSON.
  */
 public class Listing {
   /** What is read of a data file: no statistics. */
@@ -26,6 +26,9 @@ public class Listing {
 
   /** As many data files, or delete files, are remembered; more are read from their manifests again. */
   private static final int MOST_KEPT = 20000;
+
+  /** Python reads NaN as a number. */
+  private static final ObjectMapper JSON = new ObjectMapper().configure(JsonGenerator.Feature.QUOTE_NON_NUMERIC_NUMBERS, false);
 
   private final Table table;
   private final Snapshot snapshot;
@@ -133,21 +136,20 @@ public class Listing {
   }
 
   /** Tells a partition from every other, of any spec. */
-  private String key(ContentFile file) throws Exception { return (isGlobal(file) ? "1" : "0") + file.specId() + " " + values(file.partition()); }
+  private String key(ContentFile file) throws Exception {
+    return (isGlobal(file) ? "1" : "0") + file.specId() + " " + JSON.writeValueAsString(values(file.partition()));
+  }
 
-  /** The values of a partition: each its kind and its text, joined by slashes. */
-  private static String values(StructLike partition) throws Exception {
-    StringBuilder found = new StringBuilder();
+  /** The values of a partition: nulls, numbers, booleans, and the text of others. */
+  private static List values(StructLike partition) {
+    List found = new ArrayList();
     for (int i = 0; i < partition.size(); i++) {
-      if (i > 0) found.append('/');
       Object value = partition.get(i, Object.class);
-      if (value == null) found.append('-');
-      else if (value instanceof Integer || value instanceof Long) found.append('i').append(value);
-      else if (value instanceof Float || value instanceof Double) found.append('d').append(((Number) value).doubleValue());
-      else if (value instanceof Boolean) found.append('b').append(value);
-      else found.append('s').append(URLEncoder.encode(text(value), "UTF-8"));
+      if (value instanceof Float) found.add(new Double(((Number) value).doubleValue()));
+      else if (value == null || value instanceof Integer || value instanceof Long || value instanceof Double || value instanceof Boolean) found.add(value);
+      else found.add(text(value));
     }
-    return found.toString();
+    return found;
   }
 
   private static String text(Object value) {
@@ -200,22 +202,21 @@ public class Listing {
   }
 
   /** How many data files and delete files there are. */
-  public String counted() { return counted[0] + " " + counted[1]; }
+  public String counted() throws Exception { return JSON.writeValueAsString(counted); }
 
   /** Of each scope: its spec, the values of its partition, its newest sequence number and its sums. */
   public String scopes() throws Exception {
-    StringBuilder found = new StringBuilder();
+    List found = new ArrayList();
     for (Iterator each = scopes.values().iterator(); each.hasNext();) {
       Scope scope = (Scope) each.next();
-      found.append(scope.specId).append((char) 0).append(values(scope.partition)).append((char) 0).append(scope.newest).append((char) 0);
-      for (int i = 0; i < scope.sums.length; i++) found.append(scope.sums[i]).append((char) 0);
+      found.add(new Object[] {new Integer(scope.specId), values(scope.partition), new Long(scope.newest), scope.sums});
     }
-    return found.toString();
+    return JSON.writeValueAsString(found);
   }
 
-  /** The scopes whose partitions may hold rows of an expression, after whether any was left out. */
-  public String where(Expression expression, boolean isCaseSensitive) {
-    StringBuilder found = new StringBuilder();
+  /** The scopes whose partitions may hold rows of an expression, and whether any was left out. */
+  public String where(Expression expression, boolean isCaseSensitive) throws Exception {
+    List found = new ArrayList();
     boolean narrows = false;
     Map evaluators = new HashMap();
     for (Iterator each = scopes.values().iterator(); each.hasNext();) {
@@ -226,9 +227,9 @@ public class Listing {
         narrows = narrows || projected.op() != Expression.Operation.TRUE;
         evaluators.put(spec, new Evaluator(spec.partitionType(), projected, isCaseSensitive));
       }
-      if (((Evaluator) evaluators.get(spec)).eval(scope.partition)) found.append((char) 0).append(scope.number);
+      if (((Evaluator) evaluators.get(spec)).eval(scope.partition)) found.add(new Integer(scope.number));
     }
-    return narrows + found.toString();
+    return JSON.writeValueAsString(new Object[] {found, Boolean.valueOf(narrows)});
   }
 
   private static BitSet numbers(String joined) {
@@ -247,7 +248,7 @@ public class Listing {
 
   /**
    * List the deletes of some scopes, and those data files they apply to that are in a slice: path, size, records, sequence number, spec, number of
-   * the partition (-1 for global deletes) and key of each; first the deletes. Both are in the order in which they were
+   * the partition (-1 for global deletes) and key of each, null for a data file; first the deletes. Both are in the order in which they were
    * written: tasks then read neighbouring files, whose keys repeat.
    */
   public String list(String joined, final int place, final int slices) throws Exception {
@@ -271,10 +272,10 @@ public class Listing {
         if (listed != null) data.add(new Found(file, part(file)));
       }
     });
-    StringBuilder found = new StringBuilder();
-    write(deletes, found);
-    write(data, found);
-    return found.toString();
+    List found = new ArrayList();
+    add(deletes, found);
+    add(data, found);
+    return JSON.writeValueAsString(found);
   }
 
   private int part(ContentFile file) throws Exception {
@@ -284,9 +285,9 @@ public class Listing {
     return ((Integer) others.get(key)).intValue();
   }
 
-  private static String key(List fieldIds) { return fieldIds == null ? "[]" : new TreeSet(fieldIds).toString(); }
+  private static SortedSet key(List fieldIds) { return fieldIds == null ? new TreeSet() : new TreeSet(fieldIds); }
 
-  private static void write(List files, StringBuilder found) {
+  private static void add(List files, List found) {
     Collections.sort(files, new Comparator() {
       public int compare(Object one, Object other) {
         Found a = (Found) one, b = (Found) other;
@@ -297,10 +298,9 @@ public class Listing {
     });
     for (Iterator each = files.iterator(); each.hasNext();) {
       Found one = (Found) each.next();
-      found.append(one.file.location()).append((char) 0).append(one.file.fileSizeInBytes()).append((char) 0).append(one.file.recordCount()).append((char) 0)
-          .append(ContentFiles.sequence(one.file)).append((char) 0).append(one.file.specId()).append((char) 0).append(one.part).append((char) 0);
-      if (one.file.content() == FileContent.EQUALITY_DELETES) found.append(key(one.file.equalityFieldIds()));
-      found.append((char) 0);
+      found.add(new Object[] {one.file.location(), new Long(one.file.fileSizeInBytes()), new Long(one.file.recordCount()),
+          new Long(ContentFiles.sequence(one.file)), new Integer(one.file.specId()), new Integer(one.part),
+          one.file.content() == FileContent.EQUALITY_DELETES ? key(one.file.equalityFieldIds()) : null});
     }
   }
 
@@ -310,7 +310,7 @@ public class Listing {
   public ContentFile dataFile(int place) { return ((Found) data.get(place)).file; }
 
   /**
-   * How many data files, to which the deletes of some scopes apply, the earlier slices have not seen, and the path of one. Each slice has the
+   * The data files, to which the deletes of some scopes apply, that the earlier slices have not seen. Each slice has the
    * sequence number of the snapshot that it was listed at. A rewrite may give its files the number that it started from, so that older deletes
    * apply to them; the number of a file's own commit tells.
    */
@@ -332,7 +332,7 @@ public class Listing {
         if (unseen != null) paths.add(file.location());
       }
     });
-    return paths.isEmpty() ? "0" : paths.size() + " " + paths.first();
+    return JSON.writeValueAsString(paths);
   }
 
   /** Those of some data files that the snapshot has more than once (appended twice). */
@@ -345,9 +345,7 @@ public class Listing {
         if (given.contains(file.location()) && !seen.add(file.location())) found.add(file.location());
       }
     });
-    StringBuilder paths = new StringBuilder();
-    for (Iterator each = found.iterator(); each.hasNext();) paths.append(each.next()).append((char) 0);
-    return paths.toString();
+    return JSON.writeValueAsString(found);
   }
 
   /** The position deletes and vectors of some data files, by data file; and the number of rows of those that cover several files, by path. */

@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import sys
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,11 +30,9 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     },
     "airflow": {"icekit_@SLUG@_dag.py": "icekit_dag.py.in"},
 }
-# Variables that a scheduler's environment lacks; no secrets are among them.
+# Variables that a scheduler's environment lacks; no secrets are among them. ICEKIT_SPARK_CONF may
+# contain some: the person who installs the recipe puts it where secrets are kept.
 _CARRIED = ("JAVA_HOME", "ICEKIT_ICEBERG", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
-# It may contain any Spark setting, including storage keys: the person who installs the recipe puts
-# it where secrets are kept.
-_SECRET = "ICEKIT_SPARK_CONF"
 
 
 def example() -> str:
@@ -50,10 +47,8 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     """
     file = file.expanduser().absolute()
     policy, python = read_policy(file), str(Path(sys.executable).absolute())
-    env_file, words = (
-        file.with_suffix(".env"),
-        [python, "-m", "icekit", "schedule", "run", str(file)],
-    )
+    env_file = file.with_suffix(".env")
+    words = [python, "-m", "icekit", "schedule", "run", str(file)]
     carried = environment(policy)
     pairs = [f"{key}={value}" for key, value in carried.items()]
     # With this Python's own path, because a scheduler has another PATH or none, without `icekit` in
@@ -69,7 +64,6 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         "SLUG": re.sub(r"[^A-Za-z0-9_-]", "-", policy.name),
         "POLICY": str(file),
         "ENV_FILE": str(env_file),
-        "MINUTE": str(minute_of(file)),
         "CRON_ENVIRONMENT": "\n".join(pairs),
         # A % ends a command in cron.
         "CRON_COMMAND": f"{shell} >> {log} 2>&1".replace("%", r"\%"),
@@ -96,23 +90,6 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         filled(name): filled((_HERE / template).read_text(encoding="utf-8"))
         for name, template in KINDS[kind].items()
     }
-
-
-def minute_of(file: Path) -> int:
-    """The minute of the hour at which a policy starts: derived from its path, so that several
-    policies start in different minutes.
-    """
-    return zlib.crc32(str(file).encode()) % 60
-
-
-def left_out(file: Path) -> str | None:
-    """What a person has to add to a recipe by hand, because it may be secret; None if nothing."""
-    if not os.environ.get(_SECRET):
-        return None
-    return (
-        f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. "
-        f"Put it into {file.expanduser().absolute().with_suffix('.env')}."
-    )
 
 
 def environment(policy: SchedulePolicy) -> dict[str, str]:

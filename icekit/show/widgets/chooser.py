@@ -11,7 +11,7 @@ from icekit.catalog.tables import EmbeddedTables
 from icekit.engine.interrupting import Stop
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
-from icekit.show.card import card_html, lines
+from icekit.show.card import card_html
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     Progress,
@@ -42,9 +42,6 @@ class Chooser(Explorer):
     def static(self) -> str:
         """The card of the table in view."""
         return card_html(self.view.facts, self.view.findings, self.view.thresholds)
-
-    def __repr__(self) -> str:
-        return f"Data files: {dict(lines(self.view.facts))['data files']}"
 
     def build(self) -> Any:
         """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded

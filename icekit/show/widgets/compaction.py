@@ -40,36 +40,7 @@ from icekit.sql import Identifier
 from icekit.status import Status
 from icekit.units import count
 
-
-def question(plan: Plan) -> str:
-    """What running a plan will do, for a person to say yes to."""
-    return (
-        f"Run this on {plan.catalog}.{plan.name} now? {plan.summary} It checks that no row "
-        "changes, and commits each action. The replaced files stay until their snapshots expire."
-    )
-
-
-def question_of_rest(outcome: Outcome) -> str:
-    """What resuming a run will do, for a person to say yes to; the run is named."""
-    plan = outcome.plan
-    return (
-        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It runs what is left, "
-        "as planned; what was committed is not run again."
-    )
-
-
-def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
-    """The result of a run, in a sentence and a kind of sentence."""
-    kind = {EXIT_HEALTHY: "fine", EXIT_STOPPED: "warning"}.get(outcome.exit_status, "critical")
-    return f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below.", kind
-
-
-def ran_html(outcome: Outcome) -> str:
-    """A run by the controls: its outcome, and the plan that was run, folded."""
-    plan = Folded("The plan of this run", outcome.plan.details())
-    return as_html([*outcome.blocks(), plan])
-
-
+_KINDS = {EXIT_HEALTHY: "fine", EXIT_STOPPED: "warning"}
 #: What is said under the controls until a cell below takes their outcome.
 BEHIND = (
     "The cells below still show what was before this run. To show this run there: select the next "
@@ -117,8 +88,8 @@ class CompactionExplorer(Explorer):
 
     def build(self) -> Any:
         """What the policy covers, then the buttons, then what they did."""
-        self.savings, self.message = picture(), picture()
-        self.planned, self.behind, self.result = picture(), picture(), picture()
+        self.savings, self.planned = picture(), picture()
+        self.behind, self.result = picture(), picture()
         self.ask = button(
             "Plan (dry run)",
             "ask the engine's planner what it would rewrite; starts Spark, and runs nothing on the "
@@ -146,7 +117,6 @@ class CompactionExplorer(Explorer):
         self.view.on_hold(self._settle)
         self._follow()
         return column(
-            self.message,
             self.savings,
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
@@ -162,13 +132,11 @@ class CompactionExplorer(Explorer):
         self.go.description = f"Run this plan on {name}"
         self.again.description = f"Resume on {name}"
         if outcome:
-            when, self.result.value = "After the run below: ", ran_html(outcome)
+            plan = Folded("The plan of this run", outcome.plan.details())
+            self.result.value = as_html([*outcome.blocks(), plan])
         else:
-            when = self.result.value = self.behind.value = ""
+            self.result.value = self.behind.value = ""
         self._forget()
-        self.message.value = note(
-            f"{when}Estimated from the metadata; Plan (dry run) asks the engine's planner."
-        )
         self.savings.value = self.static()
 
     def _forget(self) -> None:
@@ -244,13 +212,21 @@ class CompactionExplorer(Explorer):
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
-            self.question.ask("run", plan.name, question(plan), lambda: self._run(plan))
+            question = (
+                f"Run this on {plan.catalog}.{plan.name} now? {plan.summary} It checks that no row "
+                "changes, and commits each action. The replaced files stay until their snapshots "
+                "expire."
+            )
+            self.question.ask("run", plan.name, question, lambda: self._run(plan))
 
     def _confirm_rest(self) -> None:
         if (left := self._left()) is not None:
-            self.question.ask(
-                "resume", left.plan.name, question_of_rest(left), lambda: self._resume(left)
+            plan = left.plan
+            question = (
+                f"Continue run {left.run_id} on {plan.catalog}.{plan.name} now? It runs what is "
+                "left, as planned; what was committed is not run again."
             )
+            self.question.ask("resume", plan.name, question, lambda: self._resume(left))
 
     def _run(self, plan: Plan) -> None:
         self._forget()
@@ -282,6 +258,10 @@ class CompactionExplorer(Explorer):
             if view.facts is before:
                 self.behind.value = note(BEHIND, "warning")
                 view.look_at(after)  # what is left to win; forgets the plan
-            return outcome_sentence(outcome)
+            kind = _KINDS.get(outcome.exit_status, "critical")
+            message = (
+                f"{outcome.plan.name}: {outcome.status}; every figure and the proof are below."
+            )
+            return message, kind
 
         self.progress.run(what, run_and_look, done)

@@ -155,16 +155,12 @@ class Progress:
             finally:
                 self.cancel.disabled = True
                 self._view.let_go()
+            sentence, kind = done(result)
         except BaseException as error:
+            sentence, kind = why(error), "critical"
             if isinstance(error, Stopped) or self._stop.is_set:
-                self._end(f"Cancelled: {self._cancels}", "warning")
-            else:
-                self._end(why(error), "critical")
-            return
-        try:
-            self._end(*done(result))
-        except Exception as error:
-            self._end(why(error), "critical")
+                sentence, kind = f"Cancelled: {self._cancels}", "warning"
+        self._end(sentence, kind)
 
     def _cancel(self) -> None:
         """Ask the job to stop; it says when it has."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.answer import html
-from icekit.answer.grid import COUNT, FIGURE, SHARE, TEXT, Grid, Unit
+from icekit.answer.grid import COUNT, SHARE, Unit
+from icekit.answer.view import Sentence, as_html
 from icekit.diagnose.findings import Thresholds, findings_html
 from icekit.errors import IcekitError
 from icekit.facts.model import TableFacts
@@ -19,8 +19,8 @@ from icekit.history.iceberg import store
 from icekit.history.store import Health, health
 from icekit.history.trend import same_table
 from icekit.maintain.savings import savings_told, wins
-from icekit.show import history_charts
-from icekit.show.card import lines, sizes_html
+from icekit.show import charts
+from icekit.show.card import lines, size_bars
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     View,
@@ -31,9 +31,7 @@ from icekit.show.widgets.controls import (
     picture,
     row,
 )
-from icekit.units import count, percent, size
-
-_SIZE = "min_file_size_ratio"
+from icekit.units import count, size
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +46,10 @@ class Limit:
     unit: Unit = SHARE
     source: str = "icekit default"
 
-    @property
-    def reach(self) -> tuple[float, float, float]:
-        """The lowest and the highest value, and the step between values, in the threshold's own
-        unit.
-        """
-        return (0, 1, 0.01) if self.unit is SHARE else (1, 1000, 1)
-
 
 #: The limits that people move most, each of another finding; the others are a notebook's
 #: parameters.
 LIMITS = (
-    Limit(
-        _SIZE,
-        "Small files: under",
-        "of the target size",
-        source="rewrite_data_files: min-file-size-bytes",
-    ),
     Limit("thin_partition_share", "Small partitions: under", "of one target file"),
     Limit("delete_ratio", "Deletes: from", "of the data records"),
     Limit(
@@ -86,14 +71,6 @@ def moved(thresholds: Thresholds) -> dict[str, float]:
     return {name: value for name, value in asdict(thresholds).items() if value != default[name]}
 
 
-def size_ratios(facts: TableFacts, also: float) -> list[float]:
-    """Limits of file size at which the facts are cut, as shares of the target, from a sixteenth;
-    ``also`` is in force.
-    """
-    ratios = {round(edge / facts.target_bytes, 4) for edge in facts.data_edges}
-    return sorted({also, *(ratio for ratio in ratios if 1 / 16 <= ratio <= 1)})
-
-
 class ThresholdsExplorer(Explorer):
     """Findings, and the limits they depend on."""
 
@@ -104,26 +81,14 @@ class ThresholdsExplorer(Explorer):
         self._moving = False
 
     def static(self) -> str:
-        """The findings, and the thresholds in force as a table."""
-        rows = [
-            (
-                limit.label,
-                limit.unit.write(getattr(self.view.thresholds, limit.name)),
-                limit.of,
-                limit.source,
-            )
-            for limit in LIMITS
-        ]
-        columns = {
-            "threshold": TEXT,
-            "value": FIGURE,
-            "of": TEXT(""),
-            "origin": TEXT("where it comes from"),
-        }
-        table = Grid("", columns, rows).html()
-        return self._cards() + html.framed(
-            f"<details><summary>Thresholds in force</summary>{table}</details>"
+        """The findings; each says its threshold."""
+        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
+        line = (
+            f"Snapshot {dict(lines(facts))['snapshot']}; "
+            f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
+        about = as_html([Sentence(line), size_bars(facts, limits)])
+        return about + findings_html(findings, savings_told(facts, findings, limits))
 
     def build(self) -> Any:
         """A slider for each limit above the findings."""
@@ -144,66 +109,37 @@ class ThresholdsExplorer(Explorer):
 
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
-        low, high, step = limit.reach
-        kind: Any = ipw.FloatSlider
-        options: dict[str, Any] = {
-            "min": min(low, value),
-            "max": max(high, value),
-            "step": step,
-            "readout_format": ".0%" if limit.unit is SHARE else ".0f",
-        }
-        if limit.name == _SIZE:
-            kind, options = ipw.SelectionSlider, {"options": self._sizes(limit)}
+        low, high, step, written = (
+            (1, 1000, 1, ".0f") if limit.unit is COUNT else (0, 1, 0.01, ".0%")
+        )
         slider = labelled(
-            kind,
+            ipw.FloatSlider,
             limit.label,
             f"{limit.of}; where it comes from: {limit.source}",
             value=value,
             continuous_update=False,
             width="32em",
-            **options,
+            min=min(low, value),
+            max=max(high, value),
+            step=step,
+            readout_format=written,
         )
         slider.observe(partial(self._move, limit), names="value")
         return slider
 
-    def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
-        """Limits of file size for which the facts have exact counts."""
-        facts = self.view.facts
-        ratios = size_ratios(facts, getattr(self.view.thresholds, limit.name))
-        return [(f"{percent(r)} ({size(facts.target_bytes * r)})", r) for r in ratios]
-
     def _move(self, limit: Limit, change: Any) -> None:
         if not self._moving:
-            self._limit(self.view.thresholds.with_changes(**{limit.name: change.new}))
+            self.view.limit(self.view.thresholds.with_changes(**{limit.name: change.new}))
 
     def _reset(self) -> None:
-        self._limit(self.given)
-
-    def _limit(self, thresholds: Thresholds) -> None:
-        """Judge by other limits; what the facts cannot answer becomes a sentence instead of a trace
-        that nobody sees, and the sliders go back.
-        """
-        try:
-            self.view.limit(thresholds)
-        except IcekitError as problem:
-            self._set(self.view.thresholds)
-            self.message.value = note(str(problem), "critical")
-
-    def _set(self, limits: Thresholds) -> None:
-        """Move every slider to its limit, without judging again for each."""
-        self._moving = True
-        try:
-            for limit in LIMITS:
-                slider = self.sliders[limit.name]
-                if limit.name == _SIZE:
-                    # Another table has another target size, and other exact limits.
-                    slider.options = self._sizes(limit)
-                slider.value = getattr(limits, limit.name)
-        finally:
-            self._moving = False
+        self.view.limit(self.given)
 
     def _follow(self) -> None:
-        self._set(self.view.thresholds)
+        """Move every slider to its limit, without judging again for each."""
+        self._moving = True
+        for name, slider in self.sliders.items():
+            slider.value = getattr(self.view.thresholds, name)
+        self._moving = False
         self._show()
 
     def _show(self) -> None:
@@ -211,16 +147,7 @@ class ThresholdsExplorer(Explorer):
         self.message.value = (
             note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
         )
-        self.cards.value = self._cards()
-
-    def _cards(self) -> str:
-        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
-        line = (
-            f"Snapshot {dict(lines(facts))['snapshot']}; "
-            f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
-        )
-        saves, sizes = savings_told(facts, findings, limits), sizes_html(facts, limits)
-        return findings_html(findings, saves, context=[line], picture=sizes)
+        self.cards.value = self.static()
 
 
 class Following(Explorer):
@@ -291,6 +218,6 @@ def trend(view: View, history: str = "") -> Following:
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
         now = health(facts, view.findings, wins(facts, view.findings, thresholds), "now")
         earlier = (run for run in kept(facts.name) if run.observed_at_ms < now.observed_at_ms)
-        return history_charts.trend(facts.name, same_table([*earlier, now]), thresholds)
+        return charts.trend(facts.name, same_table([*earlier, now]), thresholds)
 
     return Following(view, draw, "trend")

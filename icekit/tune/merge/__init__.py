@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from icekit.answer.grid import BYTES, COUNT, SECONDS
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import load_now
 from icekit.engine.errors import explaining
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
 from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.model import TableFacts
 from icekit.prove.fingerprint import fingerprint
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
@@ -66,21 +66,38 @@ def review_merge(
     """
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake) as spark:
-        review = MergeReview.of(spark, sql)
-        catalog, *name = review.statement.target
+        statement = _merge(spark, sql)
+        catalog, *name = statement.target
         if catalog != lake.name:
             raise ParameterError(
                 f"The target is in catalog {catalog}, but this is {lake.name}; connect to "
                 f"{catalog}."
             )
         trial = Trial.of(lake, tuple(name), budget, progress=progress)
+        review = MergeReview.of(spark, statement, trial.facts)
         measured, rows = Measurements(_MEASURES), set[str]()
         measured.add(AS_IS, _planned(review.plan))
         if review.narrower is not None:
             measured.add(NARROWER, _planned(review.narrower.plan))
             if prove:
-                measured, rows = _tried(trial, review.statement, review.narrower, measured)
-    return _answer(trial, review, measured, rows, prove=prove)
+                measured, rows = _tried(trial, statement, review.narrower, measured)
+    return _answer(trial, review, measured, rows)
+
+
+def _merge(spark: SparkSession, sql: str) -> Statement:
+    """Read a MERGE, and refuse what cannot be reviewed."""
+    statement = parse(spark, sql)
+    if statement.kind != "MERGE":
+        raise StatementRefused(
+            f"The statement is {statement.kind}; review-merge reads MERGE statements."
+        )
+    if (literals := literal_count(spark, statement)) > MOST_LITERALS:
+        raise StatementRefused(
+            f"The MERGE has {literals:,} literals. A review plans it several times, which takes "
+            f"minutes with more than {MOST_LITERALS:,}; write the values to a table, and use that "
+            "table in USING."
+        )
+    return statement
 
 
 def _planned(plan: MergePlan) -> Figures:
@@ -133,31 +150,19 @@ class MergeReview:
     joined: Change
 
     @classmethod
-    def of(cls, spark: SparkSession, sql: str) -> MergeReview:
+    def of(cls, spark: SparkSession, statement: Statement, facts: TableFacts) -> MergeReview:
         """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the
         target only metadata.
         """
-        statement = parse(spark, sql)
-        if statement.kind != "MERGE":
-            raise StatementRefused(
-                f"The statement is {statement.kind}; review-merge reads MERGE statements."
-            )
-        if (literals := literal_count(spark, statement)) > MOST_LITERALS:
-            raise StatementRefused(
-                f"The MERGE has {literals:,} literals. A review plans it several times, which "
-                f"takes minutes with more than {MOST_LITERALS:,}; write the values to a table, and "
-                "use that table in USING."
-            )
         with explaining(statement.target):
-            table = load_now(spark, statement.target)
             plan = merge_plan(spark, statement.sql, statement.target)
-            keys = keys_of(plan, table)
+            keys = keys_of(plan, facts)
             return cls(
                 statement,
                 plan,
                 whole(spark, statement.written(statement.target)),
                 *rewrite(spark, statement, keys, plan),
-                partitioned_join(spark, statement, plan, keys, table),
+                partitioned_join(spark, statement, plan, keys, facts),
             )
 
     def changes(self) -> Iterator[Change]:
@@ -204,9 +209,7 @@ class MergeReview:
         )
 
 
-def _answer(
-    trial: Trial, review: MergeReview, measured: Measurements, rows: set[str], *, prove: bool
-) -> Answer:
+def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: set[str]) -> Answer:
     """``rows`` are the fingerprints that the statements left."""
     is_different = len(rows) > 1
     if is_different:
@@ -246,7 +249,6 @@ def _answer(
         advised=NARROWER if review.narrower else None,
         confidence=confidence,
         because=because,
-        plans={"Spark's plan": review.plan.tree},
         stopped=trial.stopped,
-        failure=failure if prove and confidence is Confidence.LOW else None,
+        failure=failure if confidence is Confidence.LOW else None,
     )

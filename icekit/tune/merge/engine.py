@@ -6,6 +6,8 @@ No file list crosses the bridge.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -60,7 +62,8 @@ class MergePlan:
 
     ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
     at run time. ``is_target_shuffled`` tells whether the target's rows go through a shuffle before
-    the join. ``analyzed`` is Spark's logical plan, a Java object, in which ``is_target_left`` says
+    the join, ``is_write_shuffled`` whether the written rows do after it, and ``source`` how the
+    source is partitioned. ``analyzed`` is Spark's logical plan, a Java object, in which ``is_target_left`` says
     on which side of the join the target is.
     """
 
@@ -70,8 +73,8 @@ class MergePlan:
     group_filter: Scan | None
     is_target_shuffled: bool
     is_write_shuffled: bool
+    source: str
     analyzed: Any
-    tree: str
 
     @property
     def size_in_bytes(self) -> int:
@@ -90,7 +93,10 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     join_type = str(join.joinType().toString()) if join is not None else ""
     # Only a MERGE that inserts and nothing else has the source on the left.
     is_left = join_type != "LeftAnti"
-    side = list(nodes(physical if join is None else join.children().apply(0 if is_left else 1)))
+    sides = [tree, []]
+    if join is not None:
+        sides = [list(nodes(side)) for side in elements(join.children())]
+    side, source = sides if is_left else sides[::-1]
     scanned = next((n for n in side if is_scan_of(n, target)), None)
     if scanned is None:
         raise StatementRefused(
@@ -105,23 +111,25 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
         next(map(Scan.of, search), None),
         any(kind(n) == SHUFFLE for n in side),
         any(kind(n) == SHUFFLE for n in takewhile(lambda n: not n.equals(join), tree)),
+        _partitioning(source),
         query.analyzed(),
-        str(physical.toString()),
     )
+
+
+def _partitioning(plan: Iterable[Any]) -> str:
+    """How the only table of a plan is partitioned, in words."""
+    leaves = [n for n in plan if n.children().isEmpty()]
+    if [kind(n) for n in leaves] != ["BatchScanExec"]:
+        return "is not a plain Iceberg table"
+    # Spark writes identity(d), Iceberg d.
+    transforms = (
+        re.sub(r"^identity\((.*)\)$", r"\1", str(transform.toString()))
+        for transform in elements(leaves[0].table().partitioning())
+    )
+    return f"is partitioned by {', '.join(transforms) or 'nothing'}"
 
 
 def whole(spark: SparkSession, table: Identifier) -> Scan:
     """A scan of all of a table, or of the branch that its name ends with."""
     physical = query_of(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
     return next((Scan.of(n) for n in nodes(physical) if kind(n) == "BatchScanExec"), Scan())
-
-
-def partitioning(table: Any) -> list[tuple[str, str]]:
-    """The source column and transform of each field of the current spec of a table (an object of
-    Iceberg's API).
-    """
-    return [
-        (str(table.schema().findColumnName(f.sourceId())), str(f.transform().toString()))
-        for f in elements(table.spec().fields())
-        if not f.transform().isVoid()
-    ]

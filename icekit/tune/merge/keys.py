@@ -8,18 +8,19 @@ same each time it is evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, scala_seq
-from icekit.engine.compat import classic
+from icekit.engine.bridge import elements
 from icekit.engine.planner import kind, nodes
+from icekit.facts.model import TableFacts
 from icekit.facts.spark_entries import scalar_sql
 from icekit.facts.values import to_scalar
 from icekit.facts.where import among, between, in_units
 from icekit.sql import identifier
-from icekit.tune.merge.engine import MergePlan, partitioning
+from icekit.tune.merge.engine import MergePlan
+from icekit.tune.statement import Statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,8 +44,8 @@ _OF_TIME = re.compile(r"\b(current_timestamp|current_date|now|localtimestamp|cur
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """One equality of ON: ``column`` of the target, and an expression of the source as Spark has
-    resolved it; ``unit`` is the time by which the target is partitioned by the column, or empty.
+    """One equality of ON: ``column`` of the target, and an expression of the source as Spark writes
+    it; ``unit`` is the time by which the target is partitioned by the column, or empty.
     """
 
     column: str
@@ -52,19 +53,16 @@ class Equality:
     unit: str
     expression: str
     is_null_safe: bool
-    resolved: Any
 
 
 @dataclass(frozen=True, slots=True)
 class MergeKeys:
-    """The equalities of ON that can be used, those that cannot, and the source as a Java plan.
-
-    ``unstable`` is what makes the source return different rows each time it is read.
+    """The equalities of ON that can be used, and those that cannot; ``unstable`` is what makes the
+    source return different rows each time it is read.
     """
 
     equalities: tuple[Equality, ...] = ()
     unusable: tuple[str, ...] = ()
-    source: Any = None
     unstable: str | None = None
 
 
@@ -101,10 +99,8 @@ class Added:
         return f"coalesce({self.predicate(term)}, {str(not self.equality.is_null_safe).lower()})"
 
 
-def keys_of(plan: MergePlan, table: Any) -> MergeKeys:
-    """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as
-    Iceberg knows it.
-    """
+def keys_of(plan: MergePlan, facts: TableFacts) -> MergeKeys:
+    """The equalities of a MERGE's ON, as Spark has resolved them; the facts are the target's."""
     join = next((n for n in nodes(plan.analyzed) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return MergeKeys()
@@ -115,12 +111,11 @@ def keys_of(plan: MergePlan, table: Any) -> MergeKeys:
         if kind(part) in {"EqualTo", "EqualNullSafe"}:
             for mine, other in ((part.left(), part.right()), (part.right(), part.left())):
                 if _is_of(mine, target) and _is_of(other, source):
-                    equality = _equality(table, mine, other, kind(part) == "EqualNullSafe")
+                    equality = _equality(facts, mine, other, kind(part) == "EqualNullSafe")
                     equalities[str(part.sql())] = equality
     return MergeKeys(
         tuple(filter(None, equalities.values())),
         tuple(text for text, equality in equalities.items() if equality is None),
-        source,
         unstable_of(source),
     )
 
@@ -136,7 +131,7 @@ def _is_of(expression: Any, plan: Any) -> bool:
     return bool(references.nonEmpty() and references.subsetOf(plan.outputSet()))
 
 
-def _equality(table: Any, mine: Any, other: Any, is_null_safe: bool) -> Equality | None:
+def _equality(facts: TableFacts, mine: Any, other: Any, is_null_safe: bool) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
     column = mine.child() if kind(mine) == "Cast" else mine
     own, compared = (str(side.dataType().simpleString()) for side in (column, mine))
@@ -144,16 +139,17 @@ def _equality(table: Any, mine: Any, other: Any, is_null_safe: bool) -> Equality
         own != compared and (own, compared) != ("int", "bigint")
     ):
         return None
-    schema, name = table.schema(), str(column.name())
     # The name is written as in the statement, which may be in another case.
-    field = schema.findField(name) or schema.caseInsensitiveFindField(name)
-    stored = str(field.type().toString()).replace(" ", "") if field is not None else None
+    written = str(column.name())
+    same = [c for c in facts.columns if c.names[0].casefold() == written.casefold()]
+    stored = min(same, key=lambda c: (len(c.names), c.name != written), default=None)
     is_stable = other.deterministic() and "subquery" not in str(other.toString())
-    if stored != _iceberg_type(own) or not is_stable:
+    if stored is None or stored.type.replace(" ", "") != _iceberg_type(own) or not is_stable:
         return None
-    name = str(field.name())
-    unit = next((t for c, t in partitioning(table) if c == name and t in _UNITS), "")
-    return Equality(name, _iceberg_type(compared), unit, str(other.sql()), is_null_safe, other)
+    fields = facts.default_spec.active_fields
+    units = (f.transform for f in fields if f.source == stored.name and f.transform in _UNITS)
+    expression = str(other.sql())
+    return Equality(stored.name, _iceberg_type(compared), next(units, ""), expression, is_null_safe)
 
 
 def _iceberg_type(name: str) -> str:
@@ -171,11 +167,11 @@ def unstable_of(plan: Any) -> str | None:
     return None
 
 
-def values_of(spark: SparkSession, catalog: str, keys: MergeKeys) -> list[Added]:
+def values_of(spark: SparkSession, statement: Statement, keys: MergeKeys) -> list[Added]:
     """The predicates that the source's values of the equalities imply: by one aggregation of the
     source, and another for each equality with few values.
     """
-    frame = _projected(spark, keys)
+    frame = spark.sql(keys_sql(statement, keys.equalities))
     queried: list[str] = []
     listed: list[DataFrame] = []
     for equality, field in zip(keys.equalities, frame.schema, strict=True):
@@ -183,13 +179,19 @@ def values_of(spark: SparkSession, catalog: str, keys: MergeKeys) -> list[Added]
         low, high = (scalar_sql(f"{end}({name})", type_name) for end in ("min", "max"))
         value = scalar_sql(name, type_name)
         if equality.unit:
-            unit = f"{identifier(catalog)}.system.{equality.unit}s({name})"
+            unit = f"{identifier(statement.target[0])}.system.{equality.unit}s({name})"
             value = scalar_sql(unit, "date" if equality.unit == "day" else "int")
         distinct = f"approx_count_distinct({value})"
         queried.append(f"struct(count({name}) < count(*), {distinct}, {low}, {high})")
         listed.append(frame.where(f"{name} IS NOT NULL").selectExpr(value).distinct())
     row = frame.selectExpr(*queried).collect()[0]
     return [*filter(None, map(_added, keys.equalities, listed, row))]
+
+
+def keys_sql(statement: Statement, equalities: Iterable[Equality]) -> str:
+    """A query of the source's side of each equality, as ``k0, k1, …``."""
+    sides = ", ".join(f"{e.expression} AS k{number}" for number, e in enumerate(equalities))
+    return f"{statement.with_clause} SELECT {sides} FROM {statement.source}".lstrip()
 
 
 def _added(equality: Equality, listed: DataFrame, figures: Sequence[Any]) -> Added | None:
@@ -211,25 +213,3 @@ def _added(equality: Equality, listed: DataFrame, figures: Sequence[Any]) -> Add
     except (OverflowError, ValueError):
         return None
     return added
-
-
-def _projected(spark: SparkSession, keys: MergeKeys) -> DataFrame:
-    """The source's side of each equality as ``k0, k1, …``."""
-    from pyspark.sql import DataFrame
-
-    jvm: Any = spark._jvm
-    catalyst = jvm.org.apache.spark.sql.catalyst
-    nothing, none = scala_seq(spark, ()), jvm.scala.Option.apply(None)
-    columns = [
-        catalyst.expressions.Alias(
-            equality.resolved,
-            f"k{number}",
-            catalyst.expressions.NamedExpression.newExprId(),
-            nothing,
-            none,
-            nothing,
-        )
-        for number, equality in enumerate(keys.equalities)
-    ]
-    project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
-    return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, project), spark)

@@ -16,7 +16,7 @@ from icekit.engine.errors import engine_errors, reason
 from icekit.errors import StatementRefused
 from icekit.sql import identifier
 from icekit.tune.merge.engine import MergePlan, merge_plan
-from icekit.tune.merge.keys import Added, MergeKeys, values_of
+from icekit.tune.merge.keys import Added, MergeKeys, keys_sql, values_of
 from icekit.tune.statement import Statement, narrowed
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def rewrite(
             f"the source may return different rows each time it is read ({keys.unstable})",
         )
     try:
-        added = values_of(spark, statement.target[0], keys) if keys.equalities else []
+        added = values_of(spark, statement, keys) if keys.equalities else []
         needed, plan = _needed(spark, statement, added, before)
         guard = _guard(statement, needed)
         left_out = int(spark.sql(guard).collect()[0][0]) if needed else 0
@@ -103,10 +103,6 @@ def _predicate(statement: Statement, added: Sequence[Added]) -> str:
 
 def _guard(statement: Statement, added: Sequence[Added]) -> str:
     """A query that counts the source's rows that the predicates would keep from matching."""
-    sides = [(a, identifier(f"k{number}")) for number, a in enumerate(added)]
-    selected = ", ".join(f"{a.equality.expression} AS {name}" for a, name in sides)
-    tests = " AND ".join(a.passes(name) for a, name in sides)
-    return (
-        f"{statement.with_clause} SELECT count(*) AS left_out FROM (SELECT {selected} FROM "
-        f"{statement.source}) WHERE NOT ({tests})"
-    ).lstrip()
+    tests = " AND ".join(a.passes(f"k{number}") for number, a in enumerate(added))
+    rows = keys_sql(statement, (a.equality for a in added))
+    return f"SELECT count(*) AS left_out FROM ({rows}) WHERE NOT ({tests})"

@@ -2,20 +2,21 @@
 missing for one.
 
 The engine answers: the statement is planned again under the settings that such a join needs. If
-that removes the shuffle of the target, settings are left out one after the other; if it stays,
-the layouts of both tables are compared.
+that removes the shuffle of the target, settings are left out one after the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple
+from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import lent, session_value
-from icekit.engine.planner import kind, nodes
+from icekit.engine.bridge import lent
+from icekit.facts.model import TableFacts
 from icekit.sql import reset_session, set_session, transform_of
 from icekit.tune.answer import Change
-from icekit.tune.merge.engine import MergePlan, merge_plan, partitioning
+from icekit.tune.ddl import fields_of
+from icekit.tune.merge.engine import MergePlan, merge_plan
 from icekit.tune.merge.keys import MergeKeys
 from icekit.tune.statement import Statement
 from icekit.units import count
@@ -38,10 +39,14 @@ SETTINGS: Mapping[str, str] = {
 
 
 def partitioned_join(
-    spark: SparkSession, statement: Statement, before: MergePlan, keys: MergeKeys, table: Any
+    spark: SparkSession,
+    statement: Statement,
+    before: MergePlan,
+    keys: MergeKeys,
+    facts: TableFacts,
 ) -> Change:
-    """Settings by which the target's shuffle can be avoided, or what the layouts lack; ``table`` is
-    the target as Iceberg knows it.
+    """Settings by which the target's shuffle can be avoided, or what the tables lack; the facts
+    are the target's.
 
     The settings are the smallest set found by leaving out one after the other.
     """
@@ -53,14 +58,21 @@ def partitioned_join(
             after = merge_plan(spark, statement.sql, statement.target)
         return after.scan.is_grouped and not after.is_target_shuffled
 
-    settings = {key: value for key, value in SETTINGS.items() if session_value(spark, key) != value}
+    settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
     if not avoid_shuffle(settings):
-        return Change(PARTITIONED, None, None, _lacks(keys, table))
+        fields = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
+        target = ", ".join(fields) or "nothing"
+        equal = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+        why = (
+            "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
+            f"partitioned by {target}, the source {before.source}, and ON sets {equal}."
+        )
+        return Change(PARTITIONED, None, None, why)
     for key in list(settings):
         fewer = {k: v for k, v in settings.items() if k != key}
         if avoid_shuffle(fewer):
             settings = fewer
-    before_values = [(key, session_value(spark, key)) for key in settings]
+    before_values = [(key, spark.conf.get(key, None)) for key in settings]
     return Change(
         PARTITIONED,
         "not used",
@@ -72,21 +84,3 @@ def partitioned_join(
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
         "there are at most as many tasks as partitions",
     )
-
-
-def _lacks(keys: MergeKeys, table: Any) -> str:
-    """What the layouts of target and source lack."""
-    leaves = [n for n in nodes(keys.source) if n.children().isEmpty()] if keys.source else []
-    relations = [n.table() for n in leaves if kind(n) == "DataSourceV2Relation"]
-    source = "is not a plain Iceberg table"
-    if len(leaves) == 1 and relations and "Spark" in kind(relations[0]):
-        source = f"is partitioned by {_partitioning(relations[0].table())}"
-    equal = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
-    return (
-        "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
-        f"partitioned by {_partitioning(table)}, the source {source}, and ON sets {equal}."
-    )
-
-
-def _partitioning(table: Any) -> str:
-    return ", ".join(transform_of(*field) for field in partitioning(table)) or "nothing"

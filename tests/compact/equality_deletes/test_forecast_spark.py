@@ -5,7 +5,6 @@ import pytest
 from icekit.api import Lake
 from icekit.diagnose.heap import forecast_heap
 from icekit.engine.cluster import Executor, cluster_of
-from icekit.facts.files import EqualityKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]
 
@@ -32,16 +31,10 @@ def test_the_forecast_counts_what_entries_count(lake: Lake) -> None:
     assert forecast.records == max(worst.values())
     assert forecast.loads == sum(row["records"] for row in applied)
     assert forecast.data_file_count == len(applied)
-
-
-def test_the_key_is_in_the_facts(lake: Lake) -> None:
-    facts = lake.observe(TABLE)
-
     assert [(len(k.field_ids), k.file_count, k.record_count) for k in facts.equality_keys] == [
         (1, 96, 43_015)
     ]
-    assert isinstance(facts.equality_keys[0], EqualityKey)
-    assert forecast_heap(facts, Executor(2, 2**30)).key_bytes == 8
+    assert forecast.key_bytes == 8
 
 
 def test_the_executor_is_that_of_the_session(lake: Lake) -> None:

@@ -18,18 +18,24 @@ from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.history.store import SqliteStore, health
 from icekit.maintain.savings import wins
-from icekit.notebook import begin
 from icekit.report.page import write_page
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
 from icekit.show.widgets import explorers
-from icekit.show.widgets.explorers import LIMITS, Following, moved, size_ratios
+from icekit.show.widgets.explorers import Following, moved
 from tests.factories import MIB, file_group, table_facts
+from tests.kernels import kernel
 
 
 def text(html: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.S))
+
+
+def shown(explorer: Any) -> Any:
+    """An explorer with its controls, as a front end shows it."""
+    assert explorer.controls is not None
+    return explorer
 
 
 def every(view: widgets.View) -> list[Explorer]:
@@ -51,7 +57,9 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(
         assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
         assert len(text(bundle["text/html"])) > 50, explorer
         monkeypatch.setenv(SWITCH, "off")
+        explorer._controls = None
         off = explorer._repr_mimebundle_()
+        assert explorer._controls is None, "a static run makes no controls"
         assert set(off) == {"text/plain", "text/html"}
         assert off["text/html"] == bundle["text/html"], "a page is not told what it lacks"
         if isinstance(explorer, Following):
@@ -61,76 +69,30 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(
         monkeypatch.delenv(SWITCH)
 
 
-def test_a_static_run_makes_no_controls(
-    view: widgets.View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(SWITCH, "off")
-    for explorer in every(view):
-        explorer._repr_mimebundle_()
-        assert explorer._controls is None
-
-
 def test_the_switch_takes_two_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "of")
     with pytest.raises(ParameterError, match="did you mean off"):
         widgets_on()
 
 
-def test_parameters_of_papermill_turn_controls_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SWITCH, "")
-    monkeypatch.delenv(SWITCH)
-
-    begin({"In": ["", "table = 'a'", "# Parameters\ntable = 'b'"]})
-
-    assert not widgets_on()
-
-
 def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it() -> None:
     """In a kernel: papermill's client sends cells without a name, a front end with one."""
-    from jupyter_client.manager import start_new_kernel
-
-    try:
-        manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
-    except RuntimeError:
-        # It died: a port that was free when it was chosen was taken by then.
-        manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
     told = (
-        "table = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook "
+        "table: str = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook "
         "import begin\nfrom icekit.show.explorer import widgets_on"
     )
-    asked = "begin(globals())\nprint(widgets_on())"
 
-    def said(code: str, **metadata: str) -> str:
-        """What a cell prints, or raises."""
-        content = {
-            "code": code,
-            "silent": False,
-            "store_history": True,
-            "user_expressions": {},
-            "allow_stdin": False,
-        }
-        sent = client.session.msg("execute_request", content, metadata=metadata)
-        client.shell_channel.send(sent)
-        text = ""
-        while True:
-            message = client.get_iopub_msg(timeout=600)
-            if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
-                continue
-            text += str(message["content"].get("text", "")) + "".join(
-                message["content"].get("traceback", ())
-            )
-            if message["content"].get("execution_state") == "idle":
-                return text
+    with kernel() as asked:
 
-    try:
-        said(told)
-        said("# Parameters\ntable = 'b'")
-        assert said(asked, cellId="0f3a") == "True\n"
-        assert said(asked) == "False\n"
-        assert said(asked, cellId="0f3a") == "False\n", "what is said in the environment holds"
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+        def are_on(**metadata: str) -> str:
+            messages = asked.run("begin(globals())\nprint(widgets_on())", **metadata)
+            return "".join(str(message["content"].get("text", "")) for message in messages)
+
+        asked.run(told)
+        asked.run("# Parameters\ntable = 'b'")
+        assert are_on(cellId="0f3a") == "True\n"
+        assert are_on() == "False\n"
+        assert are_on(cellId="0f3a") == "False\n", "what is said in the environment holds"
 
 
 def test_a_page_shows_what_is_said_without_controls(tmp_path: Path) -> None:
@@ -169,16 +131,14 @@ def test_every_control_has_a_visible_label_and_says_what_it_does(view: widgets.V
 
 
 def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.View) -> None:
-    explorer = widgets.thresholds(view)
-    assert explorer.controls is not None
+    explorer = shown(widgets.thresholds(view))
     assert "snapshots_piling_up" not in view.findings.names
 
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
     assert (
-        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}"
-        in explorer.message.value
+        "To keep these thresholds: thresholds = {&#39;snapshots&#39;: 5}" in explorer.message.value
     )
     explorer.reset.click()
     assert view.thresholds == Thresholds()
@@ -187,13 +147,12 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
 
 def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake) -> None:
     view = widgets.View(local_lake, table_facts(groups=(file_group(*[300 * MIB] * 60),)))
-    chooser = widgets.choose(view)
-    assert chooser.controls is not None
-    assert "384 MiB–922 MiB 0 (no rewrite needed)" in text(chooser.card.value)
+    chooser = shown(widgets.choose(view))
+    assert "384 MiB–922 MiB 0 no rewrite" in text(chooser.card.value)
 
     view.limit(Thresholds(min_file_size_ratio=0.5))
 
-    assert "256 MiB–922 MiB 60 files, 100 % of bytes (no rewrite" in text(chooser.card.value)
+    assert "60 files, 100 % of bytes no rewrite" in text(chooser.card.value)
 
 
 def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
@@ -212,20 +171,12 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     assert told == []
 
 
-def test_only_limits_of_size_that_the_facts_can_answer_are_offered() -> None:
-    spread = table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),))
+def test_every_limit_is_a_threshold_within_the_reach_of_its_slider(view: widgets.View) -> None:
+    explorer = shown(widgets.thresholds(view))
 
-    found = size_ratios(spread, 0.75)
-
-    assert found == [0.0625, 0.125, 0.25, 0.5, 0.75, 1.0]
-
-
-def test_every_limit_is_a_threshold_within_its_reach() -> None:
-    default = Thresholds()
-    for limit in LIMITS:
-        low, high, _ = limit.reach
-        assert low <= getattr(default, limit.name) <= high, limit.name
-    assert moved(default.with_changes(snapshots=7)) == {"snapshots": 7}
+    for name, slider in explorer.sliders.items():
+        assert slider.min <= getattr(Thresholds(), name) <= slider.max, name
+    assert moved(Thresholds().with_changes(snapshots=7)) == {"snapshots": 7}
 
 
 def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
@@ -237,9 +188,9 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
         drawn.append(facts.name)
         return charts.file_sizes(facts, thresholds)
 
-    chart, table = widgets.follow(view, sizes), widgets.follow(view, tables.settings)
-    again = widgets.follow(view, sizes)
-    assert all(e.controls is not None for e in (chart, table, again))
+    chart, table, again = (
+        shown(widgets.follow(view, draw)) for draw in (sizes, tables.settings, sizes)
+    )
     before = table.shown.value
 
     view.look_at(local_lake.observe("db.fine"))
@@ -256,9 +207,8 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
 
 
 def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
-    chooser, partitions = widgets.choose(view), widgets.follow(view, charts.partitions)
-    assert chooser.controls is not None
-    assert partitions.controls is not None
+    chooser = shown(widgets.choose(view))
+    partitions = shown(widgets.follow(view, charts.partitions))
     assert {"db.sick", "db.fine"} <= set(chooser.table.options)
 
     chooser.table.value = "db.fine"
@@ -272,8 +222,7 @@ def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
 
 
 def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
-    chooser = widgets.choose(view)
-    assert chooser.controls is not None
+    chooser = shown(widgets.choose(view))
     oldest = view.facts.history.commits[0].snapshot_id
 
     chooser.ref.value = str(oldest)
@@ -286,8 +235,7 @@ def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
 
 
 def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:
-    chooser = widgets.choose(view)
-    assert chooser.controls is not None
+    chooser = shown(widgets.choose(view))
     chooser.table.value = "db.sik"
 
     chooser.observe.click()
@@ -301,8 +249,7 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
     history = tmp_path / "history.db"
     last = health(view.facts, view.findings, wins(view.facts, view.findings), "r1")
     SqliteStore(history).append([replace(last, observed_at_ms=1_000, snapshots=7)])
-    drawn = widgets.trend(view, str(history))
-    assert drawn.controls is not None
+    drawn = shown(widgets.trend(view, str(history)))
 
     assert "2 runs of db.sick" in drawn.shown.value
     assert "snapshots: 7 → 12" not in text(drawn.shown.value)
@@ -316,8 +263,7 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
 def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
     view: widgets.View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = widgets.trend(view, "history.db")
-    assert drawn.controls is not None
+    drawn = shown(widgets.trend(view, "history.db"))
     sick = view.facts
     with monkeypatch.context() as patched:
         patched.setattr(explorers, "store", refused)
@@ -334,8 +280,7 @@ def refused(*_: object) -> None:
 
 
 def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
-    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0))
-    assert explorer.controls is not None
+    explorer = shown(widgets.compaction(view, Policy(leave_alone_minutes=0)))
 
     assert explorer.go.disabled
     explorer._confirm()

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.options.commands import QUESTIONS
-from icekit.tune.filters import Anything, Filter, Leaf
+from icekit.tune.filters import ANYTHING, Filter, Leaf
 from icekit.tune.queries import MOST_VALUES, merged
 
 
@@ -26,7 +26,7 @@ def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() 
 
 
 def test_equal_filters_are_one_and_those_that_ask_nothing_are_left_out() -> None:
-    kept = merged([Leaf("id", "=", (1,)), Leaf("id", "=", (1,)), Anything()])
+    kept = merged([Leaf("id", "=", (1,)), Leaf("id", "=", (1,)), ANYTHING])
 
     assert kept == (Filter(Leaf("id", "=", (1,)), 2.0),)
 

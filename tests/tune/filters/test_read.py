@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.sql import identifier
-from icekit.tune.filters import Leaf, filters_of, leaves, sql
+from icekit.tune.filters import Leaf, filters_of, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
@@ -57,6 +57,7 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
         "carrier = 'UA' OR origin = 'JFK'",
         "CAST(distance AS string) = '1400'",
         "CAST(time_hour AS date) = DATE'2013-01-02'",
+        "date(time_hour) >= DATE'2013-01-02'",
         "NOT (distance > 5 AND carrier IS NULL)",
         "isnan(CAST(distance AS double)) OR distance BETWEEN 1 AND 2",
         "lake.system.bucket(8, distance) = 1",
@@ -120,12 +121,12 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     found = read_filters(lake, facts)
 
     drawn = sample(lake, facts, ["tailnum", "time_hour", "flight_date"], rows=500)
-    bound = bind(found.filters, drawn)
+    bound = list(bind(found.filters, drawn))
 
-    assert len(drawn["time_hour"]) == 500
+    assert 400 < len(drawn["time_hour"]) < 600
     assert all(isinstance(v, int) for v in drawn["time_hour"] + drawn["flight_date"])
     assert sum(f.weight for f in bound) == pytest.approx(1.0)
-    assert all(leaf.is_bound for f in bound for leaf in leaves(f.tree))
+    assert not any(f.is_unbound for f in bound)
 
 
 @pytest.mark.lab("unclustered")

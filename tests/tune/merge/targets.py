@@ -68,7 +68,8 @@ class Target:
 
     def review(self, sql: str = "") -> MergeReview:
         with session_of(self.lake) as spark:
-            return MergeReview.of(spark, sql or self.merge())
+            statement = parse(spark, sql or self.merge())
+            return MergeReview.of(spark, statement, self.lake.observe(self.name))
 
     def prove(self, sql: str = "") -> Answer:
         return review_merge(self.lake, sql or self.merge(), prove=True, progress=lambda _: None)
