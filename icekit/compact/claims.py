@@ -6,9 +6,8 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, TypeVar
-
-from pydantic import TypeAdapter
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit.compact.actual import Actual
 from icekit.compact.model import Prediction
@@ -66,6 +65,9 @@ class Claim:
             "stop it, and continue it with --resume."
         )
 
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T", bound="Claim | RunRecord | ActionRecord")
 
@@ -130,14 +132,19 @@ def to_json(record: RunRecord | ActionRecord) -> str:
     return json.dumps(mask_data(asdict(record)), sort_keys=True)
 
 
-_READERS: dict[Any, TypeAdapter[Any]] = {
-    kind: TypeAdapter(kind) for kind in (Claim, RunRecord, ActionRecord)
-}
+@cache
+def reader(kind: Any) -> TypeAdapter[Any]:
+    """What reads records or plans of a kind; made only when one is read, because a dry run without
+    earlier runs should not wait for it.
+    """
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 def from_json(kind: type[T], document: str) -> T:
     """Read a record; ignore fields that this version of icekit does not have."""
-    record: T = _READERS[kind].validate_json(document)
+    record: T = reader(kind).validate_json(document)  # type: ignore[arg-type]  # a class has a hash
     return record
 
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from icekit.catalog import Lake
-from icekit.compact.claims import RunRecord, now_ms
+from icekit.compact.claims import RunRecord, now_ms, reader
 from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ParameterError, RunDisproved, TableNotFound
@@ -21,28 +20,19 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import span
 
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
-
-@cache
-def _adapter() -> TypeAdapter[Plan]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Plan)
-
 
 def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
     does.
     """
-    written: dict[str, Any] = _adapter().dump_python(plan, mode="json")
+    written: dict[str, Any] = reader(Plan).dump_python(plan, mode="json")
     return written if mask_data(written) == written else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
     """The plan of a run whose record has one."""
-    return _adapter().validate_python(record.plan)
+    plan: Plan = reader(Plan).validate_python(record.plan)
+    return plan
 
 
 def finding(proof: Proof) -> str:
