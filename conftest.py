@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog import session
+from icekit.engine import session
 from icekit.engine.bridge import make_active
 from icekit.sandbox.scratch import NAMESPACE
 from tests.golden import Golden
@@ -181,7 +181,7 @@ def _lab_tables(request: pytest.FixtureRequest) -> None:
 @pytest.fixture
 def scratch(lake: Lake) -> Iterator[str]:
     """A namespace of the test's own; its tables are dropped afterwards."""
-    from icekit.sql import identifier
+    from icekit.common.sql import identifier
 
     name = "scratch"
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, name)}")
@@ -199,7 +199,7 @@ def _drop_all(lake: Lake, namespace: str) -> None:
     Not with PURGE: Spark would look for each file in jobs of its own, which takes as long as many a
     test.
     """
-    from icekit.sql import identifier
+    from icekit.common.sql import identifier
 
     for table in lake.tables.names_in((namespace,)):
         name = identifier(lake.name, *table)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from icekit.api import Lake, compare, connect
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
+from icekit.health.diagnose import diagnose
+from icekit.health.findings import Finding, Findings, Severity, Thresholds
 
 
 def load_ipython_extension(shell: Any) -> None:

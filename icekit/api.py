@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit import catalog
-from icekit.sql import Identifier
+from icekit.common.sql import Identifier
+from icekit.engine import lake as catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from icekit.compact.model import Plan
-    from icekit.compact.outcome import Outcome
-    from icekit.diagnose.findings import Findings
-    from icekit.facts import TableFacts
-    from icekit.history.compare import ComparedStates
+    from icekit.health import TableFacts
+    from icekit.health.findings import Findings
+    from icekit.maintain.model import Plan
+    from icekit.maintain.outcome import Outcome
     from icekit.maintain.proposals import Proposals
+    from icekit.report.history.compare import ComparedStates
     from icekit.show.card import Look
     from icekit.tune.answer import Answer
 
 
 class Lake(catalog.Lake):
-    """A catalog (:class:`icekit.catalog.Lake`), with methods to observe, plan, change and tune its
-    tables.
+    """A catalog (:class:`icekit.engine.lake.Lake`), with methods to observe, plan, change and tune
+    its tables.
     """
 
     def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
-        """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
-        from icekit.facts import observe
+        """Collect a table's facts; the options are those of :func:`icekit.health.observe`."""
+        from icekit.health import observe
 
         return observe(self, table, **options)
 
@@ -42,8 +42,8 @@ class Lake(catalog.Lake):
         """A table's health as its card, which can be written as HTML or JSON; the options are those
         of :meth:`observe`.
         """
-        from icekit.diagnose import diagnose
-        from icekit.diagnose.gate import limits
+        from icekit.health.diagnose import diagnose
+        from icekit.health.diagnose.gate import limits
         from icekit.show.card import Look
 
         chosen = limits(thresholds)
@@ -60,10 +60,10 @@ class Lake(catalog.Lake):
         **policy: Any,
     ) -> Plan:
         """Plan only the rewrites that are worth it; ``policy`` is as in
-        :meth:`icekit.compact.policy.Policy.of`. Runs nothing.
+        :meth:`icekit.maintain.policy.Policy.of`. Runs nothing.
         """
-        from icekit.compact.policy import Policy
-        from icekit.compact.service import plan_table
+        from icekit.maintain.policy import Policy
+        from icekit.maintain.service import plan_table
 
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
 
@@ -77,7 +77,7 @@ class Lake(catalog.Lake):
         """List everything worth doing on a table, with the commands; only reads metadata. The
         options are those of :func:`icekit.maintain.proposals.propose`.
         """
-        from icekit.diagnose.gate import limits
+        from icekit.health.diagnose.gate import limits
         from icekit.maintain.proposals import propose
 
         chosen = limits(thresholds)
@@ -86,9 +86,9 @@ class Lake(catalog.Lake):
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
-        ``execute``. See :func:`icekit.run.verbs.run`.
+        ``execute``. See :func:`icekit.maintain.run.verbs.run`.
         """
-        from icekit.run.verbs import run
+        from icekit.maintain.run.verbs import run
 
         return run(self, plan, execute=execute, **options)
 
@@ -103,9 +103,9 @@ class Lake(catalog.Lake):
         """Turn equality deletes into position deletes and check that no row changed; a dry run
         unless ``execute``.
 
-        See :func:`icekit.run.verbs.convert_equality_deletes`.
+        See :func:`icekit.maintain.run.verbs.convert_equality_deletes`.
         """
-        from icekit.run.verbs import convert_equality_deletes
+        from icekit.maintain.run.verbs import convert_equality_deletes
 
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
@@ -133,24 +133,27 @@ class Lake(catalog.Lake):
 
         icekit resolves the deletes once, on a zero-copy clone; each query of the frame is then a
         plain scan. :meth:`close` (or the end of the process) removes the clone and its files.
-        Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+        Raises :class:`~icekit.common.errors.CloneRefused` and
+        :class:`~icekit.common.errors.ConversionRefused`.
         """
-        from icekit.resolve.resolved import resolved
+        from icekit.deletes.resolved import resolved
 
         return self.until_closed.enter_context(resolved(self, self.identifier(table)))
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
-        """Continue the last unfinished run on a table. See :func:`icekit.run.verbs.resume`."""
-        from icekit.run.verbs import resume
+        """Continue the last unfinished run on a table. See
+        :func:`icekit.maintain.run.verbs.resume`.
+        """
+        from icekit.maintain.run.verbs import resume
 
         return resume(self, table, **options)
 
 
 def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
     """Say what got better and worse between two states of a table, or two JSON reports. See
-    :func:`icekit.history.compare.compare`.
+    :func:`icekit.report.history.compare.compare`.
     """
-    from icekit.history.compare import compare
+    from icekit.report.history.compare import compare
 
     return compare(before, after, **options)
 
@@ -158,10 +161,10 @@ def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
     """Connect to a catalog by name; contacts nothing and starts no JVM yet.
 
-    Without a name, with an empty one, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite
-    under ``ICEKIT_LAKE`` or ``./lake``. Any other name is a catalog of the given (or running) Spark
-    session if it has one with that name, or else a profile in pyiceberg's configuration
-    (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
-    :class:`~icekit.errors.ProfileError` for a name that is neither.
+    Without a name, with an empty one, or with the name ``lake``, it is the embedded lake: a JDBC
+    catalog on SQLite under ``ICEKIT_LAKE`` or ``./lake``. Any other name is a catalog of the given
+    (or running) Spark session if it has one with that name, or else a profile in pyiceberg's
+    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
+    :class:`~icekit.common.errors.ProfileError` for a name that is neither.
     """
     return Lake.connect(catalog, spark=spark)

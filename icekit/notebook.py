@@ -2,8 +2,6 @@
 between call the package itself.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -12,17 +10,18 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icekit.api import Lake, connect
-from icekit.diagnose.findings import Findings, Thresholds
-from icekit.diagnose.gate import gated
-from icekit.diagnose.gate import limits as limits  # notebooks call it
-from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
-from icekit.facts.model import TableFacts
-from icekit.options import Settings
-from icekit.options.commands import NOTEBOOKS
-from icekit.saving import Result, slug
+from icekit.api import Lake
+from icekit.api import connect as connected  # notebooks call it too
+from icekit.common.commands import NOTEBOOKS
+from icekit.common.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
+from icekit.common.options import Settings
+from icekit.common.saving import Result, slug
+from icekit.common.terminal import has_front_end
+from icekit.health.diagnose.gate import gated
+from icekit.health.diagnose.gate import limits as limits  # notebooks call it
+from icekit.health.findings import Findings, Thresholds
+from icekit.health.model import TableFacts
 from icekit.show.explorer import SWITCH
-from icekit.terminal import has_front_end
 
 
 def begin(
@@ -32,14 +31,14 @@ def begin(
     lab: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make errors readable, read a notebook's parameters, and give its settings: those of
-    :data:`icekit.options.commands.NOTEBOOKS`.
+    :data:`icekit.common.commands.NOTEBOOKS`.
 
     A parameter that papermill was given wins over one in the cell tagged ``parameters``, and that
     over ``more``; papermill puts its values, as variables, into a cell after the tagged one, and
     itself only warns about an unknown one. Parameters with a line of their own are read in place,
     too. ``lab`` is what the notebook's example is set with: it applies only to tables of icekit's
-    own lab, and only to what nobody set, and stands in the settings alone.
-    Raises :class:`~icekit.errors.ParameterError` for a name that the notebook does not have, with
+    own lab, and only to what nobody set, and stands in the settings alone. Raises
+    :class:`~icekit.common.errors.ParameterError` for a name that the notebook does not have, with
     the nearest known, and for a value that cannot be read.
     """
     _plain_errors()
@@ -122,11 +121,6 @@ def _one_sentence(
     return lines
 
 
-def connected(catalog: str) -> Lake:
-    """Connect to the catalog of this name; an empty text is the embedded lake."""
-    return connect(catalog)
-
-
 def observe(
     catalog: str,
     table: str,
@@ -138,11 +132,11 @@ def observe(
     **options: Any,
 ) -> tuple[Lake, TableFacts]:
     """Connect and observe, or load facts that a report has already collected; the other options are
-    those of :func:`icekit.facts.observe`.
+    those of :func:`icekit.health.observe`.
     """
-    lake = connect(catalog)
+    lake = connected(catalog)
     if facts_file:
-        from icekit.diagnose.document import load_facts
+        from icekit.health.diagnose.document import load_facts
 
         return lake, load_facts(Path(facts_file))
     facts = lake.observe(
@@ -161,7 +155,7 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     """
     if not wanted:
         return "The table was not read: read_now is false."
-    from icekit.resolve.resolved import resolved
+    from icekit.deletes.resolved import resolved
 
     started = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
@@ -214,7 +208,7 @@ def finish(
     """
     written = _NOTHING
     if output:
-        from icekit.diagnose.document import write
+        from icekit.health.diagnose.document import write
 
         path = write(facts, findings, thresholds, Path(output) / f"{slug(facts.name)}.json")
         written = f"Facts and findings are in {path}."

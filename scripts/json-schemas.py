@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from icekit.compact.outcome import PlanDocument
-from icekit.diagnose.document import ReportDocument
-from icekit.history.compare import ComparisonDocument
+from icekit.health.diagnose.document import ReportDocument
+from icekit.maintain.outcome import PlanDocument
 from icekit.maintain.proposals import Proposals
-from icekit.schedule.result import PassResult
+from icekit.report.history.compare import ComparisonDocument
+from icekit.report.schedule.result import PassResult
 from icekit.tune.answer import AnswerDocument
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

@@ -15,4 +15,4 @@ python -m tests.notebooks.joined build/notebooks.ipynb "$@"
 python -m pytest --nbval-lax --nbval-cell-timeout=600 build/notebooks.ipynb
 if [ $# -gt 0 ]; then exit; fi
 # Last, since they change lab tables and put them back: the lessons with their exercises solved, in one kernel.
-exec python -m pytest tests/lessons/unattended.py
+exec python -m pytest tests/learn/lessons/unattended.py

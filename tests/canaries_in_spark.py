@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import icekit
-from icekit.catalog.spark_conf import SPARK_RUNTIME, SparkCatalogConf
 from icekit.cli.main import main
+from icekit.engine.spark_conf import SPARK_RUNTIME, SparkCatalogConf
 
 folder = Path(sys.argv[1])
 lake = icekit.connect("hostile")

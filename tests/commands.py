@@ -2,21 +2,28 @@
 
 import contextlib
 import io
+import shlex
+from pathlib import Path
 
 from icekit.cli.main import main
-
-
-def status_of(*arguments: str) -> int:
-    """Run a command; gives its exit status."""
-    try:
-        return main(list(arguments))
-    except SystemExit as end:
-        return int(str(end.code))
 
 
 def command(*arguments: str) -> tuple[int, str]:
     """Run a command; gives its exit status, and all that was printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        status = status_of(*arguments)
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:
+            status = int(str(end.code))
     return status, printed.getvalue()
+
+
+def refusals(lines: str) -> str:
+    """What a terminal shows of commands that are misconfigured, each of which ends with 2."""
+    shown = []
+    for line in lines.splitlines():
+        status, printed = command(*shlex.split(line))
+        assert (status, "Traceback" in printed) == (2, False), printed
+        shown.append(f"$ icekit {line}\n{printed}")
+    return "\n".join(shown).replace(str(Path.cwd()), "/here")

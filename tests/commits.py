@@ -3,9 +3,9 @@ may step back.
 """
 
 from icekit.api import Lake
-from icekit.facts.metadata import Json
-from icekit.facts.metadata_file import load_metadata
-from icekit.sql import Identifier
+from icekit.common.sql import Identifier
+from icekit.health.metadata import Json
+from icekit.health.metadata_file import load_metadata
 
 
 def in_order(lake: Lake, table: Identifier) -> list[Json]:

@@ -7,9 +7,9 @@ from zlib import crc32
 import pytest
 
 from icekit.api import Lake
-from tests.compact import tables
+from tests.deletes.tables import Table
+from tests.maintain import tables
 from tests.moments import Around
-from tests.resolve.tables import Table
 from tests.shapes import Shapes
 
 

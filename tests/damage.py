@@ -11,9 +11,9 @@ from typing import Any
 import fastavro
 
 from icekit.api import Lake
-from icekit.facts.metadata_file import load_metadata
-from icekit.lab.workbench import embedded
-from icekit.sql import Identifier, identifier
+from icekit.common.sql import Identifier, identifier
+from icekit.health.metadata_file import load_metadata
+from icekit.learn.lab.workbench import embedded
 
 Json = dict[str, Any]
 

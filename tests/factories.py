@@ -6,16 +6,17 @@ properties. Pure, so that tests of judgements and pictures take milliseconds.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
-from icekit.facts import metadata
-from icekit.facts.definition import Column, PartitionField, PartitionSpec
-from icekit.facts.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
-from icekit.facts.manifest_counts import ColumnSample, ManifestFacts, MetricsSample, SpecManifests
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import bucket_of, edges
-from icekit.facts.snapshots import Commit, History
+from icekit.health import metadata
+from icekit.health.definition import Column, PartitionField, PartitionSpec
+from icekit.health.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
+from icekit.health.findings import Finding, Findings, Severity, Thresholds
+from icekit.health.manifest_counts import ColumnSample, ManifestFacts, MetricsSample, SpecManifests
+from icekit.health.model import TableFacts
+from icekit.health.rollup import bucket_of, edges
+from icekit.health.snapshots import Commit, History
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -111,45 +112,51 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
 
 def commit(number: int = 0, **overrides: Any) -> Commit:
     """An hourly append of one well-sized file; ``number`` counts back from the newest, 0."""
-    made: dict[str, Any] = {
-        "snapshot_id": 9_000_000_000_000_000_000 - number,
-        "committed_at_ms": NOW_MS - number * HOUR_MS,
-        "operation": "append",
-        "writer": "spark 4.1.4",
-        "added_data_files": 1,
-        "added_delete_files": None,
-        "added_bytes": 500 * MIB,
-        "added_records": 1_000_000,
-        "removed_data_files": None,
-        "changed_partitions": 1,
-    }
-    return Commit(**made | overrides)
+    return replace(
+        Commit(
+            snapshot_id=9_000_000_000_000_000_000 - number,
+            committed_at_ms=NOW_MS - number * HOUR_MS,
+            operation="append",
+            writer="spark 4.1.4",
+            added_data_files=1,
+            added_delete_files=None,
+            added_bytes=500 * MIB,
+            added_records=1_000_000,
+            removed_data_files=None,
+            changed_partitions=1,
+        ),
+        **overrides,
+    )
 
 
 def history(*commits: Commit, **overrides: Any) -> History:
     """The history of the commits given, oldest first; forty hourly appends without any."""
     lineage = commits or tuple(commit(n) for n in reversed(range(40)))
     times = [c.committed_at_ms for c in lineage]
-    made: dict[str, Any] = {
-        "snapshot_count": len(lineage),
-        "oldest_snapshot_ms": min(times),
-        "newest_snapshot_ms": max(times),
-        "median_seconds_between_commits": 3600.0 if len(lineage) > 1 else None,
-        "commits": lineage,
-        "metadata_log_count": len(lineage),
-    }
-    return History(**made | overrides)
+    return replace(
+        History(
+            snapshot_count=len(lineage),
+            oldest_snapshot_ms=min(times),
+            newest_snapshot_ms=max(times),
+            median_seconds_between_commits=3600.0 if len(lineage) > 1 else None,
+            commits=lineage,
+            metadata_log_count=len(lineage),
+        ),
+        **overrides,
+    )
 
 
 def column_sample(column: str, files: int = 20, **overrides: Any) -> ColumnSample:
     """Statistics of one column: bounds in every sampled file, which rule out nearly all of them."""
-    made: dict[str, Any] = {
-        "column": column,
-        "bounds_file_count": files,
-        "counts_file_count": files,
-        "stab_share": 1 / files,
-    }
-    return ColumnSample(**made | overrides)
+    return replace(
+        ColumnSample(
+            column=column,
+            bounds_file_count=files,
+            counts_file_count=files,
+            stab_share=1 / files,
+        ),
+        **overrides,
+    )
 
 
 def metrics_sample(columns: Sequence[Column] = COLUMNS) -> MetricsSample:
@@ -173,39 +180,41 @@ def table_facts(**overrides: Any) -> TableFacts:
     ratios = Thresholds().size_ratios
     default_spec_id = overrides.get("default_spec_id", specs[-1].spec_id)
     partitioned = any(s.fields for s in specs if s.spec_id == default_spec_id)
-    made: dict[str, Any] = {
-        "catalog": "prod",
-        "table": ("db", "events"),
-        "table_uuid": "3f1b8e8e-0000-4000-8000-000000000001",
-        "location": "s3://bucket/db/events",
-        "format_version": 2,
-        "snapshot_id": 9_000_000_000_000_000_000,
-        "ref": None,
-        "snapshot_ms": NOW_MS,
-        "schema_id": 0,
-        "columns": tuple(columns),
-        "specs": specs,
-        "default_spec_id": default_spec_id,
-        "sort_order": (),
-        "properties": properties,
-        "settings": in_force,
-        "distribution": metadata.distribution_modes(
-            properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
+    return replace(
+        TableFacts(
+            catalog="prod",
+            table=("db", "events"),
+            table_uuid="3f1b8e8e-0000-4000-8000-000000000001",
+            location="s3://bucket/db/events",
+            format_version=2,
+            snapshot_id=9_000_000_000_000_000_000,
+            ref=None,
+            snapshot_ms=NOW_MS,
+            schema_id=0,
+            columns=tuple(columns),
+            specs=specs,
+            default_spec_id=default_spec_id,
+            sort_order=(),
+            properties=properties,
+            settings=in_force,
+            distribution=metadata.distribution_modes(
+                properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
+            ),
+            filter_columns=(),
+            data_edges=edges(int(value["write.target-file-size-bytes"] or 0), ratios),
+            groups=tuple(groups),
+            sequences=(),
+            sequence_width=1,
+            manifests=manifest_facts(groups),
+            history=history(),
+            metrics_sample=metrics_sample(columns),
+            storage=None,
+            collector="local",
+            collected_at_ms=NOW_MS + 2 * HOUR_MS,
+            seconds=0.1,
         ),
-        "filter_columns": (),
-        "data_edges": edges(int(value["write.target-file-size-bytes"] or 0), ratios),
-        "groups": tuple(groups),
-        "sequences": (),
-        "sequence_width": 1,
-        "manifests": manifest_facts(groups),
-        "history": history(),
-        "metrics_sample": metrics_sample(columns),
-        "storage": None,
-        "collector": "local",
-        "collected_at_ms": NOW_MS + 2 * HOUR_MS,
-        "seconds": 0.1,
-    }
-    return TableFacts(**made | overrides)
+        **overrides,
+    )
 
 
 def empty_facts(**overrides: Any) -> TableFacts:

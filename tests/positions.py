@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 
 def data_file(table: Table) -> str:

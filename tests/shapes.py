@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from icekit.api import Lake
-from icekit.lab.workbench import embedded
-from icekit.sql import Identifier, identifier
+from icekit.common.sql import Identifier, identifier
+from icekit.learn.lab.workbench import embedded
 from tests.damage import on_disk
 from tests.offline import catalog_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from icekit.api import Lake
-from icekit.sql import Identifier, identifier
+from icekit.common.sql import Identifier, identifier
 from tests.commits import in_order
 from tests.damage import on_disk
-from tests.resolve.writing import Commit, Files, Part
+from tests.deletes.writing import Commit, Files, Part
 
 
 class Table:

@@ -4,6 +4,7 @@ one.
 
 import json
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -54,27 +55,16 @@ _LEAKED = (
     "https://account.host/k?sv=2024&sig=canary%2Fof%2Fsas%2Fsignature&se=2030\nftp://me:canary-of-foreign-user@host/\n"
     f"-----BEGIN PRIVATE KEY-----\n{_BODY}\n{_BODY}\n-----END PRIVATE KEY-----\n"
 )
-# The key's id is no secret; it may not be in the event log only because it comes with the other
-# half.
-CANARIES = tuple(
-    w
-    for v in (*PROFILE.values(), *FOREIGN)
-    for w in [v.split(":")[-1].removeprefix("//user:").removesuffix("@host/")]
-)
+CANARIES = {
+    canary for text in (*PROFILE.values(), *FOREIGN) for canary in re.findall("canary[^@&]*", text)
+}
 
 
 def shown(text: str) -> list[str]:
     """The canaries that a text holds."""
-    parts = {
-        "canary/of credential",
-        "canary~of~token",
-        "canary-of-header",
-        "canary-of-sas",
-        "canaryofconnection",
-        "canary-of-user-info",
-        *CANARIES,
-    } - {"canaryofkeyid"}
-    return sorted(part for part in parts if part in text)
+    # The key's id is no secret; it may not be in the event log only because it comes with the other
+    # half.
+    return sorted(canary for canary in CANARIES - {"canaryofkeyid"} if canary in text)
 
 
 class _Repeating(BaseHTTPRequestHandler):

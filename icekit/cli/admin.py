@@ -1,14 +1,14 @@
-"""``icekit admin``: list a catalog's tables, and the clones that killed runs left in it."""
-
-from __future__ import annotations
+"""``icekit admin``: list a catalog's tables, and the clones that killed runs left in it; and
+``icekit lab``: the unhealthy example tables of the embedded lake.
+"""
 
 import time
 
 from icekit.cli.declared import command, connected
-from icekit.errors import EXIT_HEALTHY
-from icekit.options.commands import ClonesOptions, OfCatalog
-from icekit.terminal import say
-from icekit.units import count
+from icekit.common.commands import ClonesOptions, LabOptions, OfCatalog
+from icekit.common.errors import EXIT_HEALTHY, ParameterError
+from icekit.common.terminal import say
+from icekit.common.units import count
 
 _CLONES = """\
 A trial works on a clone of the table, and drops the clone when it ends. A
@@ -23,10 +23,30 @@ without PURGE, which would delete the table's files.
 """
 
 
+@command("lab", LabOptions, "build the lab's unhealthy example tables in the embedded lake")
+def build_lab(options: LabOptions) -> int:
+    """Build, reset or list the lab's tables; returns the exit status."""
+    from icekit.learn.lab import TABLES, build, reset
+
+    if options.rebuild + options.reset + options.list > 1:
+        raise ParameterError("Give only one of --rebuild, --reset and --list.")
+    if options.list:
+        for table in TABLES.values():
+            say(f"lab.{table.name:<28} {table.illness}")
+        return EXIT_HEALTHY
+    names = options.names or None
+    with connected(options) as lake:
+        if options.reset:
+            reset(lake, names, progress=say)
+        else:
+            build(lake, names, progress=say, rebuild=options.rebuild)
+    return EXIT_HEALTHY
+
+
 @command("admin tables", OfCatalog, "list the tables of a catalog")
 def tables(options: OfCatalog) -> int:
     """List the tables of a catalog; returns the exit status."""
-    from icekit.sql import display_name
+    from icekit.common.sql import display_name
 
     with connected(options) as lake:
         for name in lake.tables.names():
@@ -42,8 +62,7 @@ def tables(options: OfCatalog) -> int:
 )
 def clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.sandbox.scratch import drop_sql
-    from icekit.sandbox.stale import remove_stale, stale_clones
+    from icekit.sandbox.scratch import drop_sql, remove_stale, stale_clones
 
     with connected(options) as lake:
         listed = stale_clones(lake)

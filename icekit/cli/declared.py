@@ -5,20 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.options import Declared, Settings
+from icekit.common import frozen
+from icekit.common.options import Declared, Settings
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.options.commands import OfCatalog
+    from icekit.common.commands import OfCatalog
 
 
 Verb = TypeVar("Verb", bound=Callable[..., int])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """What runs with a command's options, and what its help says."""
 

@@ -1,16 +1,14 @@
 """Run icekit's commands in a notebook: ``%load_ext icekit``, then ``%icekit look db.events``."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import tempfile
 
 from IPython.core.error import UsageError
 
-from icekit.catalog.session import kept
 from icekit.cli.main import main
-from icekit.errors import EXIT_UNHEALTHY
+from icekit.common.errors import EXIT_UNHEALTHY
+from icekit.engine.session import kept
 
 
 def icekit(line: str, cell: str | None = None) -> None:

@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 # isort: off
 # Each adds its commands to those of the help, in this order.
-from icekit.cli import observe, running, tune, schedule, lab, admin  # noqa: F401
+from icekit.cli import observe, running, tune, schedule, admin  # noqa: F401
 
 # isort: on
 from icekit.cli.declared import COMMANDS, fill
-from icekit.errors import (
+from icekit.common.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_STOPPED,
-    first_line,
     nearest,
     require_known,
     shortened,
     trace,
+    why,
 )
-from icekit.secrets import scrubbed_output
-from icekit.terminal import harmless, open_closed_streams, say, write
-from icekit.units import raised
+from icekit.common.secrets import scrubbed_output
+from icekit.common.terminal import harmless, open_closed_streams, say, write
+from icekit.common.units import raised
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -85,10 +85,10 @@ class _Parser(argparse.ArgumentParser):
 
     def known(self) -> list[str]:
         """Every option of this parser and its commands."""
-        options = [o for a in self._actions for o in a.option_strings]
-        return options + [
-            option for command in self.commands().values() for option in command.known()
-        ]
+        options = [option for action in self._actions for option in action.option_strings]
+        for command in self.commands().values():
+            options += command.known()
+        return options
 
     def commands(self) -> dict[str, _Parser]:
         """The parsers of this parser's commands, by name."""
@@ -173,8 +173,7 @@ def _failed(problem: Exception, *, is_debug: bool) -> int:
     if known is None:
         say(
             "icekit: this is a bug in icekit, or a case icekit does not handle: "
-            f"{type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report "
-            "it.",
+            f"{why(problem)}. Run again with --debug, and report it.",
             error=True,
         )
     else:

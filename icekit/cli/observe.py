@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command, connected
-from icekit.diagnose.findings import Severity
-from icekit.diagnose.gate import gated, limits
-from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
-from icekit.options.commands import (
+from icekit.common.commands import (
     CompareOptions,
     Json,
     Judging,
@@ -21,14 +18,17 @@ from icekit.options.commands import (
     PlanOptions,
     ReportOptions,
 )
-from icekit.sql import is_pattern
-from icekit.terminal import say
+from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
+from icekit.common.sql import is_pattern
+from icekit.common.terminal import say
+from icekit.health.diagnose.gate import gated, limits
+from icekit.health.findings import Severity
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.facts import TableFacts
-    from icekit.history.compare import ComparedStates
+    from icekit.health import TableFacts
     from icekit.maintain.proposals import Proposals
+    from icekit.report.history.compare import ComparedStates
     from icekit.show.card import Look
 
 
@@ -85,8 +85,8 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     look = looked_at(lake, options.table, options, **more)
     shown = look.facts, look.findings, look.thresholds
     if options.json:
-        from icekit.diagnose.document import document
-        from icekit.saving import as_json
+        from icekit.common.saving import as_json
+        from icekit.health.diagnose.document import document
 
         say(as_json(document(*shown)))
         return look.findings.worst
@@ -102,10 +102,9 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
 
 def _look_at_many(lake: Lake, options: LookOptions) -> Severity | None:
     """A line for each table, the most serious first, with its first finding."""
-    from icekit.answer.grid import BYTES, COUNT, TEXT, Grid
-    from icekit.diagnose.document import status_of
-    from icekit.errors import IcekitError
-    from icekit.sql import display_name
+    from icekit.common.errors import IcekitError
+    from icekit.common.sql import display_name
+    from icekit.common.view import BYTES, COUNT, TEXT, Grid
 
     if options.json or options.ref:
         raise ParameterError("--json and --ref take one table; for many, use icekit report.")
@@ -119,7 +118,7 @@ def _look_at_many(lake: Lake, options: LookOptions) -> Severity | None:
             continue
         data, findings = look.facts.data, look.findings
         first = next((f"{f.title}: {f.evidence}" for f in findings), "")
-        row = [table, status_of(findings), data.file_count, data.size_in_bytes, first]
+        row = [table, findings.status, data.file_count, data.size_in_bytes, first]
         ranked.append((findings.worst or 0, row))
     ranked.sort(key=lambda each: -each[0])
     columns = {"table": TEXT, "status": TEXT, "files": COUNT, "size": BYTES, "first": TEXT("")}
@@ -168,7 +167,7 @@ def plan_all(options: PlanOptions) -> int:
 )
 def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
-    from icekit.history.compare import compare
+    from icekit.report.history.compare import compare
 
     chosen = limits(options.thresholds)
     with connected(options) as lake:
@@ -179,7 +178,7 @@ def compare_states(options: CompareOptions) -> int:
 def _printed(answer: Proposals | ComparedStates, options: Json) -> int:
     """Print an answer as text or as a JSON document; returns the exit status."""
     if options.json:
-        from icekit.saving import as_json
+        from icekit.common.saving import as_json
 
         say(as_json(answer.document()))
     else:
@@ -211,8 +210,8 @@ def write_report(options: ReportOptions) -> int:
 
 def sized_for(lake: Lake, facts: TableFacts) -> None:
     """Have Spark, if it is started, suit the size of the table that the command is about."""
-    from icekit.catalog.lake import SMALL_BYTES
-    from icekit.facts.files import Kind
+    from icekit.engine.lake import SMALL_BYTES
+    from icekit.health.files import Kind
 
     lake.is_small_work = sum(facts.total(kind).size_in_bytes for kind in Kind) <= SMALL_BYTES
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
 from icekit.cli.observe import looked_at, sized_for
-from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
-from icekit.options.commands import (
+from icekit.common.commands import (
     CompactOptions,
     ConvertOptions,
     MaintainOptions,
 )
-from icekit.terminal import say
+from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
+from icekit.common.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.compact.model import Plan
-    from icekit.compact.policy import Policy
-    from icekit.saving import Result
+    from icekit.common.saving import Result
+    from icekit.maintain.model import Plan
+    from icekit.maintain.policy import Policy
 
 _COMPACT = """\
 These options decide which files to rewrite. Every default is safe on a live
@@ -112,7 +112,7 @@ table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
 )
 def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact.service import plan_table
+    from icekit.maintain.service import plan_table
 
     def planned(lake: Lake, policy: Policy) -> Plan:
         more = {"ref": options.ref or None, "collector": options.collector}
@@ -140,7 +140,7 @@ def compact(options: CompactOptions) -> int:
 )
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
+    from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
 
     branch = options.branch or None
 
@@ -166,7 +166,7 @@ def convert(options: ConvertOptions) -> int:
 )
 def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain.plan import plan_maintenance_table
+    from icekit.maintain.upkeep import plan_maintenance_table
 
     def planned(lake: Lake, wanted: dict[str, Any]) -> Plan:
         look = looked_at(lake, options.table, options, storage=wanted["storage"], say=say)
@@ -189,11 +189,11 @@ def _run(
 ) -> int:
     """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
-    from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
-    from icekit.run.blocked import clear
-    from icekit.run.options import read_options
-    from icekit.run.verbs import resume, run
+    from icekit.engine.lake import let_go
+    from icekit.maintain.run.blocked import clear
+    from icekit.maintain.run.options import read_options
+    from icekit.maintain.run.verbs import resume, run
 
     read = read_options(options)
     if options.execute and options.resume:

@@ -1,15 +1,13 @@
 """``icekit schedule``: maintain many tables under one policy, on a schedule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from icekit.cli.declared import command
-from icekit.errors import EXIT_HEALTHY
-from icekit.options import Settings
-from icekit.options.commands import PassOptions, PolicyFile, RecipeOptions
-from icekit.saving import write_text
-from icekit.terminal import say
+from icekit.common.commands import PassOptions, PolicyFile, RecipeOptions
+from icekit.common.errors import EXIT_HEALTHY
+from icekit.common.options import Settings
+from icekit.common.saving import write_text
+from icekit.common.terminal import say
 
 _CHECK = """\
 A policy is one YAML file: rules for tables, each with a section of options
@@ -42,8 +40,8 @@ SIGTERM.
 @command("schedule check", PolicyFile, "check a policy and list what it allows", _CHECK)
 def check_policy(options: PolicyFile) -> int:
     """Check a policy; returns the exit status."""
-    from icekit.schedule.notify import unset, url_of
-    from icekit.schedule.reading import in_words, read_policy
+    from icekit.report.schedule.notify import unset, url_of
+    from icekit.report.schedule.reading import in_words, read_policy
 
     policy = read_policy(Path(options.file))
     # A check may run on a machine without the secrets.
@@ -58,7 +56,7 @@ def check_policy(options: PolicyFile) -> int:
 @command("schedule example", Settings, "print a policy to start from, with a comment for every key")
 def print_example(_options: Settings) -> int:
     """Print a commented policy; returns the exit status."""
-    from icekit.schedule.recipes import example
+    from icekit.report.schedule.recipes import example
 
     say(example(), end="")
     return EXIT_HEALTHY
@@ -72,9 +70,9 @@ def print_example(_options: Settings) -> int:
 )
 def run_pass(options: PassOptions) -> int:
     """Run one pass; returns the exit status."""
-    from icekit.errors import TableClaimed
-    from icekit.schedule.one_pass import run_policy
-    from icekit.schedule.reading import read_policy
+    from icekit.common.errors import TableClaimed
+    from icekit.report.schedule.one_pass import run_policy
+    from icekit.report.schedule.reading import read_policy
 
     try:
         return run_policy(
@@ -92,7 +90,7 @@ def run_pass(options: PassOptions) -> int:
 )
 def write_recipe(options: RecipeOptions) -> int:
     """Print or write a recipe."""
-    from icekit.schedule.recipes import recipe
+    from icekit.report.schedule.recipes import recipe
 
     files = recipe(options.kind, Path(options.file))
     for name, text in files.items():

@@ -2,18 +2,16 @@
 and laid out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from icekit.cli.declared import command, connected
 from icekit.cli.running import say_saved
-from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
-from icekit.options.commands import QUESTIONS as OF_QUESTIONS
-from icekit.options.commands import ReviewMergeOptions
-from icekit.terminal import say
+from icekit.common.commands import QUESTIONS as OF_QUESTIONS
+from icekit.common.commands import ReviewMergeOptions
+from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+from icekit.common.terminal import say
 from icekit.tune import QUESTIONS
 
 # For every question but write-mode.

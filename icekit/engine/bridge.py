@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from icekit.common.errors import ClassicSessionRequired, EngineFailed
+from icekit.common.sql import Identifier, identifier
 from icekit.engine.compat import classic, inheriting, is_at_least
-from icekit.errors import ClassicSessionRequired
-from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -29,8 +29,8 @@ def has_bridge(spark: SparkSession) -> bool:
 
 
 def require_classic(spark: SparkSession) -> None:
-    """Raise :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect: called by all that
-    tries or changes a table, or asks Iceberg's classes.
+    """Raise :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect: called by all
+    that tries or changes a table, or asks Iceberg's classes.
     """
     if not has_bridge(spark):
         raise ClassicSessionRequired(
@@ -118,6 +118,14 @@ def elements(collection: Any) -> Iterator[Any]:
     iterator = collection.iterator()
     while iterator.hasNext():
         yield iterator.next()
+
+
+def frame_of_rows(spark: SparkSession, rows: Any, schema: str) -> DataFrame:
+    """A frame of a Java list of rows; ``schema`` is DDL."""
+    from pyspark.sql import DataFrame
+
+    kind = getattr(spark._jvm, "org.apache.spark.sql.types.StructType").fromDDL(schema)
+    return DataFrame(spark._jsparkSession.createDataFrame(rows, kind), spark)
 
 
 def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
@@ -232,25 +240,31 @@ def for_thread(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     return inheriting(spark, active)
 
 
-def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:
+def guarded(spark: SparkSession, table: Any, *, base: tuple[str, int] | None = None) -> Any:
     """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the
-    files they add; None if that is impossible.
+    files they add; raises :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
     With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another
     snapshot.
     """
+    jvm: Any = spark._jvm
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        operations = compiled(jvm, table, "GuardedOperations", table.operations(), branch, head)
+        operations = compiled(spark, table, "GuardedOperations", table.operations(), branch, head)
         return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
-    except Exception:
-        return None  # the JVM allows no compilation, or the table class is not Iceberg's own
+    except Exception as error:
+        raise EngineFailed(
+            "icekit cannot check the commits of this table, so it makes none: the JVM compiles no "
+            "class for it, or the table's catalog replaces Iceberg's own table class. Use a Java "
+            "and a Spark that icekit is tested with (docs/limits.md), or call Iceberg's own "
+            "procedure, without these checks."
+        ) from error
 
 
 _compiling = threading.Lock()
 
 
-def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
+def compiled(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> Any:
     """An object of a class in the folder ``java``, made with these arguments; compiled once in each
     JVM, with the class loader of the class of ``loaded``.
 
@@ -259,6 +273,7 @@ def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
     keeps the methods that it finds by the name of their class, and would call those of an earlier
     class.
     """
+    jvm: Any = spark._jvm
     loaders, constructors = vars(jvm._gateway_client).setdefault("icekit_classes", ([], {}))
     with _compiling:
         if name not in constructors:

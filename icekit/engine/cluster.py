@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.errors import ParameterError
+from icekit.common.parsing import size_in_bytes
+from icekit.common.units import count, size
 from icekit.engine.bridge import has_bridge
-from icekit.errors import ParameterError
-from icekit.parsing import size_in_bytes
-from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ def memory_bytes(text: str) -> int:
     return size_in_bytes(unit + "mib" if unit[-1:].isdigit() else unit + "ib")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Executor:
     """One executor: ``cores``, each with a task at a time, and the largest heap of its JVM."""
 
@@ -88,7 +89,7 @@ class Executor:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cluster:
     """The executors that run tasks: how many of which size, and the source of the figures."""
 

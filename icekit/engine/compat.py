@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from icekit.saving import spark_version
+from icekit.common.saving import spark_version
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -88,5 +88,4 @@ def delete_threads(spark: SparkSession) -> Any:
     """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg
     reads delete files.
     """
-    jvm: Any = spark._jvm
-    return compiled(jvm, spark._jsparkSession, "DeleteThreads")
+    return compiled(spark, spark._jsparkSession, "DeleteThreads")

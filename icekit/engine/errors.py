@@ -2,15 +2,13 @@
 recognize errors that came from outside icekit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from icekit.errors import (
+from icekit.common.errors import (
     CatalogUnreachable,
     DiskUnusable,
     EngineFailed,
@@ -22,10 +20,11 @@ from icekit.errors import (
     TableNotFound,
     first_line,
     nearest,
+    why,
 )
-from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name
-from icekit.units import shorten
+from icekit.common.secrets import scrub
+from icekit.common.sql import Identifier, display_name
+from icekit.common.units import shorten
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
 # ``refused``: Iceberg refused to commit, which a fresh plan helps only if another commit was in
@@ -359,7 +358,7 @@ def outside(error: BaseException) -> IcekitError | None:
     if _is_of_client(error):
         return CatalogUnreachable(
             "Spark, the catalog, its storage or another server failed, or cannot be reached "
-            f"({type(error).__name__}: {first_line(error)}). Check the profile and the network."
+            f"({why(error)}). Check the profile and the network."
         )
     if isinstance(error, OSError):
         return _of_system(error)

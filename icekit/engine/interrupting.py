@@ -104,7 +104,7 @@ def heeded(stop: Callable[[], None]) -> Iterator[None]:
     """
     ending = _blocks[-1] if _blocks else Ending()
     # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
-    with _watching(lambda: ending.is_asked, stop):
+    with watching(lambda: ending.is_asked, stop):
         yield
 
 
@@ -171,39 +171,30 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
     """Mark the jobs of this thread, and of those the engine starts from it, so that they can be
     cancelled.
     """
-    target, add, remove, _ = _api(spark)
-    getattr(target, add)(tag)
+    add, remove, _ = _tagging(spark)
+    add(tag)
     try:
         yield
     finally:
         # A tag that stays would cancel the thread's next work with this one.
         with contextlib.suppress(Exception):
-            getattr(target, remove)(tag)
+            remove(tag)
 
 
 def cancel(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag now, from whichever thread; raises nothing, and cancels nothing
     that is begun later.
     """
-    target, _, _, interrupt = _api(spark)
     with contextlib.suppress(Exception):
-        getattr(target, interrupt)(tag)
+        *_, interrupt = _tagging(spark)
+        interrupt(tag)
 
 
 @contextlib.contextmanager
-def cancelled_when(asked: Callable[[], bool], spark: SparkSession, tag: str) -> Iterator[None]:
-    """Cancel what runs under a tag from the moment that ``asked`` says so until the block ends.
+def watching(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
+    """Act in another thread, from the moment that ``asked`` says so until the block ends.
 
     Again and again: what is asked to stop may start another job before it hears of it.
-    """
-    with _watching(asked, lambda: cancel(spark, tag)):
-        yield
-
-
-@contextlib.contextmanager
-def _watching(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
-    """Act in another thread, from the moment that ``asked`` says so until the block ends, again and
-    again.
     """
     ended = threading.Event()
 
@@ -276,7 +267,7 @@ class Stop:
         """
         tag = new_tag()
         try:
-            with tagged(spark, tag), cancelled_when(lambda: self.is_set, spark, tag):
+            with tagged(spark, tag), watching(lambda: self.is_set, lambda: cancel(spark, tag)):
                 yield
         except Exception as error:
             if self.is_set:
@@ -284,10 +275,11 @@ class Stop:
             raise
 
 
-def _api(spark: SparkSession) -> tuple[Any, str, str, str]:
-    """Whose methods add a tag, remove it, and cancel by it."""
+def _tagging(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
+    """The methods that add a tag, remove it, and cancel by it."""
     # The session's own tags are known to the thread that set them; the context's to all. Connect
     # has no context.
     if has_bridge(spark):
-        return spark.sparkContext, "addJobTag", "removeJobTag", "cancelJobsWithTag"
-    return spark, "addTag", "removeTag", "interruptTag"
+        context = spark.sparkContext
+        return context.addJobTag, context.removeJobTag, context.cancelJobsWithTag
+    return spark.addTag, spark.removeTag, spark.interruptTag

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from icekit.common.sql import Identifier, identifier
 from icekit.engine.bridge import compiled, load_table
 from icekit.engine.compat import classic
-from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +45,11 @@ def metadata_table_sql(
     return f"{identifier(*table, name)}{version}"
 
 
+def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
+    """A frame of paths from the driver, as ``file_path``."""
+    return spark.createDataFrame([(path,) for path in paths], "file_path string")
+
+
 def spread(files: DataFrame, most: int) -> list[str]:
     """At most this many of the paths in ``file_path``, in the order of a hash, so that each run
     takes the same ones.
@@ -67,7 +73,5 @@ def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> Da
     from pyspark.sql import DataFrame
 
     loaded = load_table(spark, table)
-    plan = compiled(spark._jvm, loaded, "Lengths", loaded).of(
-        files._jdf.queryExecution().analyzed()
-    )
+    plan = compiled(spark, loaded, "Lengths", loaded).of(files._jdf.queryExecution().analyzed())
     return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)

@@ -7,14 +7,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.errors import StatementRefused
+from icekit.common.sql import Identifier, identifier
+from icekit.common.terminal import quiet_errors
 from icekit.engine.bridge import elements, is_case_sensitive, load_now
 from icekit.engine.errors import complaint
-from icekit.errors import StatementRefused
-from icekit.sql import Identifier, identifier
-from icekit.terminal import quiet_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ _LOOKBACK = 10
 MAX_FILES_LOOKED_AT = 5_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedRewrite:
     """The planner's answer for a rewrite: groups, files and bytes in, files out; a rollup, whatever
     the table's size.
@@ -44,7 +44,7 @@ class PlannedRewrite:
     largest_group_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedScan:
     """What a scan opens, according to Iceberg's own planning: a delete file counts once for each
     data file it applies to.
@@ -186,24 +186,32 @@ def partitions_with_files_up_to(
 def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
     """The execution of a statement, analysed, planned unless that is not wanted, and not run.
 
-    Raises :class:`~icekit.errors.StatementRefused` for what Spark cannot analyse or plan.
+    Raises :class:`~icekit.common.errors.StatementRefused` for what Spark cannot analyse or plan.
+    """
+    jvm: Any = spark._jvm
+    state = spark._jsparkSession.sessionState()
+    with refusing("plan", "Fix the statement, or the tables that it reads."):
+        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
+        query.assertAnalyzed()
+        if is_planned:
+            query.executedPlan()
+    return query
+
+
+@contextlib.contextmanager
+def refusing(step: str, advice: str) -> Iterator[None]:
+    """Raise :class:`~icekit.common.errors.StatementRefused` for a statement with which Spark cannot
+    do the step of the block.
     """
     from pyspark.errors import PySparkException
 
-    jvm: Any = spark._jvm
-    state = spark._jsparkSession.sessionState()
     try:
         with quiet_errors():
-            skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-            query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
-            query.assertAnalyzed()
-            if is_planned:
-                query.executedPlan()
-        return query
+            yield
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {complaint(error)}. Fix the statement, or the "
-            "tables that it reads."
+            f"Spark cannot {step} the statement: {complaint(error)}. {advice}"
         ) from None
 
 

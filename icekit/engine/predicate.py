@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from icekit.common.errors import ParameterError, StatementRefused
+from icekit.common.sql import Identifier, display_name, unquoted
+from icekit.common.terminal import quiet_errors
+from icekit.common.units import shorten
 from icekit.engine.bridge import elements, load_table, scala_seq
 from icekit.engine.errors import complaint, engine_errors, explaining
-from icekit.engine.planner import kind, query_of_frame
-from icekit.errors import ParameterError, StatementRefused
-from icekit.sql import Identifier, display_name, unquoted
-from icekit.terminal import quiet_errors
-from icekit.units import shorten
+from icekit.engine.planner import kind, query_of_frame, refusing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,8 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> str:
     qualifier (a clone has another name), and the session's own variables and functions. ``now()``
     and ``current_user()`` are accepted.
 
-    Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
+    Raises :class:`~icekit.common.errors.ParameterError`, which names the text and what is wrong
+    with it.
     """
     from py4j.protocol import Py4JNetworkError
 
@@ -228,16 +229,9 @@ def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
     """What Spark's parser makes of a text, before names are resolved; raises StatementRefused for
     what it does not take.
     """
-    from pyspark.errors import PySparkException
-
     session: Any = spark._jsparkSession
-    try:
-        with quiet_errors():
-            return getattr(session.sessionState().sqlParser(), how)(text)
-    except PySparkException as error:
-        raise StatementRefused(
-            f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again."
-        ) from None
+    with refusing("parse", "Fix it and try again."):
+        return getattr(session.sessionState().sqlParser(), how)(text)
 
 
 def with_variables(spark: SparkSession, sql: str) -> str:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled
+from icekit.engine.bridge import compiled, frame_of_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,19 +26,14 @@ class Staging:
 
     def __init__(self, spark: SparkSession, table: Any) -> None:
         self.spark, self.table = spark, table
-        self.java = compiled(spark._jvm, table, "Staging", table)
+        self.java = compiled(spark, table, "Staging", table)
 
     def files(self, files: Any, **more: Any) -> DataFrame:
         """A frame of :data:`FILES` for Java's files or tasks; ``more`` are other columns: Java
         lists of words of bits, one for each file.
         """
-        from pyspark.sql import DataFrame
-
-        jvm: Any = self.spark._jvm
         columns = ", ".join([FILES, *(f"{name} array<bigint>" for name in more)])
-        schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(columns)
-        rows = self.java.rows(files, list(more.values()))
-        return DataFrame(self.spark._jsparkSession.createDataFrame(rows, schema), self.spark)
+        return frame_of_rows(self.spark, self.java.rows(files, list(more.values())), columns)
 
     @contextlib.contextmanager
     def reading(self, tasks: Any, options: Mapping[str, str] | None = None) -> Iterator[DataFrame]:

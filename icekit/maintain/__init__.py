@@ -1,3 +1,1 @@
-"""Plan the maintenance of a table outside its data files: deletes, manifests, snapshots, orphan
-files.
-"""
+"""Choose what is worth doing to a table, and do it: candidates, plan, run, ledger, proposals."""

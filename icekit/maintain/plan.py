@@ -1,445 +1,338 @@
-"""Turn facts and findings into maintenance: which procedures, in which order, with which
-arguments.
+"""Turn facts and findings into a plan: which partitions, in which order, with which statement,
+within which budget.
 """
 
-from __future__ import annotations
-
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from icekit.catalog import Lake
-from icekit.compact.asking import ask_planner, by_planner
-from icekit.compact.model import Action, Plan, Prediction, statistics_notes
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import COMPACTED, MAINTAINED, Findings, Thresholds
-from icekit.engine.bridge import has_bridge
-from icekit.errors import ParameterError, require_known
-from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import Kind
-from icekit.facts.head import head
-from icekit.facts.integrity import Contradiction
-from icekit.facts.model import TableFacts
-from icekit.facts.orphans import ORPHAN_AGE
-from icekit.facts.retention import Expiry, Retention, expiry
-from icekit.facts.rollup import expected_files
-from icekit.facts.storage import StorageFacts
-from icekit.maintain.savings import manifest_rewrites
-from icekit.sql import display_name, orphan_arguments
-from icekit.units import at, count, counted, moment, raised, span
-
-Json = Mapping[str, Any]
-
-#: The procedures of maintenance, in the order in which they run.
-Procedure = Literal[
-    "rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"
-]
-#: Planned unless others are named. Removing orphan files cannot be undone, and only a listing
-#: identifies them: a person has to ask for it by name.
-DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
-    "rewrite_position_delete_files",
-    "rewrite_manifests",
-    "expire_snapshots",
+from icekit.common.errors import ParameterError, TableContradicted, require_known
+from icekit.common.units import count, percent, size, span
+from icekit.engine.cluster import Cluster
+from icekit.health.definition import fragile
+from icekit.health.files import Partition
+from icekit.health.findings import Finding, Findings, Thresholds
+from icekit.health.model import TableFacts
+from icekit.health.rollup import sort_key
+from icekit.maintain.actions import Rewriting, drop_dangling, parallelism, rewrite_action
+from icekit.maintain.asking import Speed
+from icekit.maintain.candidates import Candidate
+from icekit.maintain.model import (
+    Action,
+    Explained,
+    Plan,
+    Prediction,
+    RewriteOrder,
+    Skipped,
+    SkipReason,
+    total_of,
 )
-PROCEDURES: tuple[Procedure, ...] = (*DEFAULT_PROCEDURES, "remove_orphan_files")
+from icekit.maintain.policy import Policy
+from icekit.maintain.selection import (
+    Limits,
+    RewriteSelection,
+    changing_share,
+    left,
+    overrun,
+    select,
+)
 
-# rewrite_position_delete_files takes a group with at least this many files (min-input-files).
-_MIN_DELETE_FILES = 5
-
-
-@dataclass(frozen=True)
-class _Case:
-    """What each procedure is planned from; ``notes`` are collected."""
-
-    facts: TableFacts
-    findings: Findings
-    retention: Retention
-    metadata: Json
-    now: dt.datetime
-    lake: Lake | None
-    notes: list[str]
-
-    def action(
-        self, procedure: Procedure, why: str, prediction: Prediction, **more: Any
-    ) -> list[Action]:
-        """An action on the table, whose id is its place in the plan."""
-        facts = self.facts
-        return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more)]
+#: Replaces an estimate with the engine's prediction; see
+# :class:`icekit.maintain.service.EnginePlanner`.
+Predict = Callable[[Action], Action]
+# How often an action is planned again because the planner takes more than the budget allows.
+_TRIMS = 4
 
 
-def plan_maintenance(
+def plan(
     facts: TableFacts,
     findings: Findings,
-    retention: Retention | None = None,
+    policy: Policy | None = None,
     *,
-    metadata: Json,
-    now: dt.datetime,
-    lake: Lake | None = None,
-    procedures: Sequence[str] = DEFAULT_PROCEDURES,
+    thresholds: Thresholds | None = None,
+    cluster: Cluster | None = None,
+    recent: Iterable[Partition] = (),
+    predict: Predict = lambda action: action,
+    speed: Speed | None = None,
+    now: dt.datetime | None = None,
 ) -> Plan:
-    """Plan the maintenance of a table outside its data files; runs nothing. Pure without a
-    ``lake``, whose Spark session predicts the rewrite of position deletes.
+    """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
-    Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding asks
-    for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures``
-    (by default all but orphan files). ``metadata`` is the table's metadata JSON. Raises
-    :class:`~icekit.errors.ParameterError` for a retention that keeps less than is needed, for facts
-    of a branch or tag, and for an unknown procedure.
+    ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
+    commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
+    predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
+    minutes. A table where nothing is worth doing gives a plan without actions. Raises
+    :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table, and
+    :class:`~icekit.common.errors.TableContradicted` for a table with
+    :attr:`~icekit.health.model.TableFacts.contradictions`.
     """
-    check_procedures(procedures)
-    if facts.ref:
-        raise ParameterError(
-            f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
-            "Observe the table without ref."
+    _check(facts)
+    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    limits = policy.within(thresholds or Thresholds())
+    order = sort_by(facts, policy)
+    selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
+    explained: Sequence[Explained] = ()
+    if cluster:
+        total = total_of(c.prediction for c in selected.chosen)
+        how = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
+        explained = tuple(
+            parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **how)
         )
-    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, [])
-    notes = case.notes
-    procedures, waits = _allowed(case, procedures)
-    actions = [
-        action
-        for procedure, planned in _PLANNED.items()
-        if procedure in procedures
-        for action in planned(case)
-    ]
-    # Those that are planned so far but an expiry commit a snapshot.
-    if any(action.procedure != "expire_snapshots" for action in actions):
-        current = metadata.get("current-snapshot-id")
-        notes += statistics_notes(facts.catalog, facts.table, metadata, current)
-    removal, is_refused = _orphans(case, is_named="remove_orphan_files" in procedures)
-    actions += removal
-    if facts.other_optimizer and actions:
-        notes.append(facts.other_optimizer.note)
-    if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
-        notes.insert(
-            0,
-            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
-            "manifests and snapshots for this plan to clean up.",
-        )
+    shared = Rewriting(facts, limits, order, {e.name: e.value for e in explained})
+    planner = _Planner(shared, predict, selected.limits, list(selected.skipped))
+    for batch in _batches(selected.chosen, policy):
+        planner.add(batch)
+    planner.add_dangling(findings)
+    actions = tuple(planner.actions)
+    small_target = next((f for f in findings if f.name == "target_too_small"), None)
     return Plan(
         facts.catalog,
         facts.table,
         facts.table_uuid,
         facts.snapshot_id,
-        None,
-        tuple(replace(action, action_id=f"m{index + 1}") for index, action in enumerate(actions)),
-        notes=tuple(notes),
-        waits=waits,
+        facts.ref,
+        actions,
+        parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
+        left_alone=tuple(planner.skipped),
+        notes=tuple(_notes(facts, findings, actions, policy, small_target)),
         made_at_ms=int(now.timestamp() * 1000),
-        refused="remove_orphan_files" if is_refused else None,
+        waits=None if actions else _waits(selected, small_target),
     )
 
 
-def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
-    """The procedures that a damaged table allows, and why it allows none, if files are missing.
+def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
+    """The row order that a policy asks for: its columns, else the table's sort order, else its
+    filter columns.
 
-    An expiry could remove the snapshot to roll back to, and the manifests that say what is lost; a
-    rewrite of delete files drops those that are misfiled.
+    Raises :class:`~icekit.common.errors.ParameterError` for an unknown column, or if none is known.
     """
-    facts = case.facts
-    if facts.contradictions:
-        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
-        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
-        case.notes.append(
-            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
-            "these findings before all maintenance."
-        )
-    if facts.missing is None or not facts.missing.fails_scans:
-        return procedures, None
-    lost = next((f"{f.evidence}. " for f in case.findings if f.name == "missing_files"), "")
-    return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
-
-
-def check_procedures(names: Sequence[str]) -> None:
-    """Raise :class:`~icekit.errors.ParameterError` for the name of an unknown procedure."""
-    for name in names:
-        require_known(name, PROCEDURES, "procedure")
-
-
-def _deletes(case: _Case) -> list[Action]:
-    """Combine position delete files; on version 3 convert those of version 2 to deletion
-    vectors.
-    """
-    facts = case.facts
-    asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
-    total = facts.total(Kind.POSITION_DELETES)
-    if not asked or not total.file_count:
-        return []
-    converts = facts.format_version >= 3
-    what = (
-        "version 3 replaces these delete files with one deletion vector per data file"
-        if converts
-        else "a scan then opens fewer delete files"
-    )
-    (action,) = case.action(
-        "rewrite_position_delete_files",
-        f"{', '.join(asked)}: {what}",
-        _combined_deletes(facts, converts),
-        options={"rewrite-all": "true"} if converts else {},
-    )
-    if case.lake is not None:
-        action = predicted_by_planner(case.lake, action)
-    p = action.prediction
-    if p.groups and (converts or p.files_out < p.files_in):
-        return [action]
-    case.notes.append(
-        f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
-        f"rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more undersized ones of a "
-        "partition, and leaves at least one for each data file. A rewrite of their data files "
-        "removes them."
-    )
-    return []
-
-
-def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
-    """The result of combining, from the rollup: the writer leaves a delete file for each data file,
-    unless set to ``partition``.
-    """
-    target = facts.int_setting("write.delete.target-file-size-bytes")
-    by_partition = (
-        facts.properties.get("write.delete.granularity", "file").lower() == "partition"
-        and not converts
-    )
-    data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
-    files = total = out = groups = 0
-    for group in facts.of_kind(Kind.POSITION_DELETES):
-        if not converts and group.file_count < _MIN_DELETE_FILES:
-            continue
-        files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
-        least = min(group.file_count, data.get(group.partition, group.file_count))
-        out += max(expected_files(group.size_in_bytes, target), 0 if by_partition else least)
-    return Prediction(
-        files,
-        total,
-        out,
-        total,
-        groups=groups,
-        file_opens_saved=max(files - out, 0),
-        unit="delete file",
-    )
-
-
-def _manifests(case: _Case) -> list[Action]:
-    """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
-    facts, actions = case.facts, []
-    for of_spec, files_in, files_out, asked in manifest_rewrites(facts, case.findings):
-        total = of_spec.size_in_bytes
-        by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
-        order = (
-            f", clustered by {', '.join(by)}, because queries filter by "
-            f"{', '.join(facts.filter_columns)}"
-        )
-        actions += case.action(
-            "rewrite_manifests",
-            f"{', '.join(asked)} of spec {of_spec.spec_id}: no data file is touched"
-            + (order if by else ""),
-            Prediction(
-                files_in,
-                total,
-                files_out,
-                total,
-                groups=1,
-                file_opens_saved=max(files_in - files_out, 0),
-                source="metadata",
-                unit="manifest",
-            ),
-            arguments={"spec_id": of_spec.spec_id} | ({"sort_by": by} if by else {}),
-        )
-    return actions
-
-
-def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the partition fields to cluster manifests by: first those that filters use, then the
-    others.
-
-    Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
-    as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
-    """
-    fields = [f for f in spec.fields if f.transform != "void"]
-    wanted = [f.name for column in filter_columns for f in fields if f.source == column]
-    # The engine parses a name as a path into a struct; it may not find a name with special
-    # characters.
-    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in fields):
-        return ()
-    return tuple(dict.fromkeys([*wanted, *(f.name for f in fields)]))
-
-
-def _expiry(case: _Case) -> list[Action]:
-    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
-    current one.
-    """
-    is_piling = "snapshots_piling_up" in case.findings.names
-    if not is_piling and not case.retention.is_stated:
-        return []
-    what = "Snapshots pile up" if is_piling else "You gave a retention"
-    if not case.facts.is_on("gc.enabled"):
-        case.notes.append(
-            f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
-            "the files."
-        )
-        return []
-    expiring = expiry(case.metadata, case.retention, case.now)
-    kept, expired = expiring.snapshots.kept, expiring.snapshots.expired
-    if not expired:
-        case.notes.append(
-            f"{what}, but no snapshot would expire: each is younger than "
-            f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
-            f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
-            "--keep or --keep-last, or drop refs. Snapshots younger than one hour never expire."
-        )
-        return []
-    if dropped := expiring.snapshots.refs_dropped:
-        case.notes.append(
-            f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(dropped)}."
-        )
-    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
-    return case.action(
-        "expire_snapshots",
-        f"{reason}: {_lost(expiring)}",
-        Prediction(
-            len(expired) + len(kept),
-            files_out=len(kept),
-            groups=1,
-            source="metadata",
-            unit="snapshot",
-        ),
-        arguments={"retain_last": expiring.retain_last, "stream_results": True},
-        older_than=expiring.older_than,
-    )
-
-
-def _lost(found: Expiry) -> str:
-    """The time travel that an expiry ends for good, and what protects the snapshots it keeps."""
-    text = (
-        f"{count(len(found.snapshots.expired), 'snapshot')} from "
-        f"{moment(found.oldest_expired_ms or 0)} to {moment(found.newest_expired_ms or 0)} can "
-        "never be read again"
-    )
-    if found.reach_before_ms is not None and found.reach_after_ms is not None:
-        text += (
-            f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
-            f"{moment(found.reach_before_ms)}"
-        )
-    return (
-        f"{text}; the others are young, among the last {found.retain_last:,}, or protected by "
-        f"{', '.join(found.snapshots.refs)}"
-    )
-
-
-def _orphans(case: _Case, *, is_named: bool) -> tuple[list[Action], bool]:
-    """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
-    other table shares the location; and whether that is refused.
-    """
-    facts, storage = case.facts, case.facts.storage
-    note, is_refused = "", is_named
-    if facts.unlisted is not None:
-        note = f"Orphan files were not looked for: {facts.unlisted}."
-    elif storage is None:
-        note = (
-            "remove_orphan_files needs a listing of the table's location. Observe the table with "
-            "storage=True."
-        )
-        note = note if is_named else ""
-    elif storage.sharing.refusal is not None:
-        note = storage.sharing.refusal
-    elif "orphan_files" not in case.findings.names or not storage.orphan_count:
-        is_refused = False
-    elif not is_named:
-        note = (
-            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
-            "removes them only if remove_orphan_files is named among the procedures."
-        )
-    elif not facts.is_on("gc.enabled"):
-        note = "Orphan files were listed, but gc.enabled=false: another table may use them."
-    else:
-        return _removal(case, storage), False
-    if note:
-        case.notes.append(note)
-    return [], is_refused
-
-
-def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
-    facts, older_than = case.facts, at(storage.older_than_ms)
-    if case.now - older_than < ORPHAN_AGE:
+    known = {column.name: column for column in facts.columns}
+    for name in policy.columns:
+        require_known(name, known, "column")
+    if policy.strategy == "binpack":
+        return RewriteOrder()
+    wanted = policy.columns
+    if not wanted and policy.strategy == "sort" and facts.sort_order:
+        return RewriteOrder("sort")
+    if not wanted:
+        wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
+    if not wanted:
         raise ParameterError(
-            f"Orphan files older than {span((case.now - older_than).total_seconds() * 1000)} were "
-            "listed, but icekit removes only those older than "
-            f"{span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger "
-            "ones. Observe the table again with storage=True."
+            f"{facts.name} has no sort order and declares no filter columns. Name the columns to "
+            f"{policy.strategy} by (columns: a,b), or set the table property "
+            "icekit.filter-columns."
         )
-    arguments = {
-        key: value
-        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
-        if key not in {"table", "dry_run"}
+    if policy.strategy != "sort" and (refused := _refused_by_curve(facts, policy.strategy, wanted)):
+        raise ParameterError(
+            f"Iceberg cannot {policy.strategy} {facts.name}: {refused}. Use the strategy sort."
+        )
+    return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
+
+
+# Types that Iceberg's SparkZOrderUDF has no bytes for.
+_NOT_ZORDERED = ("decimal", "time(", "variant", "geometry", "geography", "unknown")
+
+
+def _refused_by_curve(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+    """Why Iceberg's own action would refuse a curve through these columns, after the run has begun;
+    None if it would not.
+    """
+    constant = {
+        field.source for field in facts.default_spec.fields if field.transform == "identity"
     }
-    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
-    return case.action(
-        "remove_orphan_files",
-        f"orphan_files: {storage.told} that no snapshot names, older than "
-        f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
-        "again and looks them up among the files that this table and every other table of the "
-        "catalog name. No other table of this catalog is at the location; make sure that no table "
-        "of another catalog has files there",
-        Prediction(storage.orphan_count, groups=1, source="metadata", unit="orphan"),
-        arguments=arguments,
-        older_than=older_than,
-    )
+    if constant.issuperset(names):
+        return "all columns are identity partition columns, which have one value in each partition"
+    for column in (facts.by_name[name] for name in names):
+        first = column.names[0]
+        if len(column.names) > 1 or "." in first or "`" in first:
+            return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"
+        is_unknown = column.type == "time" or column.type.startswith(_NOT_ZORDERED)
+        if strategy == "zorder" and is_unknown:
+            return f"it has no bytes for the type of {column.name} ({column.type})"
+    return None
 
 
-_PLANNED: Mapping[Procedure, Callable[[_Case], list[Action]]] = {
-    "rewrite_position_delete_files": _deletes,
-    "rewrite_manifests": _manifests,
-    "expire_snapshots": _expiry,
-}
+def _check(facts: TableFacts) -> None:
+    """Raise for a table, or a snapshot of one, that must not be rewritten."""
+    if facts.contradictions:
+        raise TableContradicted(
+            f"The manifests of {facts.name} contradict each other "
+            f"({', '.join(facts.contradictions)}), so nothing is rewritten. icekit look "
+            f"{facts.name} says what is wrong, and has the statements.",
+            facts.contradictions,
+        )
+    branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
+    if facts.ref and facts.ref not in branches:
+        raise ParameterError(
+            f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
+            "leave ref out."
+        )
 
 
-def predicted_by_planner(lake: Lake, action: Action) -> Action:
-    """The rewrite of position delete files with the engine's prediction instead of the estimate;
-    unchanged without a bridge.
+@dataclass
+class _Planner:
+    """Turns batches of candidates into actions, as long as the budget lasts."""
+
+    shared: Rewriting
+    predict: Predict
+    limits: Limits
+    skipped: list[Skipped]
+    actions: list[Action] = field(default_factory=list)
+
+    def add(self, batch: Sequence[Candidate]) -> None:
+        """Add the action of a batch, or say why its partitions are left alone."""
+        facts, partitions = self.shared.facts, [p for c in batch for p in c.partitions]
+        # A run finds the commits of an action by this name, so no two actions have the same.
+        action = rewrite_action(self.shared, self._next_id, batch, self.actions)
+        if (
+            batch[0].mode == "spec"
+            and action.where is None
+            and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
+        ):
+            return self._skip(SkipReason.NO_FILTER, action.partitions)
+        fitted = self._fitted(action, batch)
+        if fitted is None:
+            return self._skip(SkipReason.OVER_BUDGET, partitions)
+        if not fitted.prediction.groups:
+            return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
+        if saves_nothing(fitted):
+            return self._skip(SkipReason.SAVES_NOTHING, partitions)
+        self.actions.append(fitted)
+        if cut := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
+            self._skip(SkipReason.OVER_BUDGET, cut)
+        return None
+
+    def add_dangling(self, findings: Findings) -> None:
+        """Add the action that only drops delete files that apply to nothing, if none else does."""
+        action = drop_dangling(self.shared.facts, findings, self.actions)
+        if action is not None:
+            ready = self.predict(replace(action, action_id=self._next_id))
+            self.actions += [ready] if ready.prediction.delete_files_removed else []
+
+    @property
+    def _next_id(self) -> str:
+        return f"a{len(self.actions) + 1}"
+
+    def _skip(self, reason: SkipReason, partitions: Sequence[Partition]) -> None:
+        self.skipped.append(left(reason, partitions, self.shared.facts))
+
+    def _fitted(self, action: Action, batch: Sequence[Candidate]) -> Action | None:
+        """The action with its prediction, cut down until the engine's own figures fit the rest of
+        the budget: of bytes, files and rows.
+        """
+        rest = tuple(
+            limit if limit is None else limit - used
+            for limit, used in zip(self.limits, _total(self.actions).budgeted, strict=True)
+        )
+        kept = list(batch)
+        for _ in range(_TRIMS):
+            fitted = self.predict(action)
+            over = overrun(fitted.prediction.budgeted, rest)
+            if over <= 1:
+                return fitted
+            kept = kept[: math.floor(len(kept) / over)]
+            if not kept:
+                return None
+            action = rewrite_action(self.shared, action.action_id, kept, self.actions)
+        return None
+
+
+def _total(actions: Iterable[Action]) -> Prediction:
+    return total_of(action.prediction for action in actions)
+
+
+def saves_nothing(action: Action) -> bool:
+    """Whether a rewrite that is only worth it for saved file opens saves none, according to its
+    prediction.
     """
-    if not has_bridge(lake.spark):
-        return action
-    planned, estimate = ask_planner(lake.spark, action), action.prediction
-    # The planner counts by size. Spark's writer leaves a file for each data file.
-    share = planned.files_in / max(1, estimate.files_in)
-    out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
-    prediction = by_planner(
-        estimate,
-        planned,
-        out,
-        file_opens_saved=max(planned.files_in - out, 0),
-        # Positions of data files that are gone are dropped, and only a read of the delete files
-        # tells which those are.
-        is_maximum=True,
-    )
-    return replace(action, prediction=prediction)
+    return action.must_save and action.prediction.file_opens_saved <= 0
 
 
-def plan_maintenance_table(
-    lake: Lake,
+def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
+    """Why nothing is planned although rewrites would help: every candidate was left alone, or the
+    target file size is wrong.
+    """
+    if selected.found and not selected.chosen:
+        is_recent = any(s.is_recent for s in selected.skipped)
+        flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
+        return f"Skipped {selected.postponed}{flag}"
+    if small is not None and not selected.found:
+        return (
+            f"No rewrite helps before the target file size changes: {small.evidence}. The "
+            "statement is in the finding target_too_small."
+        )
+    return None
+
+
+def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
+    """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt
+    risks.
+    """
+    batches: list[list[Candidate]] = []
+    open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
+    for candidate in chosen:
+        key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
+        batch = open_by_mode.get(key)
+        full = batch is not None and (
+            sum(c.prediction.bytes_in for c in (*batch, candidate)) > policy.max_action_bytes
+            or sum(len(c.partitions) for c in batch) + len(candidate.partitions)
+            > policy.max_action_partitions
+        )
+        if batch is None or full:
+            batch = open_by_mode[key] = []
+            batches.append(batch)
+        batch.append(candidate)
+    return batches
+
+
+def _notes(
     facts: TableFacts,
-    findings: Findings | None = None,
-    retention: Retention | None = None,
-    *,
-    thresholds: Thresholds | None = None,
-    now: dt.datetime | None = None,
-    procedures: Sequence[str] = DEFAULT_PROCEDURES,
-) -> Plan:
-    """Plan the maintenance that findings ask for on the current table.
-
-    Reads the table's metadata, and asks the engine's planner for position
-    deletes. ``procedures`` are those that may be planned: by default all but
-    ``remove_orphan_files``, which must be named and needs ``facts`` observed with ``storage=True``.
-    Raises the errors of :mod:`icekit.errors`.
-    """
-    if findings is None:
-        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
-    return plan_maintenance(
-        facts,
-        findings,
-        retention,
-        metadata=head(lake, facts.table).metadata,
-        now=now or dt.datetime.now(dt.UTC),
-        lake=lake,
-        procedures=procedures,
-    )
+    findings: Findings,
+    actions: Sequence[Action],
+    policy: Policy,
+    small_target: Finding | None,
+) -> Iterable[str]:
+    if policy.columns and policy.strategy == "binpack":
+        yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
+    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
+    if actions and gap and share:
+        yield (
+            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
+            f"{len(facts.history.commits[-100:])} delete, overwrite or replace files, and could "
+            "conflict with this rewrite."
+        )
+    if actions:
+        total = _total(actions)
+        yield (
+            f"The plan reads {size(total.bytes_in)} of {size(facts.data.size_in_bytes)} "
+            f"({percent(total.bytes_in / max(1, facts.data.size_in_bytes))} of the table), about "
+            f"{count(total.rows_in, 'row')}."
+        )
+        most = max(action.prediction.bytes_in for action in actions)
+        if most > policy.max_action_bytes:
+            yield (
+                f"An action takes up to {size(most)}, more than the limit of "
+                f"{size(policy.max_action_bytes)}: no action is smaller than one partition."
+            )
+        if estimated := sum(a.prediction.source == "facts" for a in actions):
+            yield (
+                f"The metadata gives the predictions of {estimated:,} of "
+                f"{count(len(actions), 'action')}; the engine's planner was not asked. Where no "
+                "delete applies, and no older partition spec is rewritten, it selects the same "
+                "files, and may write a few more or fewer."
+            )
+        if small_target is not None:
+            yield (
+                "Change the target file size before this plan runs, or its files stay small: "
+                f"{small_target.evidence}."
+            )
+        if facts.other_optimizer:
+            yield facts.other_optimizer.note
+    if facts.fragile_fields:
+        yield fragile(facts.fragile_fields)
+    elif not policy.old_specs and "old_partition_spec" in findings.names:
+        yield (
+            "Files of older partition specs move into the current one only where that saves file "
+            "opens; --old-specs moves all of them."
+        )

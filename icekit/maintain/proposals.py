@@ -10,26 +10,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from icekit.answer.view import Block, Item, Sentence, Shown
-from icekit.catalog import Lake
-from icekit.compact.equality_deletes.plan import forecast_facts, plan_conversion
-from icekit.compact.model import Plan, total_of
-from icekit.compact.plan import plan
-from icekit.compact.policy import Policy
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
-from icekit.diagnose.heap import HeapForecast
+from icekit.common import frozen
+from icekit.common.errors import ClassicSessionRequired, ConversionRefused
+from icekit.common.units import count, percent, size
+from icekit.common.view import Block, Item, Sentence, Shown
 from icekit.engine.cluster import Executor
-from icekit.errors import ClassicSessionRequired, ConversionRefused
-from icekit.facts.collect import declared_filter_columns
-from icekit.facts.files import Partition
-from icekit.facts.head import head, written_within
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import open_file_cost
-from icekit.facts.where import lookup_of
-from icekit.maintain.plan import plan_maintenance
+from icekit.engine.lake import Lake
+from icekit.health.collect import declared_filter_columns
+from icekit.health.diagnose import diagnose
+from icekit.health.files import Partition
+from icekit.health.findings import (
+    COMPACTED,
+    MAINTAINED,
+    Finding,
+    Findings,
+    Severity,
+    Thresholds,
+)
+from icekit.health.head import head, written_within
+from icekit.health.heap import HeapForecast
+from icekit.health.model import TableFacts
+from icekit.health.rollup import open_file_cost
+from icekit.health.where import lookup_of
+from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
+from icekit.maintain.model import Plan, total_of
+from icekit.maintain.plan import plan
+from icekit.maintain.policy import Policy
 from icekit.maintain.savings import Savings, wins
-from icekit.units import count, percent, size
+from icekit.maintain.upkeep import plan_maintenance
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that
 # finds the setting.
@@ -52,7 +60,7 @@ _FILTERED = {"metrics-columns", "layout"}
 SCHEMA_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """One thing worth doing: the findings it fixes, what it gains and costs in words and figures,
     and its command.
@@ -80,7 +88,7 @@ class Proposal:
         return f"{self.gain}{share}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByHand:
     """A finding that no command of icekit fixes."""
 
@@ -165,7 +173,7 @@ def verdict(
     return f"{table}: {first}{actions} worthwhile{gains}."
 
 
-@dataclass(frozen=True)
+@frozen
 class _Case:
     """The input for each kind of work; ``options`` go to commands, ``notes`` are collected."""
 
@@ -196,7 +204,7 @@ def propose(
     is likely to conflict) are not compacted. ``options`` are added to the commands of compact and
     maintain, so that they see the same findings. Figures are those of the metadata; the engine's
     planner is asked by the commands themselves. Starts Spark only for equality deletes, writes
-    nothing, and raises the errors of :mod:`icekit.errors`.
+    nothing, and raises the errors of :mod:`icekit.common.errors`.
     """
     limits = thresholds or Thresholds()
     if findings is None:
@@ -284,7 +292,7 @@ def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
 def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
     if compaction.waits is None:
         case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
-        if compaction.recent_partitions and not leave_alone:
+        if not leave_alone and any(a.is_recent for a in compaction.left_alone):
             case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
         case.notes.extend(compaction.notes)
@@ -330,10 +338,9 @@ def _maintenance(case: _Case) -> list[Proposal]:
     if not maintenance.actions:
         case.notes.extend(f"Skipped by maintain: {note}" for note in maintenance.notes)
         return []
-    units = dict.fromkeys(action.prediction.unit for action in maintenance.actions)
-    change = {unit: total_of(maintenance.actions, unit) for unit in units}
-    gone = {unit: max(p.files_in - p.files_out, 0) for unit, p in change.items()}
-    opens = gone.get("manifest", 0) + gone.get("delete file", 0)
+    predictions = [action.prediction for action in maintenance.actions]
+    change = {p.unit: total_of(predictions, p.unit) for p in predictions}
+    opens = sum(p.file_opens_saved for p in change.values())
     rewritten = sum(p.bytes_in for p in change.values())
     planned = {action.procedure for action in maintenance.actions}
     travel = "; no more time travel to expired snapshots" if "snapshot" in change else ""
@@ -344,7 +351,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
             ", ".join(p.change for p in change.values()),
             f"{size(rewritten)} to rewrite{travel}",
             _command(maintenance, case.options),
-            manifests_gone=gone.get("manifest", 0),
+            manifests_gone=total_of(predictions, "manifest").file_opens_saved,
             rewrite_bytes=rewritten,
             share=case.savings.share_of(opens * open_file_cost(facts)),
         )

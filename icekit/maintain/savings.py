@@ -7,23 +7,23 @@ that it opens, which is how Iceberg itself weighs a file when it packs scan task
 way, and tables are ranked by them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
-from icekit.compact.candidates import deletes_over
-from icekit.compact.policy import Policy
-from icekit.compact.selection import RewriteSelection, select
-from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
-from icekit.facts.files import DELETE_KINDS, Totals
-from icekit.facts.manifest_counts import SpecManifests
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import open_file_cost
-from icekit.units import count, percent, size
+from icekit.common import frozen
+from icekit.common.units import count, percent, size
+from icekit.health.files import DELETE_KINDS, Totals
+from icekit.health.findings import Finding, Findings, Thresholds, covered_by
+from icekit.health.manifest_counts import SpecManifests
+from icekit.health.model import TableFacts
+from icekit.health.rollup import open_file_cost
+from icekit.maintain.candidates import deletes_over
+from icekit.maintain.model import total_of
+from icekit.maintain.policy import Policy
+from icekit.maintain.selection import RewriteSelection, select
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Savings:
     """What compaction and rewritten manifests would save, and what orphan files hold.
 
@@ -35,7 +35,7 @@ class Savings:
     manifests) × the cost of an open + the bytes of deleted rows and delete files; ``scan_cost`` is
     the full cost of that scan. ``orphan_files`` are counted only where storage was listed, and
     ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of them (see
-    :class:`~icekit.facts.storage.StorageFacts`). Unknown is None.
+    :class:`~icekit.health.storage.StorageFacts`). Unknown is None.
     """
 
     opens_saved: int = 0
@@ -91,13 +91,16 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     pairs = {partition: load.opens for partition, load in deletes_over(facts).items()}
     mean_delete = of_deletes.mean_bytes or 0.0
     opens = facts.data.file_count + sum(pairs.values())
-    opens_saved = sum(c.file_opens_saved for c in chosen)
+    rewrites = total_of(c.prediction for c in chosen)
+    opens_saved = rewrites.file_opens_saved
     manifests = facts.manifests
     every_manifest = manifests.data_count + manifests.delete_count
-    rewrites = manifest_rewrites(facts, findings)
-    gone = sum(max(before - after, 0) for _, before, after, _ in rewrites)
-    bytes_saved = sum(c.bytes_in - c.bytes_out for c in chosen) + round(
-        mean_delete * sum(pairs.get(p, 0) for p in under_deletes)
+    of_manifests = manifest_rewrites(facts, findings)
+    gone = sum(max(before - after, 0) for _, before, after, _ in of_manifests)
+    bytes_saved = (
+        rewrites.bytes_in
+        - rewrites.bytes_out
+        + round(mean_delete * sum(pairs.get(p, 0) for p in under_deletes))
     )
     cost = open_file_cost(facts)
     # Where another table shares the location, nobody can say which files are orphans.
@@ -106,7 +109,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         opens_saved=opens_saved,
         delete_rows_gone=Totals.of(g for g in deletes if g.partition in under_deletes).record_count,
         manifests_gone=gone,
-        rewrite_bytes=sum(c.bytes_in for c in chosen),
+        rewrite_bytes=rewrites.bytes_in,
         opens=opens,
         delete_rows=of_deletes.record_count,
         manifests=every_manifest,

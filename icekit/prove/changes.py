@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.sql import Identifier, identifier
 from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.facts.definition import Column, PartitionField, PartitionSpec
-from icekit.facts.files import Partition
-from icekit.facts.rollup import sort_key
-from icekit.facts.spark_entries import Partitions, scalar_sql
-from icekit.facts.where import transformed
+from icekit.health.definition import Column, PartitionField, PartitionSpec
+from icekit.health.files import Partition
+from icekit.health.rollup import sort_key
+from icekit.health.spark_entries import Partitions, scalar_sql
+from icekit.health.where import transformed
 from icekit.prove.fingerprint import Fingerprint, summed_up
-from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ _FILE = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Changes:
     """The partitions that a commit changed, sorted.
 

@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Self
 
-from icekit.errors import IcekitError
-from icekit.units import count
+from icekit.common import frozen
+from icekit.common.errors import IcekitError
+from icekit.common.units import count
 
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
@@ -66,7 +67,7 @@ class Checked:
         return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedRows(Checked):
     """What was compared before a commit: each row as written with the row read back, and, where a
     join applied equality deletes, two samples with the old files.
@@ -112,7 +113,7 @@ class CheckedRows(Checked):
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedPositions(Checked):
     """What was compared before a commit of a conversion: the new delete files with what they were
     to hold, and two samples by other means (no whole files if all have too many deletes for the

@@ -7,35 +7,36 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from icekit.common import frozen
+from icekit.common.errors import MetadataUnreadable, ReadersDisagree
+from icekit.common.sql import Identifier, call, display_name, identifier
+from icekit.common.units import count
+from icekit.deletes.applies import disagreement
+from icekit.deletes.dangling import removed
 from icekit.engine.bridge import iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, explaining
-from icekit.errors import MetadataUnreadable, ReadersDisagree
-from icekit.facts import metadata
-from icekit.facts.definition import PartitionField, PartitionSpec
-from icekit.facts.files import Scalar
-from icekit.facts.head import head
-from icekit.facts.metadata import Json
-from icekit.facts.values import partition_path
-from icekit.facts.where import transformed, where
+from icekit.health import metadata
+from icekit.health.definition import PartitionField, PartitionSpec
+from icekit.health.files import Scalar
+from icekit.health.head import head
+from icekit.health.metadata import Json
+from icekit.health.values import partition_path
+from icekit.health.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CHECKED_TAG, CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared
 from icekit.prove.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof
 from icekit.prove.readers import Reader, resolving
-from icekit.resolve.applies import disagreement
-from icekit.resolve.dangling import removed
-from icekit.sql import Identifier, call, display_name, identifier
-from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 
 #: A commit that changed more partitions is compared over the complete table: Spark would take
@@ -60,7 +61,7 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     can be made (it needs the right to create a table), it is read in the first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
-    never reported as fine. Raises the errors of :mod:`icekit.errors`.
+    never reported as fine. Raises the errors of :mod:`icekit.common.errors`.
     """
     started = time.monotonic()
     reader = Reader(lake, table, head(lake, table))
@@ -78,7 +79,7 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     return Proof(display_name(table), proofs, time.monotonic() - started)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Side:
     """A snapshot to read: its columns, and the rows to compare, in its own names."""
 
@@ -294,7 +295,7 @@ def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
     """The proof of a commit that was checked before it was made, by its own summary; None without
     such a check, or if the commit is not what was checked.
     """
-    summary = commit.get("summary") or {}
+    summary = metadata.summary_of(commit)
     proof = CommitProof(snapshot_id, mode=CHECKED)
     if CHECKED_TAG in summary:
         rows = CheckedRows.of(summary[CHECKED_TAG])
@@ -318,7 +319,7 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     """The proof of a commit that only dropped delete files, none of which applied before it; None
     if it did something else, or where that cannot be asked.
     """
-    summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
+    summary, parent_id = metadata.summary_of(commit), commit.get("parent-snapshot-id")
     if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
         return None
     try:

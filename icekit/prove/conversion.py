@@ -15,11 +15,18 @@ import numpy as np
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from icekit.common.units import count
+from icekit.deletes.convert import Pending, by_file
+from icekit.deletes.delete_files import listed
+from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
+from icekit.deletes.key_view import KeyView
+from icekit.deletes.keys import KeySet, path_to
+from icekit.deletes.listing import placed
 from icekit.engine.bridge import compiled, for_thread, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
-from icekit.facts.metadata import schema_of
+from icekit.health.metadata import schema_of
 from icekit.prove.checked import (
     CHECKED_POSITIONS_TAG,
     SAMPLED_FILES,
@@ -30,13 +37,6 @@ from icekit.prove.checked import (
 )
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
 from icekit.prove.readers import most_records
-from icekit.resolve.convert import Pending, by_file
-from icekit.resolve.delete_files import listed
-from icekit.resolve.join import deduplicated, hinted, looked_up, sampled, tasks, words
-from icekit.resolve.key_view import KeyView
-from icekit.resolve.keys import KeySet, path_to
-from icekit.resolve.listing import placed
-from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,7 @@ class _Check:
         self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
         self.java = compiled(
-            self.spark._jvm,
+            self.spark,
             staging.table,
             "Conversion",
             staging.java,

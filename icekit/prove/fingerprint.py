@@ -11,20 +11,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.sql import Identifier, identifier
 from icekit.engine.compat import variant_type
-from icekit.facts.files import Scalar
-from icekit.facts.spark_entries import scalar_sql
-from icekit.facts.values import to_scalar
-from icekit.sql import Identifier, identifier
+from icekit.health.files import Scalar
+from icekit.health.spark_entries import scalar_sql
+from icekit.health.values import to_scalar
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from icekit.resolve.resolved import Stripped
+    from icekit.deletes.resolved import Stripped
 
 
 MODULUS = 1 << 128
@@ -36,7 +36,7 @@ _PIECE_BITS = 22
 _SHIFTS = (0, 22, 44)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fingerprint:
     """The fingerprint of some rows: their number, and the sum of their hashes modulo 2**128.
 

@@ -8,20 +8,20 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from icekit.common.errors import IcekitError
+from icekit.common.sql import Identifier, display_name
+from icekit.common.units import count
 from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
-from icekit.engine.metadata_tables import metadata_table, spread
-from icekit.errors import IcekitError
-from icekit.facts.head import head
-from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.naming import referenced, wanted
+from icekit.engine.metadata_tables import frame_of_paths, metadata_table, spread
+from icekit.health.head import head
+from icekit.health.metadata import snapshots_by_id
+from icekit.health.naming import referenced, wanted
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.prove.proof import Check, Proof
-from icekit.sql import Identifier, display_name
-from icekit.units import count
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 #: Number of live files to look up in storage: enough to notice that a share of them is gone.
 SAMPLE = 200
@@ -162,8 +162,7 @@ def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
         return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
     # Named in metadata that is read after the look: another job's expiry stops naming a file before
     # it removes it.
-    lost = spark.createDataFrame([(path,) for path in gone], "file_path string")
-    missed = referenced(lake, table, wanted(spark, lost), len(gone))
+    missed = referenced(lake, table, wanted(spark, frame_of_paths(spark, gone)), len(gone))
     left = len(chosen) - len(gone)
     statement = (
         f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} "

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from icekit.common import frozen
+from icekit.common.units import count, printable
 from icekit.prove.checked import UNSEEN
 from icekit.prove.fingerprint import Fingerprint
-from icekit.units import count, printable
 
 #: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
 CHECKED = "checked before the commit"
@@ -18,7 +19,7 @@ _NAMED = 10
 _MARKS = {True: "✔", False: "✖", None: "?"}
 
 
-@dataclass(frozen=True)
+@frozen
 class Mismatch:
     """A partition whose rows, or their row lineage, differ: its path (``whole table`` if
     unpartitioned), and its fingerprints.
@@ -41,7 +42,7 @@ class Mismatch:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class CommitProof:
     """One commit compared with its own parent, deletes applied.
 
@@ -104,7 +105,7 @@ class CommitProof:
         return lines
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """One check of what maintenance had to keep: whether it passed (None: unknown), and what was
     checked.

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from icekit.common.errors import CloneRefused
+from icekit.common.sql import Identifier
+from icekit.deletes.listing import DeleteListing, Scope
+from icekit.deletes.resolved import Stripped, stripped
 from icekit.engine.bridge import load_now
 from icekit.engine.cluster import Executor, cluster_of
-from icekit.errors import CloneRefused
-from icekit.facts.definition import PartitionSpec
-from icekit.facts.head import Head
-from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.metadata import Json, specs
-from icekit.resolve.listing import DeleteListing, Scope
-from icekit.resolve.resolved import Stripped, stripped
-from icekit.sql import Identifier
+from icekit.health.definition import PartitionSpec
+from icekit.health.head import Head
+from icekit.health.metadata import Json, snapshots_by_id, specs, summary_of
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -107,5 +106,5 @@ def _may_have_more(snapshot: Json, records: int) -> bool:
     """Whether a snapshot may have more equality deletes than so many records: a writer may not
     count them.
     """
-    total = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
+    total = str(summary_of(snapshot).get("total-equality-deletes", ""))
     return not total.isdecimal() or int(total) > records

@@ -12,30 +12,31 @@ import secrets
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from icekit.catalog import Lake
-from icekit.diagnose.document import save_facts
-from icekit.diagnose.gate import limits
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import require_number, trace, why
+from icekit.common.saving import slug, write_text
+from icekit.common.sql import Identifier, display_name
+from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.common.units import count
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
-from icekit.errors import first_line, require_number, trace
-from icekit.history.iceberg import store
-from icekit.history.store import Health, SqliteStore, Store, health
+from icekit.engine.lake import Lake
+from icekit.health.diagnose.document import save_facts
+from icekit.health.diagnose.gate import limits
 from icekit.maintain.savings import wins
-from icekit.options.commands import ReportOptions
+from icekit.report.history.iceberg import store
+from icekit.report.history.store import Health, SqliteStore, Store, health
 from icekit.report.index import Index, rank, write_index
-from icekit.report.observing import FactsCache, observed
+from icekit.report.observing import FactsCache
 from icekit.report.page import link_neighbours
 from icekit.report.rendering import KERNELS, Kernel, clear, rendered
 from icekit.report.result import ReportRun, Row, check, exit_status, failure
-from icekit.saving import slug, write_text
-from icekit.sql import Identifier, display_name
-from icekit.terminal import never_silent, stderr_to_file
-from icekit.units import count
 
 #: Seconds that a thread waits before it checks for a request to stop.
 _PATIENCE = 0.5
@@ -49,8 +50,8 @@ class Workers:
     """Threads that report on tables; use it in a ``with`` block, which ends the threads and their
     kernels.
 
-    ``history_of`` returns the file with a table's history, or an empty string. ``known`` has the
-    facts of tables observed before, and stores new ones.
+    ``remembered`` has the earlier runs of tables, ``known`` the facts of tables observed before; it
+    stores new ones.
     """
 
     def __init__(
@@ -59,19 +60,16 @@ class Workers:
         names: Sequence[Identifier],
         options: ReportOptions,
         run_id: str,
-        *,
-        history_of: Callable[[str, Path], str],
+        remembered: Mapping[str, Sequence[Health]],
         known: FactsCache | None = None,
     ) -> None:
         self._lake, self._options = lake, options
-        self._run_id, self._history_of = run_id, history_of
+        self._run_id, self._remembered = run_id, remembered
         self._known = known or FactsCache()
         self._output = Path(options.output).resolve()
         self.count = len(names)
         self._stopped = threading.Event()
-        self._todo: queue.SimpleQueue[Identifier] = queue.SimpleQueue()
-        for name in names:
-            self._todo.put(name)
+        self._todo = deque(names)
         # Rows of observed tables; short, so that facts do not pile up before the notebooks.
         self._ready: queue.Queue[Row] = queue.Queue(maxsize=2 * KERNELS)
         self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
@@ -107,8 +105,8 @@ class Workers:
     def _observe(self) -> None:
         while not self._stopped.is_set():
             try:
-                name = self._todo.get_nowait()
-            except queue.Empty:
+                name = self._todo.popleft()
+            except IndexError:
                 return
             row = self._guarded(display_name(name), partial(self._observe_one, name))
             if row.health is None:
@@ -122,7 +120,7 @@ class Workers:
     def _observe_one(self, name: Identifier) -> Row:
         started, table = time.monotonic(), display_name(name)
         clear(self._output, table)
-        facts, findings = observed(self._lake, name, self._options, collect=self._known.observe)
+        facts, findings = self._known.observed(self._lake, name, self._options)
         savings = wins(facts, findings, limits(self._options.thresholds))
         known = health(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
@@ -144,7 +142,9 @@ class Workers:
                         self._facts_file(table).unlink(missing_ok=True)
 
     def _render_one(self, row: Row, kernel: Kernel) -> Row:
-        history = self._history_of(row.table, Path(self._scratch.name))
+        # The earlier runs of the table in a file: a notebook's kernel opens no catalog.
+        path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
+        history = str(path) if SqliteStore(path).append(self._remembered.get(row.table, ())) else ""
         facts_file = self._facts_file(row.table)
         return rendered(kernel, row, facts_file, self._options, history=history)
 
@@ -166,7 +166,7 @@ class Workers:
         """Save the complete error in a file, and name the file; a full disk must not lose the row
         too.
         """
-        first = f"{type(problem).__name__}: {first_line(problem)}"
+        first = why(problem)
         try:
             kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
         except (OSError, ValueError) as refused:
@@ -186,7 +186,7 @@ def report(
     longer than ``options.timeout``, gets a row that says so and does not stop the others; nor does
     a glob that matches nothing, as long as another table is found, nor a history that cannot be
     written. An interrupted run keeps the reports of finished tables. ``known`` has the facts of
-    tables observed before. Raises the errors of :mod:`icekit.errors`.
+    tables observed before. Raises the errors of :mod:`icekit.common.errors`.
     """
     require_number("The number of jobs", options.jobs, above=True)
     thresholds = check(options, options.fail_on)
@@ -216,8 +216,8 @@ def report(
             thresholds=thresholds,
             problems=problems,
         )
-        page, history = output / "index.html", partial(_history_of, earlier)
-        workers = Workers(lake, names, options, run_id, history_of=history, known=known)
+        page = output / "index.html"
+        workers = Workers(lake, names, options, run_id, earlier, known)
         due = time.monotonic() + _INDEX_SECONDS
         try:
             with never_silent("working on the reports"), stderr_to_file(), workers:
@@ -241,14 +241,6 @@ def _summary(row: Row) -> str:
     findings = f", {count(len(row.findings), 'finding')}" if row.findings else ""
     error = f": {row.error}" if row.error else ""
     return f"{row.table}: {row.status}{findings}, {row.seconds:.1f} s{error}"
-
-
-def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:
-    """A file with the earlier runs of one table for its notebook, empty without any: a notebook's
-    kernel opens no catalog.
-    """
-    path = folder / f"{slug(table)}.history.db"
-    return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
 
 
 def remember(

@@ -1,7 +1,5 @@
 """Write the index of a report: every table of a run, ranked by what maintenance would save."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from icekit.answer.html import render
-from icekit.catalog.lake import EMBEDDED
-from icekit.diagnose.findings import Thresholds
-from icekit.history.store import Health
-from icekit.history.trend import Comparison, compare
+from icekit.common.errors import Status
+from icekit.common.html import render
+from icekit.common.saving import write_text
+from icekit.common.terminal import harmless
+from icekit.common.units import about, count, first_names, percent, size
+from icekit.engine.lake import EMBEDDED
+from icekit.health.findings import Thresholds
 from icekit.maintain.savings import Savings, total
+from icekit.report.history.store import Health
+from icekit.report.history.trend import Comparison, compare
 from icekit.report.result import JUDGED, STATUSES, ReportRun, Row
-from icekit.saving import write_text
-from icekit.status import Status
-from icekit.terminal import harmless
-from icekit.units import about, count, first_names, percent, size
 
 _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
     "warning": "▲",
@@ -71,10 +69,7 @@ def write_index(index: Index, path: Path) -> Path:
     page = render(
         "index.html",
         title=f"Table health: {index.catalog}",
-        catalog=index.catalog,
-        made_at=index.made_at,
-        pending=index.tables - len(ranked),
-        problems=index.problems,
+        index=index,
         verdict=_verdict(numbers, len(ranked)),
         first=first,
         command=_plan(first, index.catalog) if first else "",
@@ -84,7 +79,6 @@ def write_index(index: Index, path: Path) -> Path:
         compared=compared,
         worse=[row for row in ranked if row.table in compared and compared[row.table].worse],
         better=sum(bool(each.better) for each in compared.values()),
-        statuses=[status for status in STATUSES if numbers[status]],
         numbers=numbers,
         ranks=STATUSES,
         signs=_SIGNS,
@@ -148,7 +142,7 @@ def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
         worse = len(compared.worse) + bool(compared.trend) / 2
         cells["Over time"] = _Cell("", worse, note=compared)
     if row.health:
-        files = row.health.data_files or 0
+        files = row.health.data_files
         cells["Data files"] = _Cell(f"{files:,}", files)
         cells["Data"] = _bytes(row.health.data_bytes)
     if savings := row.savings:

@@ -1,25 +1,35 @@
 """Collect the facts of a table within its time limit, and keep them until the table changes."""
 
-from __future__ import annotations
-
 import contextlib
-import functools
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from icekit.catalog import Lake
-from icekit.catalog.lake import in_time
-from icekit.diagnose import diagnose
-from icekit.diagnose.document import load_facts, save_facts
-from icekit.diagnose.findings import Findings
-from icekit.diagnose.gate import limits
-from icekit.errors import EXIT_CRASHED, IcekitError
-from icekit.facts.model import TableFacts
-from icekit.options.commands import ReportOptions
-from icekit.saving import slug
-from icekit.sql import Identifier, display_name
-from icekit.waiting import DeadlineExceeded
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import EXIT_CRASHED, IcekitError
+from icekit.common.saving import slug
+from icekit.common.sql import Identifier, display_name
+from icekit.common.waiting import DeadlineExceeded
+from icekit.engine.lake import Lake, in_time
+from icekit.health import observe
+from icekit.health.diagnose import diagnose
+from icekit.health.diagnose.document import load_facts, save_facts
+from icekit.health.diagnose.gate import limits
+from icekit.health.findings import Findings
+from icekit.health.model import TableFacts
+
+
+class TimedOut(IcekitError):
+    """A table took longer than its time limit."""
+
+    exit_status = EXIT_CRASHED
+
+    def __init__(self, table: str, seconds: float | None) -> None:
+        super().__init__(
+            f"{table} was not finished within {seconds or 0:,.0f} s. Raise --timeout (`timeout` "
+            "under `report` in a policy), or report on this table alone, with --collector spark "
+            "if it is large."
+        )
 
 
 class FactsCache:
@@ -40,73 +50,45 @@ class FactsCache:
         """Make the next call collect the table's facts again."""
         self._at.pop(name, None)
 
-    def observe(
-        self, lake: Lake, name: Identifier, *, storage: bool = False, **asked: Any
-    ) -> TableFacts:
-        """As :func:`icekit.facts.observe`; the facts are collected if they are unknown, or the
-        table has changed.
+    def observed(
+        self, lake: Lake, name: Identifier, options: ReportOptions
+    ) -> tuple[TableFacts, Findings]:
+        """A table's facts, which are collected if they are unknown or the table has changed, and
+        its findings; cancels its Spark work and raises :class:`TimedOut` after the time limit.
 
-        ``storage`` asks for facts about the table's storage; the result may include them anyway.
+        Reading without Spark cannot be stopped (:func:`icekit.engine.lake.in_time`).
         """
-        from icekit.facts import observe
+        chosen = limits(options.thresholds)
+        work = partial(self._facts, name, options, chosen.size_ratios)
+        try:
+            facts = in_time(lake, options.timeout, work)
+        except DeadlineExceeded:
+            raise TimedOut(display_name(name), options.timeout) from None
+        return facts, diagnose(facts, chosen, session_conf=lake.session_conf())
 
-        collect = functools.partial(observe, lake, name, storage=storage, **asked)
+    def _facts(
+        self, name: Identifier, options: ReportOptions, size_ratios: Sequence[float], lake: Lake
+    ) -> TableFacts:
+        """The facts of a table; they may include those of its storage also where nobody asked."""
+        collect = partial(
+            observe,
+            lake,
+            name,
+            ref=options.ref or None,
+            size_ratios=size_ratios,
+            filter_columns=list(options.filter_columns) or None,
+            **options.only("collector", "storage"),
+        )
         if self._folder is None:
             return collect()
         kept = self._folder / f"{slug(display_name(name))}.facts.json"
         # Read before the facts are collected, because changes during the collection are not seen.
         at = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((at, True), (at, storage)):
+        if self._at.get(name) in ((at, True), (at, options.storage)):
             return load_facts(kept)
         facts = collect()
         # With a full disk, facts are not kept but collected again.
         with contextlib.suppress(OSError):
             save_facts(facts, kept)
-            self._at[name] = (at, storage)
+            self._at[name] = (at, options.storage)
         return facts
-
-
-class TimedOut(IcekitError):
-    """A table took longer than its time limit."""
-
-    exit_status = EXIT_CRASHED
-
-    def __init__(self, table: str, seconds: float | None) -> None:
-        super().__init__(
-            f"{table} was not finished within {seconds or 0:,.0f} s. Raise --timeout (`timeout` "
-            "under `report` in a policy), or report on this table alone, with --collector spark "
-            "if it is large."
-        )
-
-
-def observed(
-    lake: Lake,
-    name: Identifier,
-    options: ReportOptions,
-    *,
-    collect: Callable[..., TableFacts],
-) -> tuple[TableFacts, Findings]:
-    """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the
-    time limit.
-
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` is
-    :meth:`FactsCache.observe`, or takes the same arguments.
-    """
-    chosen = limits(options.thresholds)
-
-    def work(taken: Any) -> TableFacts:
-        return collect(
-            taken,
-            name,
-            ref=options.ref or None,
-            collector=options.collector,
-            size_ratios=chosen.size_ratios,
-            filter_columns=list(options.filter_columns) or None,
-            storage=options.storage,
-        )
-
-    try:
-        facts = in_time(lake, options.timeout, work)
-    except DeadlineExceeded:
-        raise TimedOut(display_name(name), options.timeout) from None
-    return facts, diagnose(facts, chosen, session_conf=lake.session_conf())

@@ -1,7 +1,5 @@
 """Convert an executed notebook into one HTML file that opens offline."""
 
-from __future__ import annotations
-
 import copy
 import re
 import threading
@@ -12,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from icekit.answer.html import render
-from icekit.saving import write_text
+from icekit.common.html import render
+from icekit.common.saving import write_text
 
 _TURN = threading.Lock()
 #: Cells with this tag teach, or are for a person who runs the notebook; a page leaves them out.

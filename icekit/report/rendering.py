@@ -8,7 +8,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,14 +20,14 @@ from jupyter_core.utils import ensure_event_loop, run_sync
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from icekit.errors import MetadataUnreadable
-from icekit.options.commands import ReportOptions
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import MetadataUnreadable, Status
+from icekit.common.saving import slug, write_text
+from icekit.common.secrets import mask_data, scrub
+from icekit.engine.interrupting import Stop, watching
 from icekit.report.observing import TimedOut
 from icekit.report.page import write_page
 from icekit.report.result import Row
-from icekit.saving import slug, write_text
-from icekit.secrets import mask_data, scrub
-from icekit.status import Status
 
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
@@ -120,26 +119,12 @@ papermill_engines.register(ENGINE, _Engine)
 
 
 @contextlib.contextmanager
-def limited(kernel: Kernel, seconds: float | None) -> Iterator[threading.Event]:
-    """Kill the kernel when the time is over (None: never); the yielded event is set if that
-    happened.
-    """
-    over, done = threading.Event(), threading.Event()
-
-    def watch() -> None:
-        if done.wait(seconds):
-            return
-        over.set()
-        # Repeatedly, because a kernel that is just being started has no process yet.
-        while not done.is_set():
-            kernel.kill()
-            done.wait(0.2)
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield over
-    finally:
-        done.set()
+def limited(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
+    """Kill the kernel when the time is over (None: never); the yielded stop is set from then on."""
+    time_limit = Stop(seconds)
+    # Again and again, because a kernel that is just being started has no process yet.
+    with watching(lambda: time_limit.is_set, kernel.kill):
+        yield time_limit
 
 
 NOTEBOOK = "01_diagnose.ipynb"
@@ -164,8 +149,7 @@ def rendered(
 
     Kills the kernel and raises :class:`~icekit.report.observing.TimedOut` after the time limit.
     """
-    output = Path(options.output).resolve()
-    base = output / slug(row.table)
+    output, base = Path(options.output).resolve(), slug(row.table)
     parameters = {
         "table": row.table,
         "thresholds": dict(options.thresholds),
@@ -177,16 +161,16 @@ def rendered(
     }
     limit = options.timeout
     started = time.monotonic()
-    with limited(kernel, None if limit is None else limit - row.seconds) as over:
+    with limited(kernel, None if limit is None else limit - row.seconds) as time_limit:
         try:
-            notebook, error = _executed(kernel, parameters, base.with_name(f"{base.name}.ipynb"))
+            notebook, error = _executed(kernel, parameters, output / f"{base}.ipynb")
         except Exception:
-            if over.is_set():
+            if time_limit.is_set:
                 raise TimedOut(row.table, limit) from None
             raise
     status = Status.CRASHED if error else row.status
-    page = base.with_name(f"{base.name}.html")
-    write_page(notebook, f"{row.table}: {status}", page, failed=error is not None)
+    title, page = f"{row.table}: {status}", output / f"{base}.html"
+    write_page(notebook, title, page, failed=error is not None)
     seconds = row.seconds + time.monotonic() - started
     return replace(row, status=status, seconds=seconds, page=page.name, error=error)
 

@@ -1,27 +1,25 @@
 """Check the options of a report; hold the result of each table, and the result of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.diagnose.findings import Severity, Thresholds
-from icekit.diagnose.gate import gated, limits
-from icekit.engine.errors import outside
-from icekit.errors import (
+from icekit.common import frozen
+from icekit.common.commands import ReportSection
+from icekit.common.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,
     EXIT_MISCONFIGURED,
     EXIT_UNHEALTHY,
     LONGEST_WAIT,
     IcekitError,
+    Status,
     require_number,
 )
-from icekit.history.store import Health
+from icekit.engine.errors import outside
+from icekit.health.diagnose.gate import gated, limits
+from icekit.health.findings import Severity, Thresholds
 from icekit.maintain.savings import Savings
-from icekit.options.commands import ReportSection
-from icekit.status import Status
+from icekit.report.history.store import Health
 
 #: The result of a table, most serious first; the last four are what its findings say.
 STATUSES = (
@@ -45,13 +43,13 @@ _FAILURES = {
 
 def check(options: ReportSection, fail_on: str = "never") -> Thresholds:
     """The thresholds of a report, if its options are possible; raises
-    :class:`~icekit.errors.ParameterError`.
+    :class:`~icekit.common.errors.ParameterError`.
     """
     require_number("The timeout of a table", options.timeout, above=True, most=LONGEST_WAIT)
     return limits(options.thresholds, fail_on)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One table of a run: its result, and its page.
 
@@ -80,7 +78,7 @@ class Row:
         return Status.UNHEALTHY if gated(worst, fail_on) else Status.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReportRun:
     """The result of a report run: a row per table, the index, the exit status, and the run's id.
 

@@ -2,8 +2,6 @@
 the table.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import uuid
@@ -12,15 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from icekit.catalog import Lake
+from icekit.common.errors import CloneRefused
+from icekit.common.sql import Identifier, call, display_name, identifier, literal
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
 from icekit.engine.errors import explain, explaining, reason
-from icekit.errors import CloneRefused
-from icekit.facts.lineage import choose_snapshot
-from icekit.facts.metadata import Json
-from icekit.facts.metadata_file import load_metadata
+from icekit.engine.lake import Lake
+from icekit.health.metadata import Json, choose_snapshot, properties_of
+from icekit.health.metadata_file import load_metadata
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, discard, drop_sql, remove_folders
-from icekit.sql import Identifier, call, display_name, identifier, literal
 
 # What works without a clone.
 LOST_WITHOUT_CLONES = (
@@ -57,12 +54,13 @@ def clone(
 
     Work on the table itself can continue: files that its own expiry deletes are then missing for
     the clone too. A process that is killed leaves the clone behind;
-    :func:`~icekit.sandbox.stale.stale_clones` finds it. Files of the clone that the table has adopted
-    meanwhile are kept, with a warning; files adopted by another table are not looked for.
+    :func:`~icekit.sandbox.scratch.stale_clones` finds it. Files of the clone that the table has
+    adopted meanwhile are kept, with a warning; files adopted by another table are not looked for.
 
-    Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or gives
-    it no access to the table's files; :class:`~icekit.errors.ClassicSessionRequired` over Spark
-    Connect; :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
+    Raises :class:`~icekit.common.errors.CloneRefused` if the catalog cannot register such a table
+    or gives it no access to the table's files;
+    :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect;
+    :class:`~icekit.common.errors.SnapshotNotFound`; and the errors of finding a table.
     """
     name = lake.identifier(table)
     require_classic(lake.spark)
@@ -158,7 +156,7 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
     - properties: those of :func:`own_paths`, those given, and none that points to another folder.
     """
-    kept = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in _ELSEWHERE}
+    kept = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
     return {
         **metadata,
         "table-uuid": str(uuid.uuid4()),
@@ -173,8 +171,8 @@ _keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def check_drop(lake: Lake, table: Identifier, location: str) -> None:
-    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table at a location deletes
-    files when a table is dropped.
+    """Raise :class:`~icekit.common.errors.CloneRefused` if the catalog of a table at a location
+    deletes files when a table is dropped.
 
     Asked once in a session, of a table of icekit's own next to the location: another is registered
     over its files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.

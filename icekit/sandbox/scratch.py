@@ -1,4 +1,6 @@
-"""Name the scratch tables of trials, and remove them with their files."""
+"""Name the scratch tables of trials, remove them with their files, and find those whose process
+has died.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,26 @@ import re
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
-from icekit.catalog import Lake
-from icekit.engine.bridge import elements, load_table
+from icekit.common import frozen
+from icekit.common.errors import IcekitError, TableNotFound
+from icekit.common.owner import Owner
+from icekit.common.sql import Identifier, display_name, identifier
+from icekit.common.units import count, span
+from icekit.engine.bridge import elements, load_table, require_classic
 from icekit.engine.errors import explain, explaining, reason
-from icekit.errors import IcekitError
-from icekit.facts.metadata import Json
-from icekit.facts.metadata_file import load_metadata
-from icekit.facts.orphans import referenced_files
-from icekit.facts.paths import LOCAL, normal
-from icekit.owner import Owner
-from icekit.sql import Identifier, display_name, identifier
-from icekit.units import count
+from icekit.engine.lake import Lake
+from icekit.health.head import head
+from icekit.health.metadata import Json, properties_of
+from icekit.health.metadata_file import load_metadata
+from icekit.health.orphans import referenced_files
+from icekit.health.paths import LOCAL, normal
 
 #: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"
@@ -42,7 +46,7 @@ def stem(table: Identifier) -> str:
     return re.sub(r"[^a-z0-9_]", "_", table[-1].lower())[:40] + "_"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScratchTable:
     """A scratch table of ``of``: its name in the same catalog, and the folder that it writes to."""
 
@@ -75,7 +79,7 @@ class ScratchTable:
         return in_namespace and f"{self.scratch}/".endswith(self.marker)
 
     def owned(self, of_uuid: str | None = None, *, own_files: bool = False) -> dict[str, str]:
-        """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds the table
+        """The table properties by which :func:`icekit.sandbox.scratch.stale_clones` finds the table
         if its process died; the arguments are those of an :class:`Ownership`.
         """
         started_ms = time.time_ns() // 1_000_000
@@ -89,7 +93,7 @@ class ScratchTable:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ownership:
     """Whose a scratch table is: its source table (without its catalog, and its UUID), the process
     that made it, and when (milliseconds since 1970).
@@ -159,14 +163,14 @@ def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
     Checks every snapshot's data files, delete files, manifests and manifest lists, statistics and
     metadata files; reads the catalog and the files themselves, because a session may cache an older
     version. Reads only manifests that were written since the scratch table was made.
-    Raises :class:`~icekit.errors.IcekitError` if the name now belongs to another table.
+    Raises :class:`~icekit.common.errors.IcekitError` if the name now belongs to another table.
     """
     source = lake.tables.source(made.of)
     metadata = load_metadata(source)
     known: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
         known = load_metadata(lake.tables.source(made.table))
-    uuid, whose = metadata.get("table-uuid"), ownership(known.get("properties") or {})
+    uuid, whose = metadata.get("table-uuid"), ownership(properties_of(known))
     if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
         raise IcekitError("another table has its name now")
     # A snapshot that was committed through the scratch table has its manifest list in the folder.
@@ -272,3 +276,85 @@ def remove_folders(spark: Any, folder: str) -> None:
         # The folder of all clones too, once it is empty.
         if not files.listStatus(path.getParent()):
             files.delete(path.getParent(), False)
+
+
+@frozen
+class StaleClone:
+    """A scratch table that nobody uses any more, or whose use cannot be determined from here.
+
+    ``is_dead`` is True if its process is known to have ended, False if it ran on another host (or
+    before a restart, or in another container). ``whose`` it is, None if its metadata cannot be
+    read.
+    """
+
+    table: Identifier
+    whose: Ownership | None
+    is_dead: bool = False
+
+    def line(self, now: int) -> str:
+        """One line with the table, its age and whether its process is dead."""
+        name, whose = display_name(self.table), self.whose
+        if whose is None:
+            return f"{name}  unknown: its metadata cannot be read"
+        age = span(max(0, now - whose.started_ms))
+        state = "has ended" if self.is_dead else "cannot be checked from here"
+        process = f"process {whose.owner.pid} on {whose.owner.host} {state}"
+        return f"{name}  of {display_name(whose.of)}, {age} old; {process}"
+
+
+def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
+    """The scratch tables that dead processes left behind, and those of processes that cannot be
+    checked from here.
+
+    Checks every table in the namespace ``icekit_scratch`` that has the properties of
+    :meth:`~icekit.sandbox.scratch.ScratchTable.owned`, or those ``of`` one table. Reads one
+    metadata file for each, and needs no JVM. Leaves out tables of living processes.
+    """
+    stale = []
+    for table in lake.tables.names_in((NAMESPACE,)):
+        if of is None or table[-1].startswith(stem(of)):
+            clone = _judge(lake, table)
+            if clone is not None and (of is None or (clone.whose and clone.whose.of == of)):
+                stale.append(clone)
+    return tuple(stale)
+
+
+def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
+    """Drop the stale clones whose process is known to have ended, and remove their folders; returns
+    those clones.
+
+    ``clones`` are some results of :func:`stale_clones`; default: all. Each is checked
+    again before it is dropped. Files that the source table has adopted stay, with a warning. Raises
+    :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect.
+    """
+    wanted = stale_clones(lake) if clones is None else tuple(clones)
+    removed = []
+    for table in (clone.table for clone in wanted if clone.is_dead):
+        require_classic(lake.spark)
+        stale = _judge(lake, table)
+        if stale is None or stale.whose is None or not stale.is_dead:
+            continue
+        with explaining(lake.sql_name(table)):
+            io = load_table(lake.spark, lake.sql_name(table)).io()
+        whose = stale.whose
+        scratch = ScratchTable(whose.of, table, whose.scratch)
+        discard(lake, scratch, io, none_adopted=whose.own_files)
+        removed.append(stale)
+    return tuple(removed)
+
+
+def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
+    """The state of a scratch table; None if its process is alive, if it is gone, or if it does not
+    belong to icekit.
+    """
+    try:
+        whose = ownership(properties_of(head(lake, table).metadata))
+    except TableNotFound:
+        # Its own process has just dropped it.
+        return None
+    except IcekitError:
+        return StaleClone(table, None)
+    if whose is None:
+        return None
+    is_dead = whose.owner.has_ended()
+    return StaleClone(table, whose, is_dead) if is_dead or not whose.owner.is_visible() else None

@@ -11,6 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from icekit.common import frozen
+from icekit.common.errors import (
+    LONGEST_WAIT,
+    CloneRefused,
+    ParameterError,
+    SparkUnavailable,
+    require_number,
+)
+from icekit.common.parsing import size_in_bytes
+from icekit.common.sql import Identifier, identifier, literal
+from icekit.common.units import percent, plain, size
 from icekit.engine.bridge import lent, require_classic
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.effort import Effort, metered, unit_for
@@ -18,29 +29,19 @@ from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.engine.planner import PlannedScan, plan_scan
-from icekit.errors import (
-    LONGEST_WAIT,
-    CloneRefused,
-    ParameterError,
-    SparkUnavailable,
-    require_number,
-)
-from icekit.facts.collect import observe
-from icekit.facts.files import FileGroup, Kind, Partition
-from icekit.facts.head import head, since
-from icekit.facts.metadata import Json
-from icekit.facts.model import TableFacts
-from icekit.facts.where import MOST_PARTITIONS, unfiltered_fields
-from icekit.parsing import size_in_bytes
+from icekit.health.collect import observe
+from icekit.health.files import FileGroup, Kind, Partition
+from icekit.health.head import head, since
+from icekit.health.metadata import Json, summary_of
+from icekit.health.model import TableFacts
+from icekit.health.where import MOST_PARTITIONS, unfiltered_fields
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_like, discard
-from icekit.sql import Identifier, identifier, literal
-from icekit.units import percent, plain, size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 
 class BudgetSpent(Exception):
@@ -52,12 +53,12 @@ BUDGET_BYTES = "20 GB"
 
 
 class Budget:
-    """A budget of seconds and, if given, of bytes written, starting now."""
+    """A budget of seconds and of bytes written, starting now."""
 
-    def __init__(self, seconds: float, most_bytes: int | str | None = None) -> None:
+    def __init__(self, seconds: float, most_bytes: str = BUDGET_BYTES) -> None:
         require_number("budget_seconds", seconds, above=True, most=LONGEST_WAIT)
         self._over = f"the time budget of {plain(seconds, 6)} s ran out"
-        self.bytes = size_in_bytes(most_bytes) if isinstance(most_bytes, str) else most_bytes
+        self.bytes = size_in_bytes(most_bytes)
         self.bytes_written = 0
         self._stop = Stop(seconds)
 
@@ -67,7 +68,7 @@ class Budget:
         """
         if self._stop.is_set:
             raise BudgetSpent(self._over)
-        if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
+        if self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and "
                 f"{size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
@@ -92,7 +93,7 @@ _MOST_FILES = 2_000
 _AS_THEY_LIE = {"use-table-distribution-and-ordering": "false", "fanout-enabled": "true"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Committed:
     """The result of a statement: wall-clock seconds, the snapshots it made, its frame, and its cost
     in the sandbox's unit.
@@ -105,9 +106,7 @@ class Committed:
 
     def summed(self, key: str) -> int:
         """A counter of the snapshots' summaries, such as ``added-files-size``."""
-        return sum(
-            int((snapshot.get("summary") or {}).get(key) or 0) for snapshot in self.snapshots
-        )
+        return sum(int(summary_of(snapshot).get(key) or 0) for snapshot in self.snapshots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,14 +156,13 @@ class Sandbox:
         self.budget.bytes_written += done.summed("added-files-size")
         return done
 
-    def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> Effort:
-        """Read all columns of the table or of one of its snapshots, and discard the rows; delete
-        files are read again each time.
+    def scan(self, condition: str | None = None) -> Effort:
+        """Read all columns of the table, and discard the rows; delete files are read again each
+        time.
         """
-        version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         spark = self.lake.spark
         with lent(spark, dict.fromkeys(CACHE_KEYS, "false")), self.budget.watching(spark):
-            rows = spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
+            rows = spark.table(identifier(*self.name))
             frame = rows.where(condition) if condition else rows
             with metered(spark, self.unit) as effort:
                 frame.write.format("noop").mode("overwrite").save()

@@ -1,7 +1,5 @@
 """Draw an answer: for each measure, a bar for every variant, with how far repeats of it differ."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from icekit.show.chart import (
@@ -14,7 +12,6 @@ from icekit.show.chart import (
     named_rows,
     note,
     nothing,
-    styled,
     whole_numbers,
     written,
 )
@@ -41,9 +38,8 @@ def answer_chart(answer: Answer) -> Chart:
     known = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
     colors, hatches = zip(*(known.get(variant, (SKY, "")) for variant in variants), strict=True)
     looks: dict[str, Any] = {"color": list(colors), "hatch": hatches, "edgecolor": BLACK}
-    with styled():
-        heights = (len(variants) + 0.8,) * len(drawn)
-        figure, panels = canvas(title, 0.6 + 0.5 * sum(heights), heights)
+    heights = (len(variants) + 0.8,) * len(drawn)
+    with canvas(title, 0.6 + 0.5 * sum(heights), heights) as (figure, panels):
         for axes, measure in zip(panels, drawn, strict=True):
             spreads = [measured.spread(variant, measure.name) for variant in variants]
             values = [measured.value(variant, measure.name) for variant in variants]

@@ -2,18 +2,18 @@
 no matplotlib.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from icekit.answer import html
-from icekit.answer.grid import TEXT, Grid
-from icekit.answer.view import Badge, Block, Item, as_html
-from icekit.diagnose.findings import (
+from icekit.common import frozen, html
+from icekit.common.saving import write_text
+from icekit.common.units import count, moment, percent, printable, shorten, size, span, unbroken
+from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
+from icekit.health.files import Kind
+from icekit.health.findings import (
     SYMBOLS,
     Finding,
     Findings,
@@ -23,13 +23,10 @@ from icekit.diagnose.findings import (
     findings_html,
     summary,
 )
-from icekit.facts.files import Kind
-from icekit.facts.integrity import DeleteState
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import delete_ratio
-from icekit.saving import write_text
+from icekit.health.integrity import DeleteState
+from icekit.health.model import TableFacts
+from icekit.health.rollup import delete_ratio
 from icekit.show.tables import file_sizes, manifests
-from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
 WIDTH = 80
 FINDINGS = 5
@@ -70,7 +67,7 @@ def card(
     return "\n".join(line for part in parts for line in part)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Screen:
     """A terminal's width, and whether it has colours."""
 
@@ -195,7 +192,7 @@ class Look:
 
     def to_json(self, path: str | Path) -> Path:
         """Write the document that ``icekit report`` writes."""
-        from icekit.diagnose import document
+        from icekit.health.diagnose import document
 
         return document.write(self.facts, self.findings, self.thresholds, Path(path))
 

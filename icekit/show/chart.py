@@ -6,8 +6,8 @@ import base64
 import datetime as dt
 import io
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
-from icekit.answer import html
-from icekit.answer.grid import Grid
-from icekit.units import at, printable, shorten
+from icekit.common import frozen, html
+from icekit.common.units import at, printable, shorten
+from icekit.common.view import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,20 +124,20 @@ def styled() -> AbstractContextManager[None]:
     return style.context(["default", _STYLE])
 
 
+@contextmanager
 def canvas(
     title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """A figure with a title and stacked panels of the given relative heights."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    figure.suptitle(
-        shorten(printable(title), 58),
-        x=0.01,
-        ha="left",
-        fontsize=FONT + 1,
-        fontweight="bold",
-    )
-    grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
-    return figure, list(grid[:, 0])
+) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A figure with a title and stacked panels of the given relative heights, to draw in with
+    icekit's style.
+    """
+    with styled():
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure.suptitle(
+            shorten(printable(title), 58), x=0.01, ha="left", fontsize=FONT + 1, fontweight="bold"
+        )
+        grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
+        yield figure, list(grid[:, 0])
 
 
 def legend(axes: Axes, *, columns: int = 2) -> None:
@@ -153,7 +153,7 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.margins(x=0.2)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bars:
     """Horizontal bars of one kind, one value per row; None draws no bar."""
 

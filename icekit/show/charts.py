@@ -2,8 +2,6 @@
 and how the table's health changed from run to run.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics
@@ -14,17 +12,18 @@ from typing import Any
 
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
-from icekit.compact.candidates import Candidate
-from icekit.compact.model import Plan
-from icekit.diagnose.findings import Thresholds
-from icekit.facts import rollup
-from icekit.facts.files import Kind
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import expected_files
-from icekit.facts.snapshots import Commit
-from icekit.history.store import Health
-from icekit.history.trend import MEASURES, compare
+from icekit.common.units import at, count, moment, percent, plain, size, size_range
+from icekit.common.view import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
+from icekit.health import rollup
+from icekit.health.files import Kind
+from icekit.health.findings import Thresholds
+from icekit.health.model import TableFacts
+from icekit.health.rollup import expected_files
+from icekit.health.snapshots import Commit
+from icekit.maintain.candidates import Candidate
+from icekit.maintain.model import Plan, total_of
+from icekit.report.history.store import Health
+from icekit.report.history.trend import MEASURES, compare
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
@@ -45,12 +44,10 @@ from icekit.show.chart import (
     limit_line,
     needed_rows,
     nothing,
-    styled,
     time_axis,
     whole_numbers,
     written,
 )
-from icekit.units import at, count, moment, percent, plain, size, size_range
 
 WORST = 15
 
@@ -83,9 +80,8 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     rows = [row + 0.5 for row in range(len(table))]
     looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
     percentages = [100 * (share or 0) for share in table["share_of_bytes"]]
-    with styled():
-        title = f"Sizes of data files: {facts.name}"
-        figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
+    title = f"Sizes of data files: {facts.name}"
+    with canvas(title, 4.6, (2, 1), sharex=True) as (figure, (files, share)):
         bars = files.bar(rows, counts, color=BLUE, **looks)
         share.bar(rows, percentages, color=ORANGE, hatch="//", **looks)
         for axes, label in ((files, "Files"), (share, "Bytes (%)")):
@@ -135,8 +131,8 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     ]
     ratios = table["deletes_per_record"]
     notes = list(map(_share, ratios[:WORST]))
-    with styled():
-        figure, (axes,) = canvas(f"Deleted share of records: {facts.name}", 1.9 + 0.31 * len(names))
+    title, height = f"Deleted share of records: {facts.name}", 1.9 + 0.31 * len(names)
+    with canvas(title, height) as (figure, (axes,)):
         limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
         bar_rows(axes, names, kinds, notes, "Delete records per data record (%)")
         written(axes.xaxis, lambda share: plain(share * 100, 4))
@@ -167,8 +163,8 @@ def partitions(facts: TableFacts) -> Chart:
         return nothing("No data files: nothing to draw.")
     names, files, needed = table["partition"], table["file_count"], table["files_needed"]
     target = size(facts.target_bytes)
-    with styled():
-        figure, (axes,) = canvas(f"Data files by partition: {facts.name}", 1.9 + 0.31 * len(table))
+    title, height = f"Data files by partition: {facts.name}", 1.9 + 0.31 * len(table)
+    with canvas(title, height) as (figure, (axes,)):
         needed_rows(axes, _short(names), "data files", files, needed, target)
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
@@ -189,8 +185,7 @@ def manifests(facts: TableFacts) -> Chart:
     if not table:
         return nothing("No manifests: nothing to draw.")
     target = size(facts.int_setting("commit.manifest.target-size-bytes"))
-    with styled():
-        figure, (axes,) = canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table))
+    with canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table)) as (figure, (axes,)):
         existing, needed = table["manifest_count"], table["manifests_needed"]
         needed_rows(axes, table["content"], "manifests", existing, needed, target)
     parts = [
@@ -214,10 +209,8 @@ def commits(facts: TableFacts) -> Chart:
     operations = Counter(c.operation or "unknown" for c in adding).most_common()
     # A summary adds up the bytes of data files and delete files.
     means = [c.added_bytes / _added(c) for c in adding if c.added_bytes]
-    with styled():
-        figure, (files, sizes) = canvas(
-            f"Files added by each commit: {facts.name}", 5.2, (1, 1), sharex=True
-        )
+    title = f"Files added by each commit: {facts.name}"
+    with canvas(title, 5.2, (1, 1), sharex=True) as (figure, (files, sizes)):
         for operation, times in operations:
             color, marker = _MARKS.get(operation, _OTHER)
             looks: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
@@ -260,15 +253,16 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
     """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
     if not ranked:
         return nothing("No partition is worth a rewrite under this policy: nothing to draw.")
-    spent = [0, *accumulate(c.bytes_in for c in ranked)]
-    won = [0, *accumulate(c.file_opens_saved for c in ranked)]
+    spent = [0, *accumulate(c.prediction.bytes_in for c in ranked)]
+    won = [0, *accumulate(c.prediction.file_opens_saved for c in ranked)]
     grid = candidate_grid(facts, ranked, plan)
-    chosen = [c for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen]
-    taken = sum(c.bytes_in for c in chosen)
-    saved = sum(c.file_opens_saved for c in chosen)
+    chosen = [
+        c.prediction for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen
+    ]
+    rewritten = total_of(chosen)
+    taken, saved = rewritten.bytes_in, rewritten.file_opens_saved
     total = facts.data.size_in_bytes
-    with styled():
-        figure, (axes,) = canvas(f"Savings of a rewrite: {facts.name}", 3.8)
+    with canvas(f"Savings of a rewrite: {facts.name}", 3.8) as (figure, (axes,)):
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
         axes.plot(
             spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
@@ -285,12 +279,11 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         axes.set_xlabel("Bytes rewritten")
         axes.set_ylabel("File opens saved")
         legend(axes, columns=1)
-    best = ranked[0]
     sentence = (
         f"{count(len(ranked), 'candidate')} of {facts.name} would save a full scan "
         f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
-        f"{facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for "
-        f"{size(best.bytes_in)}. The plan takes {count(len(chosen), 'candidate')}: "
+        f"{facts.partition_name(ranked[0].partitions[0])}, saves {won[1]:,} for "
+        f"{size(spent[1])}. The plan takes {count(len(chosen), 'candidate')}: "
         f"{percent(saved / max(won[-1], 1))} of the possible savings for "
         f"{percent(taken / max(total, 1))} of the table's bytes."
     )
@@ -315,10 +308,10 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
             facts.partition_name(c.partitions[0]),
             len(c.partitions),
             ", ".join(c.reasons),
-            c.files_in,
-            c.files_out,
-            c.bytes_in,
-            c.file_opens_saved,
+            c.prediction.files_in,
+            c.prediction.files_out,
+            c.prediction.bytes_in,
+            c.prediction.file_opens_saved,
             chosen.issuperset(c.partitions),
         )
         for c in ranked
@@ -344,13 +337,11 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     observed: dict[Any, float] = {
         at(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
     }
-    with styled():
-        figure, (axes,) = canvas(f"Trend: {table}", 3.6)
+    with canvas(f"Trend: {table}", 3.6) as (figure, (axes,)):
         axes.plot(
             list(observed), list(observed.values()), color=BLUE, marker="o", label=measure.title
         )
-        if limit is not None:
-            limit_line(axes.axhline, limit, f"threshold {write(limit)}", VERMILLION)
+        limit_line(axes.axhline, limit, f"threshold {write(limit)}", VERMILLION)
         if coming:
             reached = round(times[-1] + coming.days * 86_400_000)
             ahead: Any = [at(times[-1]), at(reached)]
@@ -358,7 +349,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             axes.plot(ahead, fitted, color=GREY, linestyle=":", label="trend")
             # As far ahead as the runs go back, so that these do not shrink to a point.
             times.append(min(reached, 2 * times[-1] - times[0]))
-        axes.set_ylim(0, 1.15 * max(*observed.values(), limit or 0, 0) or 1)
+        axes.set_ylim(0, 1.15 * max(*observed.values(), limit, 0) or 1)
         written(axes.yaxis, write)
         time_axis(axes, times, "Observed at (UTC)")
         legend(axes, columns=3)

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from icekit.errors import require_known
+from icekit.common.errors import require_known
+
+if TYPE_CHECKING:
+    from icekit.show.widgets.controls import View
 
 #: The MIME type of a widget; a page without a kernel cannot draw it.
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -20,7 +23,7 @@ def widgets_on() -> bool:
     """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill
     sets for itself.
 
-    Raises :class:`~icekit.errors.ParameterError` for a value other than on and off.
+    Raises :class:`~icekit.common.errors.ParameterError` for a value other than on and off.
     """
     state = os.environ.get(SWITCH) or "on"
     require_known(state, ("on", "off"), f"{SWITCH} value")
@@ -28,12 +31,13 @@ def widgets_on() -> bool:
 
 
 class Explorer(ABC):
-    """An explorer: facts as HTML, and controls that choose among them.
+    """An explorer: facts of the table in ``view`` as HTML, and controls that choose among them.
 
     The controls are created when first shown, and never in a static run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, view: View) -> None:
+        self.view = view
         self._controls: Any = None
 
     @abstractmethod

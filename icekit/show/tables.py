@@ -2,22 +2,20 @@
 pandas, no matplotlib.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
-from icekit.diagnose.findings import Thresholds
-from icekit.facts import rollup
-from icekit.facts.manifest_counts import expected_manifests
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import (
+from icekit.common.units import at, size_range
+from icekit.common.view import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
+from icekit.health import rollup
+from icekit.health.findings import Thresholds
+from icekit.health.manifest_counts import expected_manifests
+from icekit.health.model import TableFacts
+from icekit.health.rollup import (
     expected_files,
     file_size_histogram,
     max_file_size,
     min_file_size,
 )
-from icekit.units import at, size_range
 
 
 def file_sizes(

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.errors import ParameterError, require_known, require_number
-from icekit.options import commands
-from icekit.sql import Identifier
+from icekit.common import commands
+from icekit.common.errors import ParameterError, require_known, require_number
+from icekit.common.sql import Identifier
 from icekit.tune.answer import Answer
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 #: The questions by name.
 QUESTIONS = {
@@ -36,10 +36,10 @@ def tune(
 ) -> Answer:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
-    The options are those of the question in :mod:`icekit.options.commands`; raises
-    :class:`~icekit.errors.ParameterError` for an unknown question or option.
+    The options are those of the question in :mod:`icekit.common.commands`; raises
+    :class:`~icekit.common.errors.ParameterError` for an unknown question or option.
     """
-    from icekit.catalog.lake import session_of
+    from icekit.engine.lake import session_of
     from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
@@ -56,7 +56,7 @@ def tune(
     for name in options:
         require_known(name, known, f"{question} option")
     settings = kind.of(options)
-    given = settings.only(*known)
+    given = vars(settings)
     for name in ("commits", "repeats"):
         if given.get(name, 1) < 1:
             raise ParameterError(f"{name} is {given[name]}, but must be 1 or more.")

@@ -13,11 +13,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.answer.grid import FIGURE, NAME, TEXT, Grid, Unit
-from icekit.answer.view import Badge, Block, Folded, Sentence, Shown, Sql
-from icekit.facts.model import TableFacts
-from icekit.saving import slug, versions, write_json
-from icekit.sql import reset_session, set_properties, set_session, unset_properties
+from icekit.common import frozen
+from icekit.common.saving import slug, versions, write_json
+from icekit.common.sql import reset_session, set_properties, set_session, unset_properties
+from icekit.common.view import (
+    FIGURE,
+    NAME,
+    TEXT,
+    Badge,
+    Block,
+    Folded,
+    Grid,
+    Sentence,
+    Shown,
+    Sql,
+    Unit,
+)
+from icekit.health.model import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +39,7 @@ _ONE_WAY = frozenset({"format-version"})
 _CHECK_FIRST = "Check first; this must return 0"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Change:
     """One setting to change, or to keep where ``proposed`` equals ``now``.
 
@@ -67,8 +79,8 @@ def to_set(
     now: str | None = None,
     side_effect: str | None = None,
 ) -> Change:
-    """A change of table properties, in one statement; it is named after the last of them. ``now`` is
-    what is in force where that is not the property.
+    """A change of table properties, in one statement; it is named after the last of them. ``now``
+    is what is in force where that is not the property.
     """
     setting, value = list(properties.items())[-1]
     undoable = [name for name in properties if name not in _ONE_WAY]
@@ -88,7 +100,7 @@ def to_set(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InForce:
     """The setting that decides: its name and value (None: nothing is set), and ``origin``, where it
     is set, in words (``table property write.distribution-mode``).
@@ -131,7 +143,7 @@ def put_in_force(
     return changes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Script:
     """Statements and their undo, each in the order to run them."""
 
@@ -139,7 +151,7 @@ class Script:
     undo: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measure:
     """One figure of every variant; ``of`` makes one value of its repeats, and ``is_cost`` marks
     what a change costs once.
@@ -155,7 +167,7 @@ class Measure:
 median: Callable[[Sequence[float]], float] = statistics.median
 
 
-@dataclass(frozen=True)
+@frozen
 class Measurements:
     """A grid of variants × measures; each cell has one value per round."""
 

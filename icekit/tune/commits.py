@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.sql import Identifier, identifier, literal
+from icekit.common.units import count, size
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
-from icekit.facts.files import Kind
-from icekit.facts.model import TableFacts
+from icekit.health.files import Kind
+from icekit.health.model import TableFacts
 from icekit.sandbox.trial import Sandbox, packed
-from icekit.sql import Identifier, identifier, literal
-from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,7 +149,7 @@ def large_commit(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """The data files of one commit.
 

@@ -2,17 +2,16 @@
 data files, and their undo; pure.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from icekit.facts.definition import PartitionSpec
-from icekit.facts.model import TableFacts
-from icekit.facts.sort_order import quoted
-from icekit.sql import Identifier, call, display_name, identifier, transform_of
+from icekit.common import frozen
+from icekit.common.sql import Identifier, call, display_name, identifier, transform_of
+from icekit.health.definition import PartitionSpec
+from icekit.health.model import TableFacts
+from icekit.health.sort_order import quoted
 from icekit.tune.answer import Change
 from icekit.tune.filters import Columns
 
@@ -46,7 +45,7 @@ def spec_name(spec: Sequence[Field]) -> str:
     return ", ".join(map(str, spec)) or "unpartitioned"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowOrder:
     """An order of rows within a partition: ``kind`` is sort or zorder. Only a rewrite can apply a
     z-order. A sort without columns is by the order that the table has itself, directions, nulls

@@ -2,20 +2,18 @@
 settled or the budget is spent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from icekit.facts.metadata import ROW_GROUP, TARGET
-from icekit.facts.model import TableFacts
+from icekit.common.sql import set_properties
+from icekit.common.units import count, percent
+from icekit.health.metadata import ROW_GROUP, TARGET
+from icekit.health.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import set_properties
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.filters import Asked
-from icekit.units import count, percent
 
 #: A choice: a workload whose figures do not settle is run at most this many times as often.
 _MOST_ROUNDS = 3
@@ -108,21 +106,6 @@ class Experiment:
             for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
 
-    def confidence(self, *, is_enough: bool) -> tuple[Confidence, str]:
-        """How sure an answer from these measurements is, and why; not at all unless they are
-        enough.
-        """
-        stopped = self.trial.stopped
-        if not (is_enough and self.measured.rounds):
-            why = f": {stopped}" if stopped else ""
-            return Confidence.NONE, f"too little was measured{why}."
-        if stopped:
-            return Confidence.LOW, f"the trial is incomplete: {stopped}."
-        if samples := [box.scale for box in self.boxes.values() if box.is_sample]:
-            share = percent(1 / max(samples))
-            return Confidence.MEDIUM, f"tried on a copied sample of {share} of the table."
-        return Confidence.HIGH, "tried on zero-copy clones of the table."
-
     def answer(
         self,
         question: str,
@@ -136,8 +119,17 @@ class Experiment:
         """The answer from these measurements, which is no advice unless they are enough; ``fields``
         are others of it.
         """
-        confidence, because = self.confidence(is_enough=is_enough)
-        if confidence is Confidence.NONE:
+        stopped = self.trial.stopped
+        confidence, because = Confidence.HIGH, "tried on zero-copy clones of the table."
+        if samples := [box.scale for box in self.boxes.values() if box.is_sample]:
+            share = percent(1 / max(samples))
+            confidence = Confidence.MEDIUM
+            because = f"tried on a copied sample of {share} of the table."
+        if stopped:
+            confidence, because = Confidence.LOW, f"the trial is incomplete: {stopped}."
+        if not (is_enough and self.measured.rounds):
+            why = f": {stopped}" if stopped else ""
+            confidence, because = Confidence.NONE, f"too little was measured{why}."
             verdict, changes, fields = f"No advice: {because}", (), {}
         return Answer(
             question=question,
@@ -148,7 +140,7 @@ class Experiment:
             confidence=confidence,
             because=because,
             notes=tuple(notes),
-            stopped=self.trial.stopped,
+            stopped=stopped,
             **fields,
         )
 

@@ -5,20 +5,19 @@ Source: ``SparkWriteConf`` of Iceberg 1.12. ``hash`` without a partitioning and 
 partitioning or an order become ``none`` for appends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from icekit.answer.grid import BYTES, COUNT, SECONDS
-from icekit.diagnose import diagnose
-from icekit.diagnose.writes import append_rhythm
+from icekit.common.commands import FileSizesOptions
+from icekit.common.units import raised, size, span
+from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
-from icekit.facts.metadata import TARGET, distribution_modes
-from icekit.facts.model import TableFacts
-from icekit.facts.rollup import min_file_size, split_bytes
-from icekit.options.commands import FileSizesOptions
+from icekit.health.diagnose import diagnose
+from icekit.health.diagnose.writes import append_rhythm
+from icekit.health.metadata import TARGET, distribution_modes
+from icekit.health.model import TableFacts
+from icekit.health.rollup import min_file_size, split_bytes
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import (
     Answer,
@@ -39,7 +38,6 @@ from icekit.tune.commits import (
     write,
 )
 from icekit.tune.experiment import Experiment, Figures, scale_files
-from icekit.units import raised, size, span
 
 NOW, SIZED = "now", "another advisory size"
 HASH = "hash"

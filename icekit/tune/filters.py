@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from icekit.facts.definition import Column
-from icekit.facts.files import Scalar
-from icekit.facts.where import among, in_units, literal_of, moment_literal, start_of
-from icekit.sql import identifier
+from icekit.common import frozen
+from icekit.common.sql import identifier
+from icekit.health.definition import Column
+from icekit.health.files import Scalar
+from icekit.health.where import among, in_units, literal_of, moment_literal, start_of
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
@@ -19,7 +19,7 @@ Columns = Mapping[str, Column]
 EQUALITY, NULLS = frozenset({"=", "in"}), "is null"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Leaf:
     """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix or is null; one on a unit of
     time begins with the unit (``year >=``), and its values count from 1970.
@@ -33,7 +33,7 @@ class Leaf:
     values: tuple[Scalar, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group:
     """Conditions that all hold (``AND``), or of which one holds (``OR``)."""
 
@@ -46,7 +46,7 @@ Node = Leaf | Group
 ANYTHING = Group("AND", ())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filter:
     """One filter of queries, as far as bounds of columns can skip files by it; ``weight`` is how
     often it was seen.

@@ -4,30 +4,31 @@ written to a clone, and Iceberg plans the filters there.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icekit.answer.grid import BYTES, NUMBER
-from icekit.diagnose.findings import Thresholds
+from icekit.common.commands import MetricsColumnsOptions
+from icekit.common.sql import set_properties
+from icekit.common.units import count, first_names, plain
+from icekit.common.view import BYTES, NUMBER
 from icekit.engine.metadata_tables import metadata_table
-from icekit.facts.definition import Column
-from icekit.facts.model import TableFacts
-from icekit.facts.where import NO_BOUNDS
-from icekit.options.commands import MetricsColumnsOptions
+from icekit.health.definition import Column
+from icekit.health.findings import Thresholds
+from icekit.health.model import TableFacts
+from icekit.health.where import NO_BOUNDS
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
 from icekit.tune.experiment import Experiment, Figures, planned, unknown_filters
 from icekit.tune.filters import NULLS, Asked, Filter, operators
 from icekit.tune.queries import Sample, read_filters, sample, sort_columns
-from icekit.units import count, first_names, plain
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 NOW, BOUNDS, USED = "now", "longer bounds", "only used columns"
 READ, BYTES_OF = "data files that a filter reads", "bytes of manifests"
@@ -36,7 +37,7 @@ DEFAULT, COLUMN = "write.metadata.metrics.default", "write.metadata.metrics.colu
 NONE, COUNTS, FULL = "none", "counts", "full"
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128)
-_TRUNCATE = re.compile(r"truncate\((\d+)\)", re.I)
+_TRUNCATE = re.compile(r"truncate\((\d+)\)")
 #: Choices: filters must read this share fewer files, and one at least; the share of sampled values
 # that may have the same bound.
 _GAIN, _COLLIDING = 0.1, 0.01
@@ -63,14 +64,10 @@ def truncate(length: int) -> str:
 
 def rank(mode: str) -> float:
     """A rank of modes by how much they keep: none, counts, truncate by length, full."""
-    length = _TRUNCATE.fullmatch(mode.strip())
-    return (
-        1.0 + int(length[1])
-        if length
-        else {NONE: 0.0, COUNTS: 1.0, FULL: float("inf")}.get(
-            mode.strip().lower(), 1.0 + LENGTHS[0]
-        )
-    )
+    kind = mode.strip().lower()
+    if length := _TRUNCATE.fullmatch(kind):
+        return 1.0 + int(length[1])
+    return {NONE: 0.0, COUNTS: 1.0, FULL: math.inf}.get(kind, 1.0 + LENGTHS[0])
 
 
 def needed_mode(values: Iterable[Any]) -> str:
@@ -171,8 +168,8 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     else the columns that the table declares. A table larger than ``sample_bytes`` is tried on
     copied samples of that size.
 
-    Raises :class:`~icekit.errors.ParameterError` for an invalid filter, and for an event log that
-    cannot be read.
+    Raises :class:`~icekit.common.errors.ParameterError` for an invalid filter, and for an event log
+    that cannot be read.
     """
     lake, facts = trial.lake, trial.facts
     queries = read_filters(lake, facts, options.filters, options.event_log)

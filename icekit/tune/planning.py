@@ -7,19 +7,20 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icekit.answer.grid import COUNT, NUMBER, SECONDS
+from icekit.common import frozen
+from icekit.common.commands import PlanningOptions
+from icekit.common.sql import Identifier, identifier, literal
+from icekit.common.units import count, elapsed, percent, plain, raised, size
+from icekit.common.view import COUNT, NUMBER, SECONDS
 from icekit.engine.bridge import lent, load_table
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
-from icekit.facts.model import TableFacts
-from icekit.options.commands import PlanningOptions
+from icekit.health.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import Identifier, identifier, literal
 from icekit.tune import ddl
 from icekit.tune.answer import (
     Answer,
@@ -34,7 +35,6 @@ from icekit.tune.answer import (
 from icekit.tune.experiment import Experiment, Figures, planned, unchanged
 from icekit.tune.filters import Asked
 from icekit.tune.queries import read_filters
-from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     manifests, on zero-copy clones.
 
     ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries;
-    without them, the declared columns do. Raises :class:`~icekit.errors.ParameterError`.
+    without them, the declared columns do. Raises :class:`~icekit.common.errors.ParameterError`.
     """
     lake, facts, spark = trial.lake, trial.facts, trial.lake.spark
     queries = read_filters(lake, facts, options.filters, options.event_log)
@@ -199,7 +199,7 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Storage:
     """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
     folder; ``file_io`` is the class that reads them.

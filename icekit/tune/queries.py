@@ -15,22 +15,23 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from icekit.catalog.lake import session_of
+from icekit.common import frozen
+from icekit.common.errors import ParameterError
+from icekit.common.sql import Identifier, display_name, identifier
+from icekit.common.units import count
 from icekit.engine.compat import arrow_of
+from icekit.engine.lake import session_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ParameterError
-from icekit.facts.model import TableFacts
-from icekit.facts.spark_entries import scalar_sql
-from icekit.facts.where import NO_BOUNDS, lookup_of
+from icekit.health.model import TableFacts
+from icekit.health.spark_entries import scalar_sql
+from icekit.health.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
-from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
     ANYTHING,
     NULLS,
@@ -44,10 +45,9 @@ from icekit.tune.filters import (
     parse,
 )
 from icekit.tune.filters import sql as as_sql
-from icekit.units import count
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 # Spark compresses with zstd by default; only Spark reads the framing of its lz4 and snappy.
@@ -71,8 +71,8 @@ def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
     its catalog.
 
     A query that does not read the table, or that changes it, has no scans. Raises
-    :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no query
-    at all.
+    :class:`~icekit.common.errors.ParameterError` for a file that cannot be read, or if there is no
+    query at all.
     """
     event: Event | None = None
     for event in _events(Path(path)):
@@ -145,7 +145,7 @@ def _started(lines: Iterable[str]) -> Iterator[Event]:
 MOST_VALUES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Filters:
     """The filters, most frequent first; ``notes`` are sentences on what was left out and why."""
 
@@ -186,9 +186,8 @@ def read_filters(
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point
     lookup on each column that the table declares (``icekit.filter-columns``). Filters of declared
-    columns have no values, see :func:`bind`. Raises
-    :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log
-    that cannot be read.
+    columns have no values, see :func:`bind`. Raises :class:`~icekit.common.errors.ParameterError`
+    for an invalid predicate on this table, and for a log that cannot be read.
     """
     unknown: set[str] = set()
     trees: list[Node] = []

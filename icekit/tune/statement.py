@@ -7,11 +7,13 @@ one more condition keeps its comments, line breaks and spelling.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.errors import ParameterError, StatementRefused
+from icekit.common.sql import Identifier, identifier
 from icekit.engine.bridge import require_classic
 from icekit.engine.planner import kind
 from icekit.engine.predicate import (
@@ -23,8 +25,6 @@ from icekit.engine.predicate import (
     spliced,
     with_variables,
 )
-from icekit.errors import ParameterError, StatementRefused
-from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ _CLAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Statement:
     """A statement that changes rows of an Iceberg table.
 
@@ -99,8 +99,9 @@ _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
 def read_file(path: str) -> str:
     """The text of a file, or of standard input for ``-``.
 
-    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.StatementRefused` for
-    an empty text: no text means a statement like the history's.
+    Raises :class:`~icekit.common.errors.ParameterError`, and
+    :class:`~icekit.common.errors.StatementRefused` for an empty text: no text means a statement
+    like the history's.
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
@@ -118,18 +119,23 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     """Read one MERGE, UPDATE or DELETE of an Iceberg table; nothing is run.
 
     Names are resolved as Spark does: by the session's current catalog and namespace, and a
-    temporary view before a table. Raises :class:`~icekit.errors.StatementRefused` for any other
-    statement and for what cannot be read, :class:`~icekit.errors.NotATable` and
-    :class:`~icekit.errors.TableNotFound` for a target that is no Iceberg table, and
-    :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect.
+    temporary view before a table. Raises :class:`~icekit.common.errors.StatementRefused` for any
+    other statement and for what cannot be read, :class:`~icekit.common.errors.NotATable` and
+    :class:`~icekit.common.errors.TableNotFound` for a target that is no Iceberg table, and
+    :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect.
     """
     require_classic(spark)
     text = with_variables(spark, sql)
     if not text:
         raise StatementRefused(_NO_STATEMENT)
     tree = Tree(spark, text)
-    wanted = _check(parsed(spark, text))
-    node = tree.dml
+    plan = parsed(spark, text)
+    name = kind(plan.child() if kind(plan) == "UnresolvedWith" else plan)
+    wanted, node = _KINDS.get(name), tree.dml
+    if wanted is None:
+        raise StatementRefused(
+            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these."
+        )
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
             f"Only this session's parser settings allow the syntax of this {wanted}; write it as "
@@ -147,7 +153,8 @@ def literal_count(spark: SparkSession, statement: Statement) -> int:
 def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> Statement:
     """The statement with one more condition, read again and found to differ by that alone.
 
-    Raises :class:`~icekit.errors.StatementRefused` where Spark reads the result as something else.
+    Raises :class:`~icekit.common.errors.StatementRefused` where Spark reads the result as something
+    else.
     """
     # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
     parsed(spark, predicate, "parseExpression")
@@ -161,18 +168,6 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
             f"Adding {predicate} changed more than the condition of the statement; add it by hand."
         )
     return new
-
-
-def _check(plan: Any) -> str:
-    """The kind of a plan; refuses those that are not ours."""
-    name = kind(plan)
-    if name == "UnresolvedWith":
-        name = kind(plan.child())
-    if name not in _KINDS:
-        raise StatementRefused(
-            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these."
-        )
-    return _KINDS[name]
 
 
 def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from icekit.common import frozen
+from icekit.common.units import plain
 from icekit.tune.write_history import COPY_ON_WRITE
-from icekit.units import plain
 
 TOTAL = "cost of a commit with its reads"
 #: Commits between compactions to consider, a dozen numbers; and reads that are as good as never.
@@ -47,7 +48,7 @@ class Mode:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Costs:
     """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
 
@@ -100,7 +101,7 @@ class Costs:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakEven:
     """Reads per commit above which copy-on-write costs less: 0.0 if it always does, ``inf`` if it
     never does; between ``low`` and ``high`` by repeats.

@@ -10,21 +10,21 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from icekit.common import frozen
+from icekit.common.commands import WriteModeOptions
+from icekit.common.errors import ParameterError, require_known
+from icekit.common.sql import Identifier, identifier, literal
+from icekit.common.units import percent
 from icekit.engine.metadata_tables import metadata_table
-from icekit.errors import ParameterError, require_known
-from icekit.facts.definition import Column
-from icekit.facts.files import Kind
-from icekit.facts.metadata import Json
-from icekit.facts.model import TableFacts
-from icekit.options.commands import WriteModeOptions
-from icekit.sql import Identifier, identifier, literal
-from icekit.units import percent
+from icekit.health.definition import Column
+from icekit.health.files import Kind
+from icekit.health.metadata import Json
+from icekit.health.model import TableFacts
 
 if TYPE_CHECKING:
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
 
 #: A statement for any table, named with its catalog.
 ForTable = Callable[[Identifier], str]
@@ -41,7 +41,7 @@ _DAY_MS = 86_400_000
 _HASHED_COLUMNS, _UNIT = 8, 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PastCommit:
     """One commit: ``kind`` is one of :data:`ROW_LEVEL`, or append, replace (a compaction), drop or
     overwrite.
@@ -135,7 +135,7 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shape:
     """What a synthetic commit changes: this share of the rows, in this share of the files."""
 

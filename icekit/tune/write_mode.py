@@ -11,24 +11,23 @@ as the delete files that it opens: position delete files pile up, and a data fil
 deletion vector.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from icekit.answer.grid import BYTES, NUMBER, SECONDS
+from icekit.common.commands import WriteModeOptions
+from icekit.common.errors import ParameterError, StatementRefused
+from icekit.common.sql import call, display_name, identifier, set_properties
+from icekit.common.units import elapsed, percent, plain, raised
+from icekit.common.view import BYTES, NUMBER, SECONDS
+from icekit.deletes.convert import convert
 from icekit.engine.effort import CPU
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.head import head
-from icekit.facts.model import TableFacts
-from icekit.options.commands import WriteModeOptions
-from icekit.resolve.convert import convert
+from icekit.health.head import head
+from icekit.health.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.sql import call, display_name, identifier, set_properties
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to_set
 from icekit.tune.experiment import Experiment, Figures, unchanged
 from icekit.tune.queries import reads_per_day as read_from_log
@@ -52,7 +51,6 @@ from icekit.tune.write_history import (
     synthetic,
     writes_per_day,
 )
-from icekit.units import elapsed, percent, plain, raised
 
 COMMIT, SCAN, COMPACTION = "cost of a commit", "cost of a scan", "cost of a compaction"
 OPENS, WRITTEN, FILES = (
@@ -226,7 +224,8 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     ``compact_every`` is the number of commits between compactions. With ``sample_bytes`` the trial
     uses copied samples of that size instead of clones.
 
-    Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
+    Raises :class:`~icekit.common.errors.ParameterError` and
+    :class:`~icekit.common.errors.StatementRefused`.
     """
     lake, facts = trial.lake, trial.facts
     own = _own_statement(trial, options) if options.statement else None
@@ -321,7 +320,9 @@ def set_up(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
 def _measure(
     experiment: Experiment, statements: Sequence[ForTable], options: WriteModeOptions
 ) -> None:
-    """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up on a clone of its own."""
+    """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
+    on a clone of its own.
+    """
     boxes, is_own = experiment.boxes, bool(options.statement)
     warm_up = boxes.pop(_WARM_UP, None)
     if warm_up is not None:

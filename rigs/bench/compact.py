@@ -11,22 +11,21 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.actual import Actual, actual
-from icekit.compact.ledger import Ledger
-from icekit.compact.policy import Policy
-from icekit.compact.service import plan_table
-from icekit.facts.head import head, since
-from icekit.lab import build
+from icekit.common.sql import identifier, literal
+from icekit.common.units import size
+from icekit.health.head import head, since
+from icekit.learn.lab import build
+from icekit.maintain.actual import Actual, actual
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.policy import Policy
+from icekit.maintain.run.verbs import run as run_plan
+from icekit.maintain.service import plan_table
 from icekit.prove.fingerprint import fingerprint, row_hash
-from icekit.run.verbs import run as run_plan
-from icekit.sql import identifier, literal
-from icekit.units import size
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict
 from rigs.bench.tables import LAKE
 from rigs.soak.table import clone
 
 SPARK_CONF = "spark.driver.memory=2g"
-SCALE, LONG_SCALE = 2, 16
 REDUCTION_SHARE, BYTES_SHARE = 0.9, 0.3
 TABLE = "skewed_small_files"
 
@@ -39,14 +38,14 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     os.environ["ICEKIT_SPARK_CONF"] = f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}"
     lake = icekit.connect()
     try:
-        _bench(lake, 7 if long else 5, LONG_SCALE if long else SCALE)
+        _bench(lake, 7 if long else 5)
     finally:
         lake.close()
 
 
-def _bench(lake: Lake, runs: int, scale: int) -> None:
+def _bench(lake: Lake, runs: int) -> None:
     """Run the three side by side on copies of one table."""
-    build(lake, [TABLE], scale=scale, progress=lambda _: None)
+    build(lake, [TABLE], progress=lambda _: None)
     ways: dict[str, Callable[[str], float]] = {
         "targeted plan": lambda name: _targeted(lake, name),
         "whole table (rewrite-all)": lambda name: _call(
@@ -58,10 +57,7 @@ def _bench(lake: Lake, runs: int, scale: int) -> None:
     files = _files(lake, copies["targeted plan"])
     every = sum(files)
     heap = lake.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
-    print(
-        f"\n{TABLE} at scale {scale}: {len(files):,} data files, {size(every)}; driver heap "
-        f"{size(heap)}"
-    )
+    print(f"\n{TABLE}: {len(files):,} data files, {size(every)}; driver heap {size(heap)}")
     # The first rewrite of a session pays for its warm-up.
     _call(
         lake,

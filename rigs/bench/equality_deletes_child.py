@@ -18,10 +18,10 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
+from icekit.common.sql import call, identifier
+from icekit.maintain.run.options import Limits
+from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.prove.fingerprint import fingerprint
-from icekit.run.limits import Limits
-from icekit.run.verbs import convert_equality_deletes
-from icekit.sql import call, identifier
 from rigs.bench.measure import Others
 from rigs.bench.upserts import copied, expected, make_upserts
 

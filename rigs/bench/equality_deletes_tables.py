@@ -10,9 +10,9 @@ from pathlib import Path
 
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from icekit.answer.grid import COUNT, SECONDS, TEXT, Grid
-from icekit.show.chart import BLUE, SMALL, VERMILLION, Chart, canvas, styled
-from icekit.units import size
+from icekit.common.units import size
+from icekit.common.view import COUNT, SECONDS, TEXT, Grid
+from icekit.show.chart import BLUE, SMALL, VERMILLION, Chart, canvas
 from rigs.bench.equality_deletes_cells import OUT_OF_MEMORY, OUTPUT, STOPPED, Cell, Run
 from rigs.bench.measure import show, verdict
 
@@ -205,8 +205,7 @@ def draw(curves: Mapping[str, Sequence[Run]]) -> tuple[Path, Chart] | None:
         STOCK: (VERMILLION, "s", "rewrite_data_files alone"),
         COMPACT: (BLUE, "o", "icekit compact, checked"),
     }
-    with styled():
-        figure, (axes,) = canvas(title, 4.6)
+    with canvas(title, 4.6) as (figure, (axes,)):
         for kind, curve in drawn.items():
             colour, mark, label = looks[kind]
             commits, seconds = [r.cell.commits for r in curve], [r.seconds for r in curve]

@@ -12,8 +12,8 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.facts import TableFacts
-from icekit.sql import identifier
+from icekit.common.sql import identifier
+from icekit.health import TableFacts
 from rigs.bench.measure import Others, in_turns
 from rigs.bench.tables import BenchTable
 

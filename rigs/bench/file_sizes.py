@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import icekit
 from icekit.api import Lake
-from icekit.sql import identifier, literal
+from icekit.common.sql import identifier, literal
+from icekit.common.units import size
 from icekit.tune.answer import Answer
 from icekit.tune.commits import TOLERANCE
 from icekit.tune.file_sizes import ADVISORY, LARGE_FILES, LARGE_MEAN, NOW, SIZED
-from icekit.units import size
 from rigs.bench.measure import Others, show
 
 SPARK_CONF = "spark.driver.memory=2g"

@@ -13,8 +13,8 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
+from icekit.health.heap import forecast_heap, verdict
 from rigs.bench.measure import show
 from rigs.bench.upserts import KEYS, make_upserts
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.diagnose.heap import BASE_BYTES, forecast_heap
+from icekit.common.sql import call, identifier
 from icekit.engine.cluster import cluster_of
-from icekit.sql import call, identifier
+from icekit.health.heap import BASE_BYTES, forecast_heap
 from rigs.bench.upserts import copied
 
 # Between two garbage collections, of which each stops the tasks.

@@ -92,9 +92,9 @@ _STEPS = ("facts", "findings", "plan", "proposals", "hand-over")
 
 def _of_steps(table: str) -> dict[str, Any]:
     import icekit
-    from icekit.diagnose import diagnose
-    from icekit.diagnose.document import save_facts
-    from icekit.facts.model import TableFacts
+    from icekit.health.diagnose import diagnose
+    from icekit.health.diagnose.document import save_facts
+    from icekit.health.model import TableFacts
 
     lake, seconds = icekit.connect(), {}
 

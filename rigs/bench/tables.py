@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import icekit
-from icekit.sql import identifier
+from icekit.common.sql import identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,8 +82,8 @@ def build(tables: list[BenchTable]) -> None:
 
 
 def _is_complete(lake: Lake, table: BenchTable) -> bool:
-    from icekit.errors import IcekitError
-    from icekit.facts.metadata_file import load_metadata
+    from icekit.common.errors import IcekitError
+    from icekit.health.metadata_file import load_metadata
 
     try:
         metadata = load_metadata(lake.tables.source(lake.identifier(table.name)))

@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.errors import IcekitError
-from icekit.facts.metadata_file import load_metadata
+from icekit.common.errors import IcekitError
+from icekit.common.sql import identifier
+from icekit.health.metadata_file import load_metadata
 from icekit.prove.fingerprint import Fingerprint, prints, row_hash
-from icekit.sql import identifier
 from rigs.soak.table import clone, desk, folder, forget
 
 if TYPE_CHECKING:

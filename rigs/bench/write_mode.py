@@ -14,18 +14,20 @@ from dataclasses import dataclass
 
 import icekit
 from icekit.api import Lake
-from icekit.facts.model import TableFacts
-from icekit.lab import build
+from icekit.common.sql import identifier
+from icekit.common.units import size
+from icekit.health.model import TableFacts
+from icekit.learn.lab import build
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import Mode, interval_of
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
 from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up
-from icekit.units import size
 from rigs.bench.measure import Others, show
 
 SPARK_CONF = "spark.driver.memory=2g"
 TABLE = "healthy_partitioned"
-SCALE, LONG_SCALE = 2, 8
+#: How often the rows of the lab table are inserted into it again: twice and eight times as many.
+DOUBLINGS, LONG_DOUBLINGS = 1, 3
 COMMITS, LONG_COMMITS = 6, 12
 # Scans of the trial and, after each commit, of the cycle: the least of more scans is less.
 ROUNDS = 7
@@ -75,17 +77,20 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     os.environ["ICEKIT_SPARK_CONF"] = f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}"
     lake = icekit.connect()
     try:
-        _bench(lake, LONG_SCALE if long else SCALE, LONG_COMMITS if long else COMMITS)
+        _bench(lake, LONG_DOUBLINGS if long else DOUBLINGS, LONG_COMMITS if long else COMMITS)
     finally:
         lake.close()
 
 
-def _bench(lake: Lake, scale: int, commits: int) -> None:
-    build(lake, [TABLE], scale=scale, progress=lambda _: None)
+def _bench(lake: Lake, doublings: int, commits: int) -> None:
+    build(lake, [TABLE], rebuild=True, progress=lambda _: None)
+    name = identifier(lake.name, "lab", TABLE)
+    for _ in range(doublings):
+        lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {name}")
     facts = lake.observe(("lab", TABLE))
     heap = lake.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
     print(
-        f"\n{TABLE} at scale {scale}: {facts.data.file_count:,} data files, "
+        f"\n{TABLE}: {facts.data.file_count:,} data files, "
         f"{size(facts.data.size_in_bytes)}, {facts.data.record_count:,} rows; driver heap "
         f"{size(heap)}; cycles of {commits} commits"
     )
@@ -175,7 +180,7 @@ def _cycles(
     trial = Trial(
         lake=lake,
         facts=facts,
-        budget=Budget(7200, 2**40),
+        budget=Budget(7200, str(2**40)),
         sample_bytes=2**40,
         progress=lambda _: None,
     )

@@ -17,7 +17,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog import session
+from icekit.engine import session
 from tests.serving import free_port, serving
 
 SPARK_HOME = Path(pyspark.__file__).parent

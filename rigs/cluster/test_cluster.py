@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
-from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor, cluster_of
+from icekit.engine.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
+from icekit.health.heap import forecast_heap, verdict
 from rigs.bench.upserts import KEYS, make_upserts
 from rigs.cluster.conftest import SPARK_HOME, Cluster
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 

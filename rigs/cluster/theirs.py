@@ -10,7 +10,7 @@ import sys
 from pyspark.sql import SparkSession
 
 import icekit
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 
 def main(session: dict[str, str]) -> None:

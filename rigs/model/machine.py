@@ -23,21 +23,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
-from icekit.compact.ledger import Ledger
-from icekit.compact.outcome import Outcome
-from icekit.compact.policy import Policy
-from icekit.compact.service import plan_table
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Thresholds
-from icekit.facts.retention import Retention
-from icekit.maintain.plan import PROCEDURES, plan_maintenance_table
-from icekit.resolve import convert as converting
-from icekit.run.blocked import plan_of
-from icekit.run.limits import Limits, Retry
-from icekit.run.verbs import convert_equality_deletes, resume, run
+from icekit.common.sql import display_name, identifier
+from icekit.deletes import convert as converting
+from icekit.health.diagnose import diagnose
+from icekit.health.findings import Thresholds
+from icekit.health.retention import Retention
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.policy import Policy
+from icekit.maintain.run.blocked import plan_of
+from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
+from icekit.maintain.service import plan_table
+from icekit.maintain.upkeep import PROCEDURES, plan_maintenance_table
 from icekit.sandbox.clones import clone
-from icekit.sandbox.stale import remove_stale, stale_clones
-from icekit.sql import display_name, identifier
+from icekit.sandbox.scratch import remove_stale, stale_clones
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World
 
@@ -518,7 +518,7 @@ class Machine(RuleBasedStateMachine):
         self.kills_left -= 1
         self.upsert(which, ids, 0, True, MAIN)
         table = display_name(self._model(which).name)
-        command = [sys.executable, "-m", "tests.resolve.killed", table, self.real.ledger, place]
+        command = [sys.executable, "-m", "tests.deletes.killed", table, self.real.ledger, place]
         child = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert child.returncode in {0, 2, 9}, child.stdout + child.stderr
         assert child.returncode != 9 or place != "join" or stale_clones(self.lake), (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from icekit.sql import Identifier, literal
+from icekit.common.sql import Identifier, literal
 
 #: Keys of the columns that every table begins with; those that are added later count on.
 ID, K, P, V = range(4)

@@ -19,19 +19,19 @@ from unittest.mock import patch
 import fastavro
 
 from icekit.api import Lake
-from icekit.catalog.tables import EmbeddedTables
-from icekit.compact import execute as execution
-from icekit.compact import rewrite as rewriting
-from icekit.compact.claims import now_ms
-from icekit.compact.ledger import Ledger
+from icekit.common.sql import Argument, call, display_name, identifier, literal
+from icekit.deletes import convert as converting
 from icekit.engine.bridge import elements, guarded
-from icekit.resolve import convert as converting
-from icekit.run import attempt, checkpointed
+from icekit.engine.tables import EmbeddedTables
+from icekit.maintain import execute as execution
+from icekit.maintain import rewrite as rewriting
+from icekit.maintain.claims import now_ms
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.run import attempt, checkpointed
 from icekit.sandbox.scratch import NAMESPACE as CLONES
-from icekit.sql import Argument, call, display_name, identifier, literal
 from rigs.model.model import MAIN, Model, P, Row, State, Text
+from tests.deletes.writing import Files
 from tests.elsewhere import elsewhere
-from tests.resolve.writing import Files
 
 NAMESPACE = "a model's"
 DAY_MS = 86_400_000
@@ -227,8 +227,7 @@ class World:
 
         Under icekit's guard, as Iceberg's own commit drops deletes that what it adds still needs.
         """
-        table = guarded(self.elsewhere._jvm, self.files(model).table())
-        assert table is not None
+        table = guarded(self.elsewhere, self.files(model).table())
         rewrite = table.newRewrite().validateFromSnapshot(planned.start)
         if with_sequence:
             rewrite = rewrite.dataSequenceNumber(planned.sequence)

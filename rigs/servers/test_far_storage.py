@@ -9,11 +9,11 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.facts.head import MOST_MANIFESTS
+from icekit.health.head import MOST_MANIFESTS
 from rigs.bench.tables import MANIFEST_BYTES, files_of
 from rigs.servers.conftest import connected
 from rigs.servers.proxy import Proxy
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

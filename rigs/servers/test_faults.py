@@ -13,7 +13,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from rigs.servers.conftest import connected
 from rigs.servers.proxy import Fault, Proxy
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -15,7 +15,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from rigs.servers.conftest import SECRET, as_process
 from tests.child import Child
-from tests.resolve.tables import Table
+from tests.deletes.tables import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.api import Lake
-from icekit.compact.ledger import Ledger
-from icekit.compact.policy import Scope
-from icekit.facts.files import Scalar
+from icekit.common.sql import display_name
+from icekit.health.files import Scalar
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.policy import Scope
 from icekit.prove.fingerprint import Fingerprint, fingerprint
-from icekit.sql import display_name
 from rigs.soak.table import NAMESPACE, TEMPLATE, clone, folder, forget
 from rigs.soak.verify import check, files_on_disk, go_on, where_killed
 from tests.child import Child

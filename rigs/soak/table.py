@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from icekit.catalog import Lake
-from icekit.facts.head import head
-from icekit.lab.upserts import UpsertStream
-from icekit.lab.workbench import Lab, folder_of
-from icekit.sql import identifier, literal, set_properties
+from icekit.common.sql import identifier, literal, set_properties
+from icekit.engine.lake import Lake
+from icekit.health.head import head
+from icekit.learn.lab.deletes import UpsertStream
+from icekit.learn.lab.workbench import Lab, folder_of
 
 NAMESPACE = "soak"
 TEMPLATE = "template"
@@ -20,7 +20,7 @@ ROWS_PER_COMMIT = 40
 
 def desk(lake: Lake, name: str, namespace: str = NAMESPACE) -> Lab:
     """A bench for a table outside the lab's namespace."""
-    return Lab(lake, lake.spark, None, Path(), 1, name, namespace)
+    return Lab(lake, lake.spark, None, Path(), name, namespace)
 
 
 def folder(lake: Lake, name: str, namespace: str = NAMESPACE) -> Path:

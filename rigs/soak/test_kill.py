@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.policy import Scope
+from icekit.maintain.policy import Scope
 from rigs.soak.rounds import Moment, Rounds
 from rigs.soak.table import make_template
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from icekit.api import Lake
-from icekit.compact.actual import RUN_TAG
-from icekit.compact.execute import partitions_left
-from icekit.compact.ledger import Ledger
-from icekit.compact.outcome import Outcome
-from icekit.compact.policy import Scope
-from icekit.compact.service import plan_table
-from icekit.facts.files import Scalar
-from icekit.facts.head import head
+from icekit.common.sql import display_name, identifier
+from icekit.health.files import Scalar
+from icekit.health.head import head
+from icekit.maintain.actual import RUN_TAG
+from icekit.maintain.execute import partitions_left
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.policy import Scope
+from icekit.maintain.run.verbs import UNFINISHED, resume, run
+from icekit.maintain.service import plan_table
 from icekit.prove.fingerprint import Fingerprint, fingerprint
-from icekit.run.verbs import UNFINISHED, resume, run
-from icekit.sql import display_name, identifier
 from rigs.soak.table import folder
 from rigs.soak.victim import policy
 

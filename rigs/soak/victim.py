@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import icekit
-from icekit.compact.policy import Policy, Scope
-from icekit.compact.service import plan_table
-from icekit.run.verbs import run
+from icekit.maintain.policy import Policy, Scope
+from icekit.maintain.run.verbs import run
+from icekit.maintain.service import plan_table
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import icekit
+from icekit.common.sql import identifier
 from icekit.engine.errors import kind_of
-from icekit.lab.upserts import UpsertStream
-from icekit.sql import identifier
+from icekit.learn.lab.deletes import UpsertStream
 from rigs.soak.table import desk, rows_sql, upserts
 
 _TRIES = 50

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.ledger import Ledger
-from icekit.compact.outcome import Outcome
-from icekit.compact.service import plan_table
-from icekit.run.limits import Limits, Retry
-from icekit.run.verbs import run
-from icekit.sql import identifier
+from icekit.common.sql import identifier
+from icekit.maintain.equality_deletes import plan_conversion
+from icekit.maintain.ledger import Ledger
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.verbs import run
+from icekit.maintain.service import plan_table
 from rigs.soak.table import NAMESPACE, create, desk, fill
 from rigs.soak.victim import policy
 from rigs.soak.writer import expected

@@ -5,7 +5,6 @@ browser``.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 #: The second action that a kernel begins waits until somebody asks to stop: how fast anything is
 # does not matter.
 HELD = """
-from icekit.run import attempt
+from icekit.maintain.run import attempt
 
 begun, begin = [], attempt.execute
 
@@ -33,7 +32,6 @@ def held(*given, stop, **options):
 
 attempt.execute = held
 """
-CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,12 +75,8 @@ def server(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def chromium() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    named = os.environ.get("ICEKIT_CHROMIUM")
-    found = named or next((path for name in CANDIDATES if (path := shutil.which(name))), None)
-    if not found:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            "no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM"
-        )
+    # Set by the script that runs these tests.
+    found = os.environ["ICEKIT_CHROMIUM"]
     with sync_playwright() as playwright:
         # Chromium has no sandbox for root.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

@@ -84,35 +84,31 @@ class Driven:
             "() => Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce((h, "
             "c) => h + c.getBoundingClientRect().height + 12, 0))"
         )
-        before = self.page.viewport_size
-        self.page.set_viewport_size({"width": 1400, "height": min(int(height) + 260, 16_000)})
-        self.page.evaluate(
-            "() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { "
-            "e.scrollTop = 0; })"
-        )
-        self.page.wait_for_timeout(700)
-        self.page.screenshot(path=folder / name)
-        if before:
-            self.page.set_viewport_size(before)
+        with self._in_a_window(1400, min(int(height) + 260, 16_000)):
+            self.page.screenshot(path=folder / name)
 
     def pictured(self, path: Path, first: str, last: str, most: int) -> None:
         """Some cells of the notebook, from one to another, as a picture of at most so many
         pixels.
         """
+        with self._in_a_window(1180, 14_000):
+            top, bottom = self.cell(first).bounding_box(), self.cell(last).bounding_box()
+            assert top is not None
+            assert bottom is not None
+            height = min(bottom["y"] + bottom["height"] - top["y"], most)
+            self.page.screenshot(path=path, clip={**top, "height": height})
+
+    @contextmanager
+    def _in_a_window(self, width: int, height: int) -> Iterator[None]:
+        """Show the notebook from its top in a window of another size for a while."""
+        before = self.page.viewport_size
+        self.page.set_viewport_size({"width": width, "height": height})
         self.page.evaluate(
             "() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { "
             "e.scrollTop = 0; })"
         )
-        before = self.page.viewport_size
-        self.page.set_viewport_size({"width": 1180, "height": 14_000})
         self.page.wait_for_timeout(700)
-        top, bottom = self.cell(first).bounding_box(), self.cell(last).bounding_box()
-        assert top is not None
-        assert bottom is not None
-        height = min(bottom["y"] + bottom["height"] - top["y"], most)
-        self.page.screenshot(
-            path=path, clip={"x": top["x"], "y": top["y"], "width": top["width"], "height": height}
-        )
+        yield
         if before:
             self.page.set_viewport_size(before)
 

@@ -18,7 +18,7 @@ from typing import Any
 import nbformat
 
 from tests.child import python
-from tests.lessons.books import book
+from tests.learn.lessons.books import book
 from tests.serving import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -26,25 +26,12 @@ NOTEBOOKS = ROOT / "notebooks"
 #: Beside the tests' own lake, whose tables nobody may change.
 LAKE = ROOT / "build" / "browser-lake"
 TABLES = ("small_files", "skewed_small_files", "equality_deletes")
-_LIGHT_JAVA = (
-    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 "
-    "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-)
-_SPARK = (
-    "spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g "
-    f"'spark.driver.extraJavaOptions={_LIGHT_JAVA}'"
-)
 _START_SECONDS = 90
 
 
 def environment() -> dict[str, str]:
-    """What a process of these tests runs with."""
-    return {
-        **os.environ,
-        "ICEKIT_LAKE": str(LAKE),
-        "ICEKIT_SPARK_CONF": _SPARK,
-        "PYTHONPATH": str(ROOT),
-    }
+    """What a process of these tests runs with: all tests' own Spark, on another lake."""
+    return {**os.environ, "ICEKIT_LAKE": str(LAKE), "PYTHONPATH": str(ROOT)}
 
 
 def fresh_lake() -> Path:

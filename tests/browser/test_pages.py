@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,38 +14,42 @@ import pytest
 from icekit.report.page import write_page
 from tests.browser.jupyter import NOTEBOOKS, ROOT, TABLES, environment
 from tests.child import python
-from tests.lessons.books import book
+from tests.learn.lessons.books import book
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
     from icekit.api import Lake
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
-def test_a_page_of_every_notebook_opens_offline(
-    chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None
-) -> None:
-    page_file = write_page(book(path), path.stem, tmp_path / "page.html")
-    page = chromium.new_page(viewport={"width": 1080, "height": 900})
+@contextmanager
+def opened_offline(chromium: Browser, file: Path, width: int) -> Iterator[Page]:
+    """A page in a window of this width, which it fits; it has no error, and asks no server."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
     errors: list[str] = []
     asked: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
-
-    page.goto(page_file.as_uri())
+    page.goto(file.as_uri())
     page.wait_for_load_state("load")
-
-    if screenshots:
-        screenshots.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=screenshots / f"page-{path.stem}.png", full_page=True)
-    # What the page shows must not be wider than the page.
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= 1080
+    yield page
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     page.close()
     assert errors == []
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
+def test_a_page_of_every_notebook_opens_offline(
+    chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None
+) -> None:
+    file = write_page(book(path), path.stem, tmp_path / "page.html")
+    with opened_offline(chromium, file, 1080) as page:
+        if screenshots:
+            screenshots.mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=screenshots / f"page-{path.stem}.png", full_page=True)
 
 
 @pytest.fixture(scope="module")
@@ -68,40 +74,27 @@ def reports(
 def test_a_report_opens_offline_and_fits_its_window(
     chromium: Browser, reports: Path, name: str, picture: str, width: int, images: Path | None
 ) -> None:
-    page = chromium.new_page(viewport={"width": width, "height": 600})
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-
-    page.goto((reports / f"{name}.html").as_uri())
-    page.wait_for_load_state("load")
-
-    if images:
-        page.screenshot(path=images / f"{picture}.png", full_page=True)
-        described = re.findall(
-            rf"!\[(.*)\]\(docs/images/{picture}.png\)", (ROOT / "README.md").read_text()
-        )
-        shown = " ".join(page.inner_text("body").split())  # figures have spaces that do not break
-        assert described or picture != "index"
-        assert [
-            figure
-            for text in described
-            for figure in re.findall(r"\d[\d,.]* %", text)
-            if figure not in shown
-        ] == []
-    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-    page.close()
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    with opened_offline(chromium, reports / f"{name}.html", width) as page:
+        if images:
+            page.screenshot(path=images / f"{picture}.png", full_page=True)
+            described = re.findall(
+                rf"!\[(.*)\]\(docs/images/{picture}.png\)", (ROOT / "README.md").read_text()
+            )
+            shown = " ".join(page.inner_text("body").split())  # figures' spaces do not break
+            assert described or picture != "index"
+            assert [
+                figure
+                for text in described
+                for figure in re.findall(r"\d[\d,.]* %", text)
+                if figure not in shown
+            ] == []
 
 
 def test_a_report_shows_its_picture_before_a_person_scrolls_and_is_short_when_folded(
     chromium: Browser, reports: Path
 ) -> None:
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    page.goto((reports / "lab.equality_deletes.html").as_uri())
-    page.wait_for_load_state("load")
-
-    box = page.get_by_text("█").first.bounding_box()
-    assert box is not None
-    assert box["y"] + box["height"] <= 900
-    assert page.evaluate("() => document.documentElement.scrollHeight") <= 3500
-    page.close()
+    with opened_offline(chromium, reports / "lab.equality_deletes.html", 1280) as page:
+        box = page.get_by_text("█").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= 900
+        assert page.evaluate("() => document.documentElement.scrollHeight") <= 3500

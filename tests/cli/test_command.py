@@ -7,11 +7,13 @@ import pytest
 import icekit
 from icekit.cli.main import _Parser, _parser
 from tests.child import python
-from tests.commands import command
+from tests.commands import command, refusals
+from tests.golden import Golden
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_told_and_the_bare_command_prints_its_help() -> None:
     assert command("--version") == (0, f"icekit {icekit.__version__}\n")
+    assert command() == command("--help")
 
 
 def test_help_has_the_name_that_the_command_was_called_by() -> None:
@@ -20,22 +22,35 @@ def test_help_has_the_name_that_the_command_was_called_by() -> None:
     assert called.stdout.startswith("usage: python -m icekit look ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("lok db.t", "There is no command 'lok'; did you mean look?"),
-        ("tune laiout db.t", "There is no command 'laiout'; did you mean layout?"),
-        ("schedule chek", "There is no command 'chek'; did you mean check?"),
-        ("xyzzy", "There is no command 'xyzzy'; use one of look, plan, compare, "),
-        ("tune file-sizes db.t --filter a", "unrecognized arguments: --filter a\n"),
-        ("report db.t --fail-onn warning", "unrecognized arguments: --fail-onn warning; did you"),
-    ],
-)
-def test_the_nearest_command_question_and_option_are_named(arguments: str, message: str) -> None:
-    status, printed = command(*arguments.split())
+MISCONFIGURED = """\
+lok db.t
+tune laiout db.t
+tune --commts=3 layout db.t
+schedule chek
+xyzzy
+tune file-sizes db.t --filter a
+report db.t --fail-onn warning
+compact
+compact db.t --budget much
+compact db.t --bugdet '1 GB'
+compact db.t --scope majr
+compact db.t --strategy z
+compact db.t --min-files inf
+compact db.t --prove some
+compact db.t --execute --resume
+compact db.t --since 2026-02-01 --until 2026-01-01
+compact db.t --threshold nonsense
+compact db.t --clear '' --execute
+schedule check
+schedule check none.yaml
+schedule run
+schedule run p --dryrun
+schedule recipe crn
+lab --reset --rebuild"""
 
-    assert status == 2
-    assert printed.startswith(f"icekit: {message}")
+
+def test_what_is_misconfigured_ends_with_2_and_the_next_step(golden: Golden) -> None:
+    golden("refusals/options.txt", refusals(MISCONFIGURED))
 
 
 def parsers(parser: _Parser) -> Iterator[_Parser]:
@@ -53,10 +68,3 @@ def test_help_fits_80_columns(parser: _Parser, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "80")
 
     assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
-
-
-def test_the_bare_command_prints_its_help() -> None:
-    status, printed = command()
-
-    assert status == 0
-    assert "COMMAND ..." in printed

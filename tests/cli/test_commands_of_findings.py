@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from icekit.cli.main import _parser
-from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import COMPACTED, MAINTAINED, command_for
+from icekit.health.diagnose import SYMPTOMS
+from icekit.health.findings import COMPACTED, MAINTAINED, command_for
 from tests.factories import table_facts
 
 

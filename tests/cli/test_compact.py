@@ -12,27 +12,13 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog import session
 from icekit.cli.running import _run
+from icekit.common.commands import CompactOptions
+from icekit.engine import session
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.options.commands import CompactOptions
-from icekit.run import verbs
+from icekit.maintain.run import verbs
 from tests.commands import command
-from tests.compact.tables import Table
-
-
-def test_help_explains_the_policy_and_the_exit_statuses() -> None:
-    status, text = command("compact", "--help")
-
-    assert status == 0
-    for name in (
-        "--scope minor",
-        "written within --leave-alone are not touched",
-        "Nothing runs without --execute",
-        "--resume",
-        "Exit status: 0 done",
-    ):
-        assert name in text
+from tests.maintain.tables import Table
 
 
 def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest() -> None:
@@ -59,30 +45,6 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     } - {"table"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["db.t", "--budget", "much"], "is not bytes (200 GB)"),
-        (["db.t", "--scope", "majr"], "did you mean major"),
-        (["db.t", "--strategy", "z"], "use one of binpack, sort, zorder, hilbert"),
-        (["db.t", "--min-files", "inf"], "whole number"),
-        (["db.t", "--prove", "some"], "use checked, full, none."),
-        (["db.t", "--execute", "--resume"], "leave out --execute"),
-        (["db.t", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before until"),
-        (["db.t", "--threshold", "nonsense"], "must be NAME=VALUE with a number"),
-        (["db.t", "--clear", "", "--execute"], "--clear runs nothing"),
-        (["db.t", "--bugdet", "1 GB"], "did you mean --budget"),
-        ([], "the following arguments are required: table"),
-    ],
-)
-def test_what_is_misconfigured_ends_with_2_and_the_next_step(
-    arguments: list[str], told: str
-) -> None:
-    status, text = command("compact", *arguments)
-
-    assert (status, told in text) == (2, True), text
-
-
 @pytest.fixture
 def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The arguments of a command that runs its plan, in a process that takes Ctrl-C as Python
@@ -100,23 +62,14 @@ def dropped_ctrl_c() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_runs_anything(
-    execute: Any,
+@pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
+def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_whatever_breaks_after_it(
+    execute: Any, error: Exception | None
 ) -> None:
-    plan: Any = SimpleNamespace(actions=())
-
     def planned(*_: object) -> Any:
         dropped_ctrl_c()
-        return plan
-
-    with pytest.raises(KeyboardInterrupt):
-        _run("compact", execute, planned)
-
-
-def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
-    def planned(*_: object) -> Any:
-        dropped_ctrl_c()
-        raise ConnectionResetError(104, "Connection reset by peer")
+        if error:
+            raise error
 
     with pytest.raises(KeyboardInterrupt):
         _run("compact", execute, planned)

@@ -10,11 +10,11 @@ import pytest
 from pyspark.errors.exceptions import captured
 
 from icekit.api import Lake
-from icekit.compact.execute import require_api
-from icekit.compact.model import Action, Prediction
+from icekit.common.errors import EngineFailed
 from icekit.engine import bridge
 from icekit.engine.bridge import _changed_to, elements, lent, make_active, missing_api
-from icekit.errors import EngineFailed
+from icekit.maintain.execute import require_api
+from icekit.maintain.model import Action, Prediction
 
 pytestmark = pytest.mark.spark
 

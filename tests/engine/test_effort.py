@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from icekit.api import Lake
+from icekit.common.sql import identifier
 from icekit.engine.effort import CPU, TASKS, delete_threads, metered, unit_for
-from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark
 

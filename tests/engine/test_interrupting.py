@@ -7,7 +7,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
+from icekit.engine.interrupting import cancel, new_tag, tagged, watching
 
 #: Hours of work, if nobody cancels it.
 ENDLESS = "SELECT sum(hash(a.id, b.id)) FROM range(10000000) a CROSS JOIN range(10000000) b"
@@ -34,7 +34,7 @@ def test_work_is_cancelled_from_another_thread_and_other_work_is_not(lake: Lake)
     with (
         pytest.raises(Exception, match=r"(?i)cancel"),
         tagged(spark, tag),
-        cancelled_when(asked.is_set, spark, tag),
+        watching(asked.is_set, lambda: cancel(spark, tag)),
     ):
         spark.sql(ENDLESS).collect()
 

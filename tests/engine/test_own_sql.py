@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.cli.main import main
-from tests.compact.tables import Named, Table
+from tests.maintain.tables import Named, Table
 
 #: A wrong condition, and what the sentence says of it.
 CONDITIONS = {
@@ -15,8 +15,14 @@ CONDITIONS = {
     "name = = 'a'": "Syntax error at or near '=' in line 1, column ",
     "nosuch(name) = 1": "Cannot resolve routine `nosuch`",
 }
-#: Where a condition is given by itself, a subquery and an empty text are refused too.
-ALONE = CONDITIONS | {"id IN (SELECT 1)": "it has a subquery", "": "it is empty"}
+#: Where a condition is given by itself, one that would close its place, a subquery and an empty text
+#: are refused too.
+ALONE = CONDITIONS | {
+    "id = 1) OR (1=1": "Syntax error at or near",
+    "id = 1 UNION ALL SELECT 1": "Syntax error at or near",
+    "id IN (SELECT 1)": "it has a subquery",
+    "": "it is empty",
+}
 MISSING = "`nosuch` cannot be found"
 
 

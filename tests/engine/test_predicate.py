@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.equality_deletes.plan import plan_conversion
+from icekit.common.errors import ParameterError
+from icekit.common.sql import identifier
+from icekit.common.units import shorten
 from icekit.engine.predicate import LONGEST, read_predicate
-from icekit.errors import ParameterError
-from icekit.sql import identifier
+from icekit.maintain.equality_deletes import plan_conversion
 from icekit.tune.queries import read_filters
-from icekit.units import shorten
 
 pytestmark = pytest.mark.spark
 NAME = ("scratch_predicates", "rows")
@@ -135,19 +135,6 @@ def test_what_only_the_session_has_is_refused(table: Lake) -> None:
     finally:
         table.spark.sql("DROP TEMPORARY VARIABLE icekit_variable")
         table.spark.sql("DROP TEMPORARY FUNCTION icekit_function")
-
-
-@pytest.mark.parametrize("text", ESCAPES)
-def test_no_filter_escapes_its_place(table: Lake, text: str) -> None:
-    facts = table.observe(NAME)
-
-    for use in (
-        lambda: read_filters(table, facts, sql=[text]),
-        lambda: table.tune("write-mode", NAME, read_filter=text),
-        lambda: plan_conversion(table, NAME, where=text),
-    ):
-        with pytest.raises(ParameterError, match="Syntax error at or near"):
-            use()
 
 
 @pytest.mark.parametrize("text", NOT_FOR_FILES)

@@ -11,21 +11,14 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.model import Action, Plan, Prediction
-from icekit.errors import ClassicSessionRequired
-from icekit.run.verbs import run
+from icekit.common.errors import ClassicSessionRequired
+from icekit.maintain.model import Action, Plan, Prediction
+from icekit.maintain.run.verbs import run
 from icekit.sandbox.clones import clone
-from icekit.sandbox.stale import StaleClone, remove_stale
-from icekit.tune import QUESTIONS
+from icekit.sandbox.scratch import StaleClone, remove_stale
 
-PLAN = Plan(
-    "lake",
-    ("db", "t"),
-    None,
-    None,
-    None,
-    (Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction()),),
-)
+ACTION = Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction())
+PLAN = Plan("lake", ("db", "t"), None, None, None, (ACTION,))
 CHANGING: dict[str, Callable[[Lake, str], object]] = {
     "run": lambda lake, ledger: run(
         lake, PLAN, execute=True, ledger=ledger, progress=lambda _: None
@@ -33,15 +26,9 @@ CHANGING: dict[str, Callable[[Lake, str], object]] = {
     "convert": lambda lake, _: lake.convert("db.t"),
     "clone": lambda lake, _: clone(lake, "db.t").__enter__(),
     "remove clones": lambda lake, _: remove_stale(
-        lake, [cast("StaleClone", SimpleNamespace(is_dead=True, table=("icekit_clones", "c")))]
+        lake, [StaleClone(("icekit_clones", "c"), None, is_dead=True)]
     ),
-    "review a MERGE": lambda lake, _: lake.review_merge(
-        "MERGE INTO db.t USING db.s ON t.id = s.id WHEN MATCHED THEN DELETE"
-    ),
-    **{
-        f"tune {question}": lambda lake, _, question=question: lake.tune(question, "db.t")  # type: ignore[misc]
-        for question in QUESTIONS
-    },
+    "tune": lambda lake, _: lake.tune("layout", "db.t"),
 }
 
 

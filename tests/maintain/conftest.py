@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from icekit.facts.metadata_file import load_metadata
-from tests.compact.tables import Named, Table
+from icekit.health.metadata_file import load_metadata
 from tests.damage import on_disk
+from tests.maintain.tables import Named, Table
 from tests.shapes import Shapes
 
 DAY_MS = 86_400_000

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from icekit.compact import bundles
-from icekit.compact.outcome import Outcome
-from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
-from icekit.facts.retention import Retention
+from icekit.health.findings import Thresholds
+from icekit.health.retention import Retention
+from icekit.maintain import bundles
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.run import attempt, guard
+from icekit.maintain.run.blocked import holding
+from icekit.maintain.run.options import Limits, Retry
 from icekit.prove import maintenance
-from icekit.run import attempt, guard
-from icekit.run.blocked import holding
-from icekit.run.limits import Limits, Retry
-from tests.compact.tables import Named, Table, is_proved
 from tests.elsewhere import elsewhere
+from tests.maintain.tables import Named, Table, is_proved
 from tests.moments import Around
 
 pytestmark = pytest.mark.spark

@@ -13,14 +13,14 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.cli.main import _parser, main
-from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
+from icekit.common.saving import as_data
+from icekit.health.diagnose import SYMPTOMS
+from icekit.health.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
 from icekit.maintain.proposals import TUNED, ByHand, Proposal, Proposals, _settings, verdict
-from icekit.saving import as_data
 from icekit.tune import QUESTIONS
 from tests import factories as make
-from tests.compact.tables import Named
 from tests.golden import Golden
+from tests.maintain.tables import Named
 from tests.offline import IDS, lake_in
 
 COMPACT = Proposal(

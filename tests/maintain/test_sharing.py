@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.model import Plan
-from icekit.compact.outcome import Outcome
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Thresholds
+from icekit.common.sql import identifier
 from icekit.engine.interrupting import Stop
-from icekit.facts.head import head
-from icekit.facts.retention import Retention
-from icekit.lab.workbench import embedded
-from icekit.maintain.plan import plan_maintenance_table
-from icekit.run import guard
+from icekit.health.diagnose import diagnose
+from icekit.health.findings import Thresholds
+from icekit.health.head import head
+from icekit.health.retention import Retention
+from icekit.learn.lab.workbench import embedded
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.run import guard
+from icekit.maintain.upkeep import plan_maintenance_table
 from icekit.sandbox.clones import clone
-from icekit.sql import identifier
 from tests.commits import in_order
-from tests.compact.tables import Named, Table
 from tests.damage import on_disk
+from tests.maintain.tables import Named, Table
 from tests.offline import catalog_of
 
 pytestmark = pytest.mark.spark
@@ -228,30 +228,27 @@ def taken_in(named: Named, tmp_path: Path) -> tuple[Table, Table]:
 
 
 @pytest.mark.parametrize(
-    "is_mapped", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["mapped", "not mapped"]
+    "how",
+    [
+        "mapped",
+        pytest.param("not mapped", marks=pytest.mark.slow),
+        pytest.param("by the table that took them in", marks=pytest.mark.slow),
+    ],
 )
-def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(
-    taken_in: Any, stays_for: Make, is_mapped: bool
+def test_files_that_another_table_has_too_do_not_go_with_their_snapshots(
+    taken_in: Any, stays_for: Make, how: str
 ) -> None:
-    """Wherever they lie, and whether or not a mapping of names tells that it took files in."""
-    table, other = taken_in
-    if not is_mapped:
+    """Wherever they lie, whether or not a mapping of names tells that it took files in, and
+    whichever of the two wrote them.
+    """
+    table, other = reversed(taken_in) if how.startswith("by") else taken_in
+    if how == "not mapped":
         other.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
     table.sql(OVERWRITE)
 
     stays_for(table, other)
     other.sql("DROP TABLE {t}")
     assert expired(table).status == "done"
-
-
-@pytest.mark.slow
-def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_them_has_them(
-    taken_in: Any, stays_for: Make
-) -> None:
-    other, table = taken_in
-    table.sql(OVERWRITE)
-
-    stays_for(table, other)
 
 
 def forgotten(table: Table, snapshots: int | None = None) -> None:

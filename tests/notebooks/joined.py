@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat.v4
 
-from tests.lessons.books import code
+from tests.learn.lessons.books import code
 from tests.workshop import building
 
 FOLDER = Path(__file__).parents[2] / "notebooks"

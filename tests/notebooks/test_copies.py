@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from tests.lessons.books import book
+from tests.learn.lessons.books import book
 
 ROOT = Path(__file__).parents[2]
 START = "00_start_here.ipynb"

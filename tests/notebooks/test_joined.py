@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from icekit.options.commands import NOTEBOOKS as KINDS
-from tests.lessons.books import code
+from icekit.common.commands import NOTEBOOKS as KINDS
+from tests.learn.lessons.books import code
 from tests.notebooks.joined import NOTEBOOKS
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.lessons.books import code
+from tests.learn.lessons.books import code
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 

@@ -15,7 +15,7 @@ from icekit.prove.commits import prove_commits
 from icekit.prove.proof import Proof
 from tests import tables
 from tests.damage import change_avro, on_disk
-from tests.resolve.writing import Part
+from tests.deletes.writing import Part
 from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark

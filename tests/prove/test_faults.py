@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from icekit.compact import group, group_rows
-from icekit.compact.group import Group
-from icekit.compact.key import Key
-from icekit.compact.model import RewriteOrder
+from icekit.maintain import group, group_rows
+from icekit.maintain.group import Group
+from icekit.maintain.key import Key
+from icekit.maintain.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
-from tests.resolve.tables import Table, rewrite
+from tests.deletes.tables import Table, rewrite
 
 pytestmark = pytest.mark.spark
 

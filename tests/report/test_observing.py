@@ -1,76 +1,65 @@
 """The observing of one table for a report: its time, and the tag by which its Spark work ends."""
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from icekit.catalog.lake import in_time
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import IcekitError
 from icekit.engine.interrupting import Stopped
-from icekit.errors import IcekitError
-from icekit.options.commands import ReportOptions
-from icekit.report.observing import observed
+from icekit.engine.lake import in_time
+from icekit.report.observing import FactsCache
 from tests.factories import table_facts
 
 
-class Context:
-    """What of a SparkContext the tags need."""
-
-    def __init__(self) -> None:
-        self.tags: set[str] = set()
-        self.addJobTag, self.removeJobTag = self.tags.add, self.tags.discard
-
-
-class Session:
-    """A session in this process."""
-
-    def __init__(self) -> None:
-        self._sc = self.sparkContext = Context()
+def session(tags: set[str]) -> Any:
+    """A session in this process, with what of a SparkContext the tags need."""
+    context = SimpleNamespace(
+        addJobTag=tags.add, removeJobTag=tags.discard, cancelJobsWithTag=tags.clear
+    )
+    return SimpleNamespace(_sc=context, sparkContext=context)
 
 
-class Remote:
+def remote_session(tags: set[str]) -> Any:
     """A session of Spark Connect, which has no context; it is known by where its class comes
     from.
     """
-
-    __module__ = "pyspark.sql.connect.session"
-
-    def __init__(self) -> None:
-        self.tags: set[str] = set()
-        self.addTag, self.removeTag = self.tags.add, self.tags.discard
+    remote = type("Remote", (SimpleNamespace,), {"__module__": "pyspark.sql.connect.session"})
+    return remote(addTag=tags.add, removeTag=tags.discard, interruptTag=tags.clear)
 
 
 @pytest.mark.parametrize("seconds", [None, 30])
-@pytest.mark.parametrize("session", [Session, Remote])
+@pytest.mark.parametrize("start", [session, remote_session])
 def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
-    session: type[Any], seconds: float | None
+    start: Callable[[set[str]], Any], seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark = session()
-    lake: Any = SimpleNamespace(spark=spark, session_conf=dict)
-    tags = spark.sparkContext.tags if session is Session else spark.tags
+    tags: set[str] = set()
+    lake: Any = SimpleNamespace(spark=start(tags), session_conf=dict)
+    results = [table_facts(), IcekitError("there is no such table")]
     seen: list[set[str]] = []
 
-    def collect(taken: Any, *_: object, **__: object) -> Any:
-        assert taken.spark is spark
+    def observe(taken: Any, *_: object, **__: object) -> Any:
+        assert taken.spark is lake.spark
         seen.append(set(tags))
-        return table_facts()
+        if isinstance(result := results.pop(0), IcekitError):
+            raise result
+        return result
 
-    def refused(taken: Any, *_: object, **__: object) -> Any:
-        collect(taken)
-        raise IcekitError("there is no such table")
-
+    monkeypatch.setattr("icekit.report.observing.observe", observe)
     options = ReportOptions.of({"timeout": seconds})
-    observed(lake, ("db", "t"), options, collect=collect)
+    FactsCache().observed(lake, ("db", "t"), options)
     with pytest.raises(IcekitError):
-        observed(lake, ("db", "t"), options, collect=refused)
+        FactsCache().observed(lake, ("db", "t"), options)
 
     assert [len(each) for each in seen] == [1, 1]
     assert tags == set()
 
 
 def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() -> None:
-    lake: Any = SimpleNamespace(spark=Session(), spark_is_running=True)
+    lake: Any = SimpleNamespace(spark=session(set()), spark_is_running=True)
     told: list[BaseException] = []
     may_go, gone = threading.Event(), threading.Event()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 from icekit.report.page import link_neighbours, write_page
 
@@ -73,36 +74,21 @@ def test_findings_come_first_and_the_rest_is_folded_under_its_sentence(tmp_path:
         "target.</span>" in made
     )
     assert "<h2>Overview</h2> <span class=muted>112, 781 KiB</span>" in made
+    # What teaches, and sections that show nothing, are left out.
+    assert not re.findall("What's wrong|Read the card|Nothing was|2 findings|Compared with", made)
 
 
-def test_what_teaches_and_sections_that_show_nothing_are_left_out(tmp_path: Path) -> None:
-    made = page(tmp_path, *CELLS)
-
-    assert not any(
-        said in made
-        for said in (
-            "What's wrong",
-            "Read the card",
-            "Nothing was compared",
-            "2 findings",
-            "Compared with",
-        )
-    )
-
-
-def test_of_a_run_that_failed_everything_is_shown_with_the_error(tmp_path: Path) -> None:
-    made = page(tmp_path, *CELLS[:6], heading("Trend"), fails(), failed=True)
+@pytest.mark.parametrize("tags", [[], ["teach"]])
+def test_of_a_run_that_failed_everything_is_shown_with_the_error(
+    tmp_path: Path, tags: list[str]
+) -> None:
+    failed = fails()
+    failed.metadata["tags"] = tags
+    made = page(tmp_path, *CELLS[:6], heading("Trend"), failed, failed=True)
 
     assert "no such file" in made
     assert not re.findall("<details class=section id='[a-z-]+'>", made)
     assert "open><summary>" in made
-
-
-def test_an_error_in_a_cell_that_teaches_is_shown(tmp_path: Path) -> None:
-    failed = fails()
-    failed.metadata["tags"] = ["teach"]
-
-    assert "no such file" in page(tmp_path, failed, *CELLS[1:], failed=True)
 
 
 def test_each_page_leads_to_the_one_before_and_the_one_after_however_often_it_is_linked(

@@ -10,16 +10,18 @@ import pyarrow as pa
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.cli.main import main
-from icekit.diagnose import document
-from icekit.errors import ParameterError
-from icekit.notebook import begin, finish
-from icekit.options.commands import DiagnoseOptions
+from icekit.common.commands import DiagnoseOptions
+from icekit.common.errors import ParameterError
+from icekit.common.saving import as_data, slug
+from icekit.health.diagnose import document
+from icekit.health.model import TableFacts
+from icekit.notebook import begin
 from icekit.report.rendering import notebook_path
-from icekit.saving import as_data, slug
 from icekit.show.explorer import SWITCH
 from tests.child import python
+from tests.commands import command, refusals
 from tests.factories import file_group, partition, table_facts
+from tests.golden import Golden
 from tests.offline import lake_in
 
 #: A parameters cell.
@@ -123,58 +125,41 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
     assert json.loads((tmp_path / "db.sick.json").read_text())["status"] == "warning"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "said"),
-    [
-        (["look", "db.sick"], 0, "db.sick"),
-        (["look", "db.sik"], 2, "did you mean db.sick"),
-        (["look", "db.sick", "--ref", "12345"], 2, "has expired"),
-        (["look", "db.sick", "--threshold", "snapshot=3"], 2, "did you mean snapshots"),
-        (["look", "db.sick", "--threshold", "snapshots"], 2, "NAME=VALUE"),
-        (["look", "db.sick", "--collector", "lokal"], 2, "did you mean local?"),
-        (["look", "db.sick", "--filter-columns", "idd"], 2, "did you mean id?"),
-        (["look", "sick"], 2, "has no namespace"),
-        (["look", "db.gone"], 2, "metadata.json is missing"),
-        (
-            ["look", "db.sick; DROP TABLE db.sick"],
-            2,
-            "There is no table db.`sick; DROP TABLE db`.sick",
-        ),
-        (["look", "db.sick", "--catalog", "nowhere"], 2, "No catalog 'nowhere' is configured"),
-        (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),
-        (["report", "nodb.*"], 2, "No table of catalog 'lake' matches 'nodb.*'"),
-        (["report", "nodb.*", "none.*"], 2, "matches 'none.*'"),
-        (["admin", "tables"], 0, "db.fine"),
-        (["lab", "--reset", "--rebuild"], 2, "Give only one of"),
-        (["lab", "--list"], 0, "lab.healthy_partitioned"),
-    ],
-)
-def test_each_command_says_what_is_wrong_in_one_sentence_with_its_status(
-    small_lake: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    status: int,
-    said: str,
+REFUSED = """\
+look db.sik
+look db.sick --ref 12345
+look db.sick --threshold snapshot=3
+look db.sick --threshold snapshots
+look db.sick --collector lokal
+look db.sick --filter-columns idd
+look sick
+look db.gone
+look 'db.sick; DROP TABLE db.sick'
+report db.sick --fail-on critcal
+report nodb.*
+report nodb.* none.*"""
+
+
+def test_each_command_says_what_is_wrong_in_one_sentence_and_writes_nothing(
+    small_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Golden
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    shown = refusals(REFUSED).replace(str(small_lake), "/lake")
 
-    assert main(arguments) == status
-    printed = capsys.readouterr()
-    assert said in printed.out + printed.err
-    assert "Traceback" not in printed.err
+    golden("refusals/tables.txt", re.sub(r"\w{8}(-\w{4}){3}-\w{12}", "UUID", shown))
     assert list(tmp_path.iterdir()) == []
+    for line, listed in (("admin tables", "db.fine"), ("lab --list", "lab.healthy_partitioned")):
+        status, printed = command(*line.split())
+        assert (status, listed in printed) == (0, True)
 
 
+@pytest.mark.usefixtures("small_lake")
 def test_a_look_shows_a_card_as_wide_as_the_terminal_or_the_document_of_a_report(
-    small_lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    main(["look", "db.sick"])
-    card = capsys.readouterr().out
-    main(["look", "db.sick", "--json"])
-    read = json.loads(capsys.readouterr().out)
+    card = command("look", "db.sick")[1]
+    read = json.loads(command("look", "db.sick", "--json")[1])
 
     assert max(map(len, card.splitlines())) <= 80
     assert "small files" in card
@@ -191,13 +176,16 @@ def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
         document.load_facts(tmp_path / "none.json")
 
 
+def document_of(facts: TableFacts) -> dict[str, Any]:
+    return as_data(document.document(facts, diagnose(facts), Thresholds()))
+
+
 def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest() -> None:
     groups = (
         *(file_group(1, of=partition(day)) for day in range(1500)),
         file_group(*[1] * 9, of=partition(9999)),
     )
-    facts = table_facts(groups=groups)
-    made = as_data(document.document(facts, diagnose(facts), Thresholds()))
+    made = document_of(table_facts(groups=groups))
 
     assert len(made["facts"]["groups"]) == document.MAX_PARTITIONS
     assert made["facts_left_out"]["partitions"] == 501
@@ -206,8 +194,8 @@ def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest(
 
 
 def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() -> None:
-    facts = table_facts(properties={"quality.report": "x" * 8_000_000, "owner": "ops"})
-    made = as_data(document.document(facts, diagnose(facts), Thresholds()))
+    properties = {"quality.report": "x" * 8_000_000, "owner": "ops"}
+    made = document_of(table_facts(properties=properties))
 
     assert made["facts"]["properties"] == {
         "quality.report": "(8,000,000 characters)",
@@ -216,7 +204,7 @@ def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() 
 
 
 def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
-    from icekit import secrets
+    from icekit.common import secrets
 
     secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
     facts = table_facts(properties={"note": "key=hunter2hunter2"})
@@ -224,15 +212,6 @@ def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
     assert (
         "hunter2hunter2"
         not in document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json").read_text()
-    )
-
-
-def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None:
-    facts = table_facts()
-
-    assert (
-        finish(facts, diagnose(facts), Thresholds())
-        == "Nothing was written, because no output folder was given."
     )
 
 
@@ -273,31 +252,26 @@ def begun(
     )
 
 
-@pytest.mark.parametrize(
-    ("parameters", "said"),
-    [
-        ({"more": {"storage": "yes"}}, "storage must be true or false"),
-        ({"more": {"collector": True}}, "collector must be a string"),
-        (
-            {"filter_columns": {"dest": 1}},
-            "filter_columns must be names separated by commas, or a list",
-        ),
-        (
-            {"thresholds": "{snapshots: 5}"},
-            "thresholds must be NAME=VALUE with a number, or a mapping",
-        ),
-        ({"table": ["db.t"]}, "table must be a string"),
-        ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
-        ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
-        ({"more": "storage"}, "more must be a mapping"),
-        ({"more": {"storage": 1}}, "storage must be true or false"),
-    ],
-)
-def test_a_notebook_parameter_of_another_name_or_type_is_refused(
-    parameters: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ParameterError, match=said):
-        begun("01_diagnose", parameters)
+WRONG_PARAMETERS: list[dict[str, Any]] = [
+    {"more": {"storage": "yes"}},
+    {"more": {"collector": True}},
+    {"filter_columns": {"dest": 1}},
+    {"thresholds": "{snapshots: 5}"},
+    {"table": ["db.t"]},
+    {"more": {"colector": "spark"}},
+    {"more": {"table": "db.u"}},
+    {"more": "storage"},
+]
+
+
+def test_a_notebook_parameter_of_another_name_or_type_is_refused(golden: Golden) -> None:
+    shown = []
+    for parameters in WRONG_PARAMETERS:
+        with pytest.raises(ParameterError) as refused:
+            begun("01_diagnose", parameters)
+        shown.append(f"{parameters}\n  {refused.value}")
+
+    golden("refusals/parameters.txt", "\n".join(shown))
 
 
 @pytest.mark.parametrize(

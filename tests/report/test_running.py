@@ -7,9 +7,6 @@ import datetime as dt
 import math
 import os
 import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,18 +17,18 @@ import pyarrow as pa
 import pytest
 
 import icekit
-from icekit.diagnose.document import save_facts
-from icekit.errors import ParameterError
-from icekit.facts import observe
-from icekit.history.store import SqliteStore
-from icekit.options.commands import ReportOptions
-from icekit.report import Workers, report
-from icekit.report.observing import TimedOut, observed
-from icekit.report.rendering import ENGINE, Kernel, limited, notebook_path
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import ParameterError
+from icekit.health.diagnose.document import save_facts
+from icekit.report import Workers, rendering, report
+from icekit.report.history.store import SqliteStore
+from icekit.report.observing import FactsCache, TimedOut
+from icekit.report.rendering import Kernel, limited
 from icekit.report.result import Row
-from tests.history.test_stores import record
-from tests.lessons.books import code as code_of
+from tests.child import Child
+from tests.learn.lessons.books import code as code_of
 from tests.offline import lake_in
+from tests.report.history.test_stores import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -95,19 +92,13 @@ def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path
 def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
     many: Path, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "icekit", "report", "db.*", "--output", str(tmp_path)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
-        assert run.stdout is not None
-        for line in run.stdout:
-            if line.startswith("[1/5]"):
-                run.send_signal(signal.SIGTERM)
-                break
-        rest = run.stdout.read()
+    run = Child("icekit", ["report", "db.*", "--output", tmp_path], tmp_path / "run.log")
+    assert run.until(lambda: any(line.startswith("[1/5]") for line in run.lines))
+    run.process.terminate()
 
-    assert run.returncode == 130, rest
-    assert "Commits and reports made so far stay" in rest
+    assert run.process.wait() == 130
+    run.kill()
+    assert "Commits and reports made so far stay" in run.log.read_text()
     listed = re.search(r"(\d) of 5 tables so far", (tmp_path / "index.html").read_text())
     assert listed
     assert 1 <= int(listed[1]) <= len(list(tmp_path.glob("db.*.html")))
@@ -115,44 +106,22 @@ def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
 
 @pytest.mark.soak
 def test_a_kernel_that_is_kept_gives_the_outputs_of_a_fresh_one(many: Path, tmp_path: Path) -> None:
-    made = {}
+    paths = [tmp_path / f"{name}.ipynb" for name in ("first", "second", "alone")]
     with Kernel() as kernel, Kernel() as fresh:
         # The second meets what the first has left.
-        for name, used, path in (
-            ("db.t01", kernel, "first"),
-            ("db.t00", kernel, "second"),
-            ("db.t00", fresh, "alone"),
+        for table, used, path in zip(
+            ("db.t01", "db.t00", "db.t00"), (kernel, kernel, fresh), paths, strict=True
         ):
-            facts = save_facts(icekit.connect().observe(name), tmp_path / f"{path}.facts.json")
-            made[path] = executed(
-                notebook_path(),
-                tmp_path / f"{path}.ipynb",
-                used,
-                {"table": name, "facts_file": str(facts)},
-            )
-    second, alone = code_of(made["second"]), code_of(made["alone"])
+            facts = save_facts(icekit.connect().observe(table), path.with_suffix(".json"))
+            rendering._executed(used, {"table": table, "facts_file": str(facts)}, path)
+    second, alone = map(code_of, paths[1:])
 
     assert (
         [cell["execution_count"] for cell in second]
         == [cell["execution_count"] for cell in alone]
         == list(range(1, len(alone) + 1))
     )
-    assert _pictures(made["second"]) == _pictures(made["alone"]) != []
-
-
-def executed(notebook: Path, path: Path, kernel: Kernel, parameters: dict[str, Any]) -> Path:
-    import papermill
-
-    papermill.execute_notebook(
-        str(notebook),
-        str(path),
-        parameters,
-        engine_name=ENGINE,
-        kernel=kernel,
-        kernel_name="python3",
-        progress_bar=False,
-    )
-    return path
+    assert _pictures(paths[1]) == _pictures(paths[2]) != []
 
 
 def _pictures(path: Path) -> list[str]:
@@ -179,13 +148,16 @@ def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(
     assert "timed out" in run.index.read_text()
 
 
-def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path) -> None:
+def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, told = tmp_path / "slow.ipynb", tmp_path / "pid"
     code = (
         f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(f'{{os.getpid()}}.'); "
         "time.sleep(600)"
     )
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(rendering, "notebook_path", lambda: path)
     failed: list[str] = []
 
     def work() -> None:
@@ -195,7 +167,7 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path)
             # by then.
             while not told.exists() and len(failed) < 2:
                 try:
-                    executed(path, tmp_path / "out.ipynb", kernel, {})
+                    rendering._executed(kernel, {}, tmp_path / "out.ipynb")
                 except Exception as error:
                     failed.append(str(error))
 
@@ -204,10 +176,10 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path)
     thread.start()
     # However long it takes to begin, its time is over once it is at work.
     waited_for(lambda: told.exists() and told.read_text().endswith("."))
-    with limited(used[0], 0.0) as over:
+    with limited(used[0], 0.0) as time_limit:
         thread.join(120)
 
-    assert over.is_set()
+    assert time_limit.is_set
     assert "died" in failed[-1]
     assert used[0].manager is None
     waited_for(lambda: not is_there(int(told.read_text()[:-1])))
@@ -236,16 +208,15 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
     (tmp_path / "db.t01.error.txt.partial").mkdir()
     made: dict[str, Row] = {}
 
-    def cancelled(*_: object) -> str:
-        raise asyncio.CancelledError("the loop is closed")
+    class Cancelled(dict[str, Any]):
+        def get(self, *_: object) -> Any:
+            raise asyncio.CancelledError("the loop is closed")
+
+    names, options = [("db", f"t0{n}") for n in range(3)], {"output": str(tmp_path)}
 
     def work() -> None:
         with Workers(
-            icekit.connect(),
-            [("db", f"t0{n}") for n in range(3)],
-            ReportOptions.of({"output": str(tmp_path)}),
-            "run",
-            history_of=cancelled,
+            icekit.connect(), names, ReportOptions.of(options), "run", Cancelled()
         ) as crew:
             made.update({row.table: row for row in crew.rows()})
 
@@ -269,20 +240,17 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
     assert made["db.t02"].savings is not None
 
 
-def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
-    stuck = threading.Event()
-
-    def collect(*_: object, **__: object) -> Any:
-        stuck.wait(600)
-
-    with pytest.raises(TimedOut, match=r"db\.t00 was not finished within 0 s"):
-        observed(
-            icekit.connect(), ("db", "t00"), ReportOptions.of({"timeout": 0.1}), collect=collect
-        )
-    stuck.set()
+def test_observing_that_does_not_end_is_left_behind(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, lake, name = threading.Event(), icekit.connect(), ("db", "t00")
     patient = ReportOptions.of({"timeout": 600})
-    facts, _ = observed(icekit.connect(), ("db", "t00"), patient, collect=observe)
-    assert facts.data.file_count == 3
+    assert FactsCache().observed(lake, name, patient)[0].data.file_count == 3
+
+    monkeypatch.setattr("icekit.report.observing.observe", lambda *_, **__: stuck.wait(600))
+    with pytest.raises(TimedOut, match=r"db\.t00 was not finished within 0 s"):
+        FactsCache().observed(lake, name, patient.replaced(timeout=0.1))
+    stuck.set()
 
 
 @pytest.mark.parametrize(

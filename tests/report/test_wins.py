@@ -3,12 +3,12 @@
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.diagnose.findings import Findings
-from icekit.facts.files import Kind
-from icekit.facts.model import TableFacts
-from icekit.facts.orphans import weighed
-from icekit.facts.rollup import OPEN_FILE_COST
-from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
+from icekit.health.files import Kind
+from icekit.health.findings import Findings
+from icekit.health.model import TableFacts
+from icekit.health.orphans import weighed
+from icekit.health.rollup import OPEN_FILE_COST
+from icekit.health.storage import SharedPlace, Sharing, StorageFacts
 from icekit.maintain.savings import Savings, savings_told, total, wins
 from tests.factories import (
     MIB,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.lab import TABLES
-from icekit.options.commands import ReportOptions
+from icekit.common.commands import ReportOptions
+from icekit.learn.lab import TABLES
 from icekit.report import report
 
 #: What only a notebook with controls has, and what a page of a run with a history must not say.

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.common.sql import identifier
 from icekit.engine.bridge import elements, load_table
 from icekit.sandbox.scratch import ScratchTable
-from icekit.sql import identifier
-from tests.compact.tables import Table
+from tests.maintain.tables import Table
 
 
 def told(what: str) -> contextlib.AbstractContextManager[object]:

@@ -3,7 +3,6 @@ table needs.
 """
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,20 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.lake import embedded_path
-from icekit.catalog.tables import SessionTables
-from icekit.errors import CloneRefused, SnapshotNotFound
+from icekit.common.errors import CloneRefused, SnapshotNotFound
+from icekit.common.sql import identifier
+from icekit.engine.tables import SessionTables
 from icekit.sandbox import clones as making
 from icekit.sandbox import scratch
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable
-from icekit.sql import identifier
-from tests.compact.tables import Named, Table, contents
 from tests.damage import on_disk
 from tests.elsewhere import elsewhere
+from tests.maintain.tables import Named, Table, contents
 from tests.sandbox.adopting import FIVE, adopt, insert, told
-from tests.shapes import Shapes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_clones")]
 CREATE = "CREATE TABLE {t} (id bigint) USING iceberg"
-
-
-@pytest.fixture
-def table(named: Named, shapes: Shapes) -> Table:
-    made = named("odd `name`, it's")
-    shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
-    return made
-
-
-@pytest.fixture(autouse=True)
-def _kept_files(lake: Lake) -> Iterator[None]:
-    """Take away what was rightly kept."""
-    yield
-    shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
 
 
 def clones(lake: Lake) -> list[tuple[str, ...]]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.common.sql import display_name, identifier
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE
-from icekit.sql import display_name, identifier
-from tests.compact.tables import MERGE_ON_READ, Table, contents
+from tests.maintain.tables import MERGE_ON_READ, Table, contents
 
 pytestmark = pytest.mark.spark
 

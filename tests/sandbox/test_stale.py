@@ -5,38 +5,40 @@ may be in use is not.
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog import session
-from icekit.catalog.lake import embedded_path
 from icekit.cli.main import main
-from icekit.facts.head import head
+from icekit.common.sql import call, display_name, set_properties
+from icekit.engine import session
+from icekit.health.head import head
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import NAMESPACE, OWNED, ScratchTable, ownership
-from icekit.sandbox.stale import remove_stale, stale_clones
+from icekit.sandbox.scratch import (
+    NAMESPACE,
+    OWNED,
+    ScratchTable,
+    ownership,
+    remove_stale,
+    stale_clones,
+)
 from icekit.sandbox.trial import Budget, Trial
-from icekit.sql import call, display_name, identifier, set_properties
-from tests.compact.tables import Named, Table, contents
 from tests.damage import on_disk
+from tests.maintain.tables import Table, contents
 from tests.sandbox.adopting import adopt, insert, told
-from tests.shapes import Shapes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_clones")]
 
 VICTIM = """
 import sys
 import icekit
 from icekit.sandbox.clones import clone
-from icekit.sql import identifier
+from icekit.common.sql import identifier
 lake = icekit.connect()
 with clone(lake, {table!r}) as copy:
     lake.spark.sql("INSERT INTO " + identifier(lake.name, *copy.table) + " VALUES (1, 1, 'new')")
@@ -45,21 +47,6 @@ with clone(lake, {table!r}) as copy:
 """
 # No process has it: the kernel's largest is one less.
 NOBODY = 2**22 + 1
-
-
-@pytest.fixture
-def table(named: Named, shapes: Shapes) -> Table:
-    made = named("cloned")
-    shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
-    return made
-
-
-@pytest.fixture(autouse=True)
-def _clean(lake: Lake) -> Iterator[None]:
-    yield
-    for name in lake.tables.names_in((NAMESPACE,)):
-        lake.spark.sql(f"DROP TABLE {identifier(lake.name, *name)}")
-    shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
 
 
 def change(lake: Lake, name: tuple[str, ...], **changes: str | int) -> None:
@@ -135,7 +122,7 @@ def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(
 
         assert not found.is_dead
         assert found.line(1000 + 3 * 86_400_000).endswith(
-            f"of scratch.cloned, 3 days old; process {os.getpid()} on elsewhere cannot be checked "
+            f"of {display_name(table.name)}, 3 days old; process {os.getpid()} on elsewhere cannot be checked "
             "from here"
         )
         assert remove_stale(lake) == ()

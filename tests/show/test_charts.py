@@ -6,11 +6,11 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from icekit.diagnose.findings import Thresholds
-from icekit.facts.definition import PartitionField, PartitionSpec
-from icekit.facts.files import Kind
-from icekit.facts.manifest_counts import RangeOverlap
-from icekit.facts.model import TableFacts
+from icekit.health.definition import PartitionField, PartitionSpec
+from icekit.health.files import Kind
+from icekit.health.findings import Thresholds
+from icekit.health.manifest_counts import RangeOverlap
+from icekit.health.model import TableFacts
 from icekit.show import charts
 from icekit.show.chart import Chart
 from tests.factories import (
@@ -169,28 +169,19 @@ def test_a_bar_says_how_many_would_do_or_its_share(
     assert note in [text.get_text() for text in axes(draw(facts)).texts]
 
 
-def test_at_most_fifteen_partitions_are_drawn() -> None:
-    chart = charts.partitions(table_facts(groups=healthy_groups(days=40)))
+def test_at_most_fifteen_partitions_are_drawn_and_long_names_keep_both_ends() -> None:
+    many = charts.partitions(table_facts(groups=healthy_groups(days=40)))
+    long = charts.partitions(named("the first words of a name that goes on until 2026-01-01"))
 
-    assert len(axes(chart).get_yticklabels()) == 15
-
-
-def test_long_partition_names_keep_both_ends_of_their_values() -> None:
-    chart = charts.partitions(named("the first words of a name that goes on until 2026-01-01"))
-
-    assert axes(chart).get_yticklabels()[0].get_text() == "the first wo…l 2026-01-01"
+    assert len(axes(many).get_yticklabels()) == 15
+    assert axes(long).get_yticklabels()[0].get_text() == "the first wo…l 2026-01-01"
 
 
-def test_a_single_commit_has_a_time_axis() -> None:
-    chart = charts.commits(table_facts(history=history(commit())))
+def test_a_single_commit_that_says_no_operation_is_unknown_and_has_a_time_axis() -> None:
+    chart = charts.commits(table_facts(history=history(commit(operation=None, added_bytes=None))))
 
     low, high = axes(chart, 1).get_xlim()
     assert 0 < high - low < 1
-
-
-def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
-    chart = charts.commits(table_facts(history=history(commit(operation=None, added_bytes=None))))
-
     assert legend(axes(chart)) == ["unknown (1)"]
 
 

@@ -1,7 +1,7 @@
 import re
 from typing import Any
 
-from icekit.diagnose.findings import Findings, Severity, covered_by, findings_html, summary
+from icekit.health.findings import Findings, Severity, covered_by, findings_html, summary
 from tests.factories import finding
 from tests.golden import Golden
 

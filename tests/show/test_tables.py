@@ -1,20 +1,14 @@
 import datetime as dt
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from icekit.answer.grid import Grid
-from icekit.facts.files import Kind, Partition
-from icekit.facts.model import TableFacts
+from icekit.common.view import Grid
+from icekit.health.files import Kind
 from icekit.show import tables
 from tests.factories import (
     COLUMNS,
     MIB,
     TARGET,
-    UNPARTITIONED,
     commit,
-    empty_facts,
     file_group,
     history,
     manifest_facts,
@@ -22,27 +16,11 @@ from tests.factories import (
     table_facts,
 )
 
-TABLES = [
-    tables.file_sizes,
-    tables.delete_ratios,
-    tables.worst_partitions,
-    tables.manifests,
-    tables.commits,
-]
-
 
 def cells(grid: Grid, row: str, *names: str) -> list[Any]:
     """Some cells of the row that has this in any column."""
     place = next(i for i, values in enumerate(grid.rows) if row in values)
     return [grid[name][place] for name in names]
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_a_table_without_rows_keeps_its_columns(table: Callable[[TableFacts], Grid]) -> None:
-    empty, full = table(empty_facts()), table(table_facts())
-
-    assert len(empty) == 0
-    assert list(empty.columns) == list(full.columns)
 
 
 def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:
@@ -80,12 +58,6 @@ def test_a_row_has_the_names_of_the_metadata_tables_and_what_is_needed() -> None
     assert tables.manifests(facts).only(*needed).rows == [["data", 20, 2, 5.0]]
 
 
-def test_the_only_partition_of_an_unpartitioned_table_has_a_name() -> None:
-    facts = table_facts(specs=(UNPARTITIONED,), groups=(file_group(of=Partition(0, ())),))
-
-    assert tables.worst_partitions(facts)["partition"] == ["(unpartitioned)"]
-
-
 def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:
     rows = tables.commits(table_facts(), limit=2)
 
@@ -98,9 +70,6 @@ def test_what_a_writer_did_not_say_is_absent_and_not_zero() -> None:
     rows = tables.commits(table_facts(history=history(commit(1), commit(0, added_data_files=None))))
 
     assert [n is None for n in rows["added_data_files"]] == [True, False]
-    frame = rows.frame()
-    assert frame["added_data_files"].isna().tolist() == [True, False]
-    assert frame["added_data_files"].dtype == "Int64"
 
 
 def test_settings_tell_where_a_value_comes_from() -> None:

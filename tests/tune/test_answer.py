@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from icekit.answer.grid import COUNT, SECONDS
-from icekit.facts.model import TableFacts
-from icekit.saving import as_data
+from icekit.common.saving import as_data
+from icekit.common.view import COUNT, SECONDS
+from icekit.health.model import TableFacts
 from icekit.show.answer_chart import answer_chart
 from icekit.tune.answer import (
     Answer,
@@ -47,6 +47,7 @@ def test_properties_of_one_change_are_set_in_one_statement_and_undone_to_what_th
         f"ALTER TABLE {NAME} UNSET TBLPROPERTIES IF EXISTS "
         "('write.spark.advisory-partition-size-bytes')",
     )
+    assert to_set(facts(), {"format-version": "3"}, "why", now="2").undo == ()
 
 
 def test_the_undo_reverses_the_changes_and_alternatives_are_in_neither() -> None:
@@ -61,10 +62,6 @@ def test_the_undo_reverses_the_changes_and_alternatives_are_in_neither() -> None
 
     assert script.sql == ("ORDER a;", "THEN b", "ADD b")
     assert script.undo == ("DROP b", "UNORDER a", "THEN undo b")
-
-
-def test_a_format_version_has_no_undo() -> None:
-    assert to_set(facts(), {"format-version": "3"}, "why", now="2").undo == ()
 
 
 SESSION, PROPERTY = "spark.sql.iceberg.distribution-mode", "write.distribution-mode"
@@ -170,7 +167,7 @@ def test_an_answer_looks_like_its_golden_file(golden: Golden) -> None:
 
 
 def test_names_are_escaped_and_secrets_masked() -> None:
-    from icekit import secrets
+    from icekit.common import secrets
 
     secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
     page = answer(

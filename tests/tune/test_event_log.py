@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from icekit.errors import ParameterError
+from icekit.common.errors import ParameterError
 from icekit.tune.queries import reads_per_day
 
 START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
@@ -15,12 +15,10 @@ DAY = 86_400_000
 TABLE = ("db", "events")
 
 
-def query(at: int, *scans: str, write: str | None = None, scan: str = "") -> dict[str, Any]:
+def query(at: int, *scans: str, write: str = "") -> dict[str, Any]:
     plan: dict[str, Any] = {
         "nodeName": "Project",
-        "children": [
-            {"nodeName": f"BatchScan {s}", "simpleString": scan, "children": []} for s in scans
-        ],
+        "children": [{"nodeName": f"BatchScan {s}", "children": []} for s in scans],
     }
     if write:
         plan = {"nodeName": write.split()[0], "simpleString": write, "children": [plan]}
@@ -57,17 +55,10 @@ def test_reads_are_queries_that_scan_the_table_and_do_not_write_to_it(tmp_path: 
         ),
     )
 
+    # The log is of two days; one of less than a day counts as one.
     assert reads_per_day(path, TABLE) == 1.5
-
-
-def test_a_log_of_less_than_a_day_is_one(tmp_path: Path) -> None:
-    assert (
-        reads_per_day(
-            log(tmp_path / "app-1", query(0, "lake.db.events"), query(60_000, "lake.db.events")),
-            TABLE,
-        )
-        == 2.0
-    )
+    events = query(0, "lake.db.events"), query(60_000, "lake.db.events")
+    assert reads_per_day(log(tmp_path / "app-2", *events), TABLE) == 2.0
 
 
 def test_a_folder_of_logs_and_compressed_ones_are_read(tmp_path: Path) -> None:
@@ -83,11 +74,11 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     (tmp_path / "broken.zstd").write_bytes(b"x")
     (tmp_path / "cut").write_text(f'{{"Event": "{START}", \n')
 
-    with pytest.raises(ParameterError, match="no event log"):
-        reads_per_day(str(tmp_path / "none"), TABLE)
-    with pytest.raises(ParameterError, match="zstd or gzip"):
-        reads_per_day(str(tmp_path / "a.lz4"), TABLE)
-    with pytest.raises(ParameterError, match="cannot be read"):
-        reads_per_day(str(tmp_path / "broken.zstd"), TABLE)
-    with pytest.raises(ParameterError, match="no query"):
-        reads_per_day(str(tmp_path / "cut"), TABLE)
+    for name, message in (
+        ("none", "no event log"),
+        ("a.lz4", "zstd or gzip"),
+        ("broken.zstd", "cannot be read"),
+        ("cut", "no query"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            reads_per_day(str(tmp_path / name), TABLE)

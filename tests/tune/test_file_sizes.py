@@ -24,7 +24,7 @@ from icekit.tune.file_sizes import (
     next_advisory,
 )
 from tests.factories import TARGET, file_group, partition, table_facts
-from tests.tune.trials import create, state
+from tests.tune.trials import Table
 
 MIB = 2**20
 
@@ -86,22 +86,30 @@ def tune(lake: Lake, table: Any, **options: Any) -> Answer:
 
 
 BATCH = (
-    "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM "
-    "range({0}, {0} + 2000)"
+    "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM "
+    "range(2000)"
 )
-SMALL = {"write.target-file-size-bytes": "65536"}
+
+
+def created(lake: Lake, scratch: str, name: str, *statements: str, **properties: Any) -> Table:
+    """A table with a small target, after some statements."""
+    table = Table(lake, scratch, name)
+    table.create(write_target__file__size__bytes="65536", **properties)
+    for statement in statements:
+        table.sql(statement)
+    return table
 
 
 @pytest.mark.spark
 def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scratch: str) -> None:
-    batches = (BATCH.format(n * 2000) for n in range(3))
-    properties = {**SMALL, DISTRIBUTION: "none"}
-    table = create(lake, scratch, "scattered", *batches, properties=properties)
-    before = state(lake, table)
+    table = created(
+        lake, scratch, "scattered", BATCH, BATCH, BATCH, write_distribution__mode="none"
+    )
+    before = table.state()
 
-    answer = tune(lake, table)
+    answer = tune(lake, table.name)
 
-    assert state(lake, table) == before
+    assert table.state() == before
     # Four tasks with rows of two partitions, as in the commit; then a file for each partition.
     assert answer.measured.value(NOW, FILES) == 8
     assert answer.measured.value(HASH, FILES) == 2
@@ -112,12 +120,10 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scrat
 
 @pytest.mark.spark
 def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch: str) -> None:
-    batches = (BATCH.format(n * 2000) for n in range(2))
-    properties = {**SMALL, DISTRIBUTION: "hash"}
-    table = create(lake, scratch, "overridden", *batches, properties=properties)
+    table = created(lake, scratch, "overridden", BATCH, BATCH, write_distribution__mode="hash")
 
     with lent(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
-        answer = tune(lake, table)
+        answer = tune(lake, table.name)
 
     assert answer.advised == HASH
     assert answer.script.sql == ("RESET `spark.sql.iceberg.distribution-mode`",)
@@ -130,10 +136,12 @@ def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: s
         "INSERT INTO {t} SELECT id, CAST(id % 2 AS int), concat('name-', xxhash64(id)) FROM "
         "range(0, 200000, 1, 8)"
     )
-    properties = {**SMALL, ADVISORY: "65536", "write.parquet.row-group-size-bytes": "16384"}
-    table = create(lake, scratch, "tiny_tasks", rows, rows, properties=properties)
+    sizes = {
+        "write_spark_advisory__partition__size__bytes": "65536",
+        "write_parquet_row__group__size__bytes": "16384",
+    }
 
-    answer = tune(lake, table)
+    answer = tune(lake, created(lake, scratch, "tiny_tasks", rows, rows, **sizes).name)
 
     assert answer.advised == SIZED
     assert (answer.measured.value(SIZED, LARGE_FILES) or 99) < (
@@ -147,10 +155,9 @@ def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: s
 def test_a_schema_change_before_the_next_append_is_no_obstacle(
     lake: Lake, scratch: str, change: str
 ) -> None:
-    name, alter = f"evolved_{change.split()[0].lower()}", f"ALTER TABLE {{t}} {change}"
-    table = create(lake, scratch, name, BATCH.format(0), alter, properties=SMALL)
+    name = f"evolved_{change[:3]}"
 
-    answer = tune(lake, table)
+    answer = tune(lake, created(lake, scratch, name, BATCH, f"ALTER TABLE {{t}} {change}").name)
 
     assert answer.stopped is None
     assert (answer.measured.value(NOW, LARGE_FILES) or 0) > 0

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.definition import Column, PartitionSpec
-from icekit.facts.model import TableFacts
-from icekit.sandbox.stale import stale_clones
+from icekit.health.definition import Column, PartitionSpec
+from icekit.health.model import TableFacts
+from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Answer, Confidence, Measurements
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of
 from icekit.tune.filters import Filter, Group, Leaf
@@ -23,11 +23,14 @@ from icekit.tune.layout import (
     ROWS,
     SIZE,
     SPEC,
+    Layout,
     chosen,
+    coarser_spec,
+    finer_field,
+    layouts,
     queries_until_paid,
     saves_by_bloom,
 )
-from icekit.tune.layouts import Layout, coarser_spec, finer_field, layouts
 from icekit.tune.queries import Sample
 from tests.factories import TARGET, file_group, partition, table_facts
 

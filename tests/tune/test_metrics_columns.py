@@ -2,13 +2,11 @@
 smaller manifests.
 """
 
-import re
-
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.definition import Column, SortField
-from icekit.sandbox.stale import stale_clones
+from icekit.health.definition import Column, SortField
+from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Measurements
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import (
@@ -19,7 +17,6 @@ from icekit.tune.metrics_columns import (
     NOW,
     READ,
     USED,
-    _avro_bytes,
     chosen,
     entry_bytes,
     needed_mode,
@@ -98,11 +95,6 @@ def test_a_variant_is_advised_if_filters_do_not_lose_and_files_or_bytes_are_save
     assert chosen(measured) == advised
 
 
-def test_the_size_of_a_value_is_that_in_avro() -> None:
-    assert [_avro_bytes(n) for n in (0, 63, 64, 8191, 8192)] == [1, 1, 2, 2, 3]
-    assert _avro_bytes(b"x" * 64) == 66
-
-
 @pytest.mark.spark
 def test_the_statistics_of_nested_columns_are_measured_too(lake: Lake, scratch: str) -> None:
     lake.spark.sql(
@@ -135,9 +127,7 @@ def test_long_common_prefixes_get_longer_bounds_and_a_lookup_reads_one_file(lake
     assert "'write.metadata.metrics.column.url' = 'truncate(" in answer.script.sql[0]
     assert lake.tables.source(("lab", "urls")).metadata_location == before
     assert not stale_clones(lake)
-    (taken,) = (note for note in answer.notes if note.startswith("Bytes that the statistics"))
-    # Two bounds, whose 16 characters (17 with their length) have a key, and four counts.
-    assert re.search(r"compression: url \d\d,", taken)
+    assert any("before compression: url " in note for note in answer.notes)
 
 
 @pytest.mark.spark

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from icekit.api import Lake
-from icekit.sandbox.stale import stale_clones
+from icekit.sandbox.scratch import stale_clones
 from icekit.tune import planning
 from icekit.tune.answer import Change, Confidence, InForce, Measurements
 from icekit.tune.planning import (

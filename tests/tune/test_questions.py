@@ -1,5 +1,6 @@
 """A question that is not there and an option that it does not take are refused with the nearest
-ones.
+ones; what Spark cannot do in a trial is told in the same way under every question that writes, and
+nothing is advised that was not tried.
 """
 
 from typing import Any
@@ -8,15 +9,10 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.errors import ParameterError
-from icekit.options import commands
+from icekit.common.errors import ParameterError
+from icekit.common.sql import identifier
 from icekit.tune import QUESTIONS
 from icekit.tune.answer import Answer, Confidence
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_every_question_is_answered_within_a_budget(question: str) -> None:
-    assert {"budget_seconds", "budget_bytes"} <= commands.QUESTIONS[question].declared.keys()
 
 
 def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
@@ -65,3 +61,38 @@ def test_a_table_without_data_has_nothing_to_measure(lake: Lake) -> None:
     for name in ("repeats", "commits"):
         with pytest.raises(ParameterError, match=f"{name} is 0"):
             ask(lake, "write-mode", "lab.empty", **{name: 0})
+
+
+@pytest.fixture
+def broken(lake: Lake, scratch: str) -> str:
+    """A table that can be read, and in a format that no writer knows."""
+    name = identifier(lake.name, scratch, "broken")
+    lake.spark.sql(f"CREATE TABLE {name} (id bigint, p int) USING iceberg PARTITIONED BY (p)")
+    lake.spark.sql(f"INSERT INTO {name} SELECT id, cast(id % 4 AS int) FROM range(0, 1000, 1, 4)")
+    lake.spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'future', "
+        "'write.delete.format.default' = 'future')"
+    )
+    return f"{scratch}.broken"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("question", "options"),
+    [
+        ("file-sizes", {}),
+        ("layout", {"filters": ["id = 7", "id = 70", "id = 700"]}),
+        ("write-mode", {"operation": "update", "commits": 1, "repeats": 1}),
+    ],
+)
+def test_the_trial_ends_and_the_answer_says_why(
+    lake: Lake, broken: str, question: str, options: dict[str, Any]
+) -> None:
+    before = lake.observe(broken).snapshot_id
+
+    answer = ask(lake, question, broken, **options)
+
+    assert "Spark failed during the trial" in str(answer.stopped)
+    assert answer.confidence is Confidence.NONE
+    assert not any(change.is_change for change in answer.changes)
+    assert lake.observe(broken).snapshot_id == before

@@ -6,11 +6,11 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from icekit.api import Lake
-from icekit.errors import ClassicSessionRequired, NotATable, StatementRefused, TableNotFound
+from icekit.common.errors import NotATable, StatementRefused, TableNotFound
+from icekit.common.sql import Identifier
 from icekit.sandbox.clones import clone
-from icekit.sql import Identifier, identifier
 from icekit.tune.statement import Statement, narrowed, parse
-from tests.compact.tables import Named, Table
+from tests.tune.merge.targets import Target
 
 pytestmark = pytest.mark.spark
 
@@ -18,18 +18,14 @@ CLONE: Identifier = ("lake", "made", "clone")
 
 
 @pytest.fixture
-def events(named: Named, lake: Lake) -> Iterator[Table]:
-    """A target, a table of the same last name elsewhere, and a view of changes."""
+def events(lake: Lake, scratch: str) -> Iterator[Target]:
+    """A target, and a view of changes."""
     spark = lake.spark
-    table = named("st_events").create().fill(files=1)
-    spark.sql("CREATE OR REPLACE TEMP VIEW st_changes AS SELECT id, 'new' AS name FROM range(5)")
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.st_other")
-    spark.sql(
-        "CREATE OR REPLACE TABLE lake.st_other.st_events USING iceberg AS SELECT id FROM range(3)"
+    table = Target(lake, scratch, "st_events").filled(
+        columns="id bigint, name string", by="", rows="SELECT id, CAST(id AS string) FROM range(40)"
     )
+    spark.sql("CREATE OR REPLACE TEMP VIEW st_changes AS SELECT id, 'new' AS name FROM range(5)")
     yield table
-    spark.sql("DROP TABLE lake.st_other.st_events")
-    spark.sql("DROP NAMESPACE lake.st_other")
     spark.catalog.dropTempView("st_changes")
 
 
@@ -37,7 +33,7 @@ def read(lake: Lake, sql: str) -> Statement:
     return parse(lake.spark, sql)
 
 
-def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Table) -> None:
+def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Target) -> None:
     statement = read(
         lake,
         """-- 😀 `
@@ -56,7 +52,7 @@ def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Table) -
     assert statement.sql.endswith("name = s.name")
 
 
-def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Table) -> None:
+def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Target) -> None:
     sql = (
         "UPDATE lake.scratch.st_events  AS e /* ! */ SET name = 'lake.scratch.st_events.id'\n "
         "WHERE e.id = 1"
@@ -68,7 +64,7 @@ def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Table) 
 
 
 def test_without_an_alias_the_tables_last_name_is_one_and_columns_of_its_full_name_are_refused(
-    lake: Lake, events: Table
+    lake: Lake, events: Target
 ) -> None:
     sql = (
         "DELETE FROM lake.scratch.st_events WHERE st_events.id IN (SELECT lake.scratch.st_events.id "
@@ -99,22 +95,17 @@ def test_without_an_alias_the_tables_last_name_is_one_and_columns_of_its_full_na
         "st_events.id = s.id + 1 WHEN MATCHED THEN DELETE",
     ],
 )
-def test_a_clone_gets_what_the_table_would_get(lake: Lake, events: Table, sql: str) -> None:
+def test_a_clone_gets_what_the_table_would_get(lake: Lake, events: Target, sql: str) -> None:
     before = events.rows()
-    with clone(lake, events.name) as copy:
-        name = lake.sql_name(copy.table)
-        lake.spark.sql(read(lake, sql).on(name))
-        on_clone = sorted(
-            (tuple(r) for r in lake.spark.table(identifier(*name)).collect()), key=repr
-        )
+    on_clone = events.after(sql)
     assert events.rows() == before
 
-    lake.spark.sql(sql)
+    events.sql(sql)
 
     assert events.rows() == on_clone != before
 
 
-def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Table) -> None:
+def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Target) -> None:
     events.sql("ALTER TABLE {t} CREATE BRANCH audit")
     statement = read(lake, "DELETE FROM lake.scratch.st_events.branch_audit WHERE id = 1")
 
@@ -126,7 +117,7 @@ def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Table) -
     )
 
 
-def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Table) -> None:
+def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Target) -> None:
     merge = read(
         lake,
         "MERGE INTO lake.scratch.st_events t USING st_changes s ON t.id = s.id OR false -- "
@@ -143,7 +134,7 @@ def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Tabl
 
 @pytest.mark.parametrize("predicate", ["t.id < 5 -- all", "t.id < 5) OR (true", "t.id <"])
 def test_a_condition_that_would_change_more_is_refused(
-    lake: Lake, events: Table, predicate: str
+    lake: Lake, events: Target, predicate: str
 ) -> None:
     statement = read(
         lake,
@@ -156,7 +147,7 @@ def test_a_condition_that_would_change_more_is_refused(
 
 
 def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_put_in(
-    lake: Lake, events: Table
+    lake: Lake, events: Target
 ) -> None:
     spark = lake.spark
     spark.sql("USE lake.scratch")
@@ -175,7 +166,7 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
     ("sql", "said"),
     [
         ("", "The text has no statement"),
-        ("INSERT INTO lake.scratch.st_events SELECT 1, 1, 'x'", "not a MERGE, UPDATE or DELETE"),
+        ("INSERT INTO lake.scratch.st_events SELECT 1, 'x'", "not a MERGE, UPDATE or DELETE"),
         ("EXPLAIN DELETE FROM lake.scratch.st_events", "not a MERGE, UPDATE or DELETE"),
         (
             "DELETE FROM lake.scratch.st_events; DELETE FROM lake.scratch.st_events",
@@ -187,7 +178,7 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_sentence(
-    lake: Lake, events: Table, sql: str, said: str
+    lake: Lake, events: Target, sql: str, said: str
 ) -> None:
     with pytest.raises(StatementRefused, match=said) as refused:
         read(lake, sql)
@@ -196,7 +187,7 @@ def test_what_cannot_be_read_is_refused_in_one_sentence(
     assert str(refused.value).endswith(".")
 
 
-def test_a_target_that_is_missing_or_no_iceberg_table_is_told(lake: Lake, events: Table) -> None:
+def test_a_target_that_is_missing_or_no_iceberg_table_is_told(lake: Lake, events: Target) -> None:
     with pytest.raises(TableNotFound, match=r"no table scratch\.st_nothing"):
         read(lake, "DELETE FROM lake.scratch.st_nothing")
     with pytest.raises(TableNotFound, match=r"no table scratch\.branch_x"):
@@ -207,13 +198,3 @@ def test_a_target_that_is_missing_or_no_iceberg_table_is_told(lake: Lake, events
             read(lake, "DELETE FROM lake.scratch.st_view")
     finally:
         lake.spark.sql("DROP VIEW lake.scratch.st_view")
-
-
-def test_without_a_bridge_it_says_so() -> None:
-    class Remote:
-        pass
-
-    Remote.__module__ = "pyspark.sql.connect.session"
-
-    with pytest.raises(ClassicSessionRequired, match="Spark Connect"):
-        parse(Remote(), "DELETE FROM t")  # type: ignore[arg-type]

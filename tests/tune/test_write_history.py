@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import pytest
 
-from icekit.errors import ParameterError
-from icekit.facts.definition import Column
-from icekit.options.commands import WriteModeOptions
+from icekit.common.commands import WriteModeOptions
+from icekit.common.errors import ParameterError
+from icekit.health.definition import Column
 from icekit.tune.write_history import (
     PastCommit,
     Shape,
@@ -116,13 +116,8 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     assert shape.share == pytest.approx(0.1, abs=0.01)
     assert shaped_like(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
     assert shaped_like(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
-
-
-def test_a_delete_file_for_a_partition_does_not_say_how_many_files_it_reaches() -> None:
-    facts = table_facts(groups=(file_group(*[1000] * 40),))
-    rows = facts.data.record_count // 10
+    # A delete file for a partition does not say how many files it reaches.
     history = past_commits([deletes(0, 1, rows, total_data_files=40)])
-
     assert shaped_like(facts, history, WriteModeOptions.of({})).file_share == 1.0
 
 

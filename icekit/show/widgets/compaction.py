@@ -2,26 +2,26 @@
 that says what it will do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from icekit.answer.view import Folded, as_html
-from icekit.compact.candidates import candidates
-from icekit.compact.model import Plan
-from icekit.compact.outcome import Outcome
-from icekit.compact.plan import plan as plan_purely
-from icekit.compact.policy import Policy
-from icekit.compact.service import plan_table
-from icekit.diagnose.findings import Thresholds
+from icekit.common.errors import EXIT_HEALTHY, EXIT_STOPPED, IcekitError, Status
+from icekit.common.sql import Identifier
+from icekit.common.units import count
+from icekit.common.view import Folded, as_html
 from icekit.engine.interrupting import Stop
-from icekit.errors import EXIT_HEALTHY, EXIT_STOPPED, IcekitError
-from icekit.facts import observe
-from icekit.facts.model import TableFacts
-from icekit.run.limits import Limits
-from icekit.run.verbs import resume, run
+from icekit.health import observe
+from icekit.health.findings import Thresholds
+from icekit.health.model import TableFacts
+from icekit.maintain.candidates import candidates
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import plan as plan_purely
+from icekit.maintain.policy import Policy
+from icekit.maintain.run.options import Limits
+from icekit.maintain.run.verbs import resume, run
+from icekit.maintain.service import plan_table
 from icekit.show import charts
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
@@ -36,9 +36,6 @@ from icekit.show.widgets.controls import (
     picture,
     row,
 )
-from icekit.sql import Identifier
-from icekit.status import Status
-from icekit.units import count
 
 _KINDS = {EXIT_HEALTHY: "fine", EXIT_STOPPED: "warning"}
 #: What is said under the controls until a cell below takes their outcome.
@@ -66,9 +63,8 @@ class CompactionExplorer(Explorer):
         plan: Plan | None = None,
         trial: bool = False,
     ) -> None:
-        super().__init__()
-        self.trial = trial
-        self.view, self.policy, self.limits = view, policy, limits or Limits()
+        super().__init__(view)
+        self.policy, self.limits, self.trial = policy, limits or Limits(), trial
         self.ledger = ledger or None
         self.given = plan
         self.plan: Plan | None = None
@@ -76,8 +72,8 @@ class CompactionExplorer(Explorer):
         self._outcomes: dict[Identifier, Outcome] = {}
 
     def static(self) -> str:
-        """What the plan that was given, or one by arithmetic on facts, covers of all partitions that
-        are worth a rewrite, as a chart.
+        """What the plan that was given, or one by arithmetic on facts, covers of all partitions
+        that are worth a rewrite, as a chart.
         """
         facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
         plan = self.given
@@ -226,18 +222,16 @@ class CompactionExplorer(Explorer):
                 f"Continue run {left.run_id} on {plan.catalog}.{plan.name} now? It runs what is "
                 "left, as planned; what was committed is not run again."
             )
-            self.question.ask("resume", plan.name, question, lambda: self._resume(left))
+            # Only the run that the question named.
+            resuming = partial(resume, self.view.lake, self.view.facts.table, run_id=left.run_id)
+            work = f"Resuming run {left.run_id} on {plan.name}"
+            self.question.ask("resume", plan.name, question, lambda: self._go(work, resuming))
 
     def _run(self, plan: Plan) -> None:
         self._forget()
         self.planned.value = as_html(plan.blocks())
         work = f"Running {count(len(plan.actions), 'action')} on {plan.name}"
         self._go(work, partial(run, self.view.lake, plan, execute=True))
-
-    def _resume(self, left: Outcome) -> None:
-        # Only the run that the question named.
-        resuming = partial(resume, self.view.lake, self.view.facts.table, run_id=left.run_id)
-        self._go(f"Resuming run {left.run_id} on {left.plan.name}", resuming)
 
     def _go(self, what: str, verb: Callable[..., Outcome]) -> None:
         """Run, and look at the table again; all of it on the table that is in view now."""

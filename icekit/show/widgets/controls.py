@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets as ipw
 
-from icekit.answer import html
-from icekit.catalog import Lake
-from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Thresholds
+from icekit.common import html
+from icekit.common.errors import ParameterError, why
 from icekit.engine.bridge import make_active
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.errors import IcekitError, ParameterError, first_line
-from icekit.facts.model import TableFacts
+from icekit.engine.lake import Lake
+from icekit.health.diagnose import diagnose
+from icekit.health.findings import Thresholds
+from icekit.health.model import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,8 +97,8 @@ def note(sentence: str, kind: str = "") -> str:
 
 
 class Progress:
-    """Long work in a thread, one piece at a time, on the table in view, which stays there meanwhile:
-    its progress, and the button that cancels it.
+    """Long work in a thread, one piece at a time, on the table in view, which stays there
+    meanwhile: its progress, and the button that cancels it.
     """
 
     def __init__(self, view: View, cancels: str) -> None:
@@ -183,13 +183,6 @@ class Progress:
         )
 
 
-def why(error: BaseException) -> str:
-    """Why a job has no result, in one sentence."""
-    if isinstance(error, IcekitError):
-        return str(error)
-    return f"{type(error).__name__}: {first_line(error)}"
-
-
 class Question:
     """A question that is shown only while it is open; ``changed`` is called when it opens and
     closes.
@@ -252,20 +245,20 @@ class View:
 
     def look_at(self, facts: TableFacts) -> None:
         """Put another table, or another snapshot, in view; raises
-        :class:`~icekit.errors.ParameterError` while it is held.
+        :class:`~icekit.common.errors.ParameterError` while it is held.
         """
         self._check_free()
         self._show(facts, self.thresholds)
 
     def limit(self, thresholds: Thresholds) -> None:
-        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the
-        facts cannot answer.
+        """Judge by other limits; raises :class:`~icekit.common.errors.ParameterError` for one that
+        the facts cannot answer.
         """
         self._show(self.facts, thresholds)
 
     def hold(self, work: str) -> None:
         """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends
-        this. Raises :class:`~icekit.errors.ParameterError` while it is held already.
+        this. Raises :class:`~icekit.common.errors.ParameterError` while it is held already.
         """
         self._check_free()
         self.held = work

@@ -1,43 +1,141 @@
-"""Move a table's limits: findings, charts and the trend follow."""
-
-from __future__ import annotations
+"""Choose a table and a snapshot, and move the limits: findings, charts and the trend follow."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.answer.grid import COUNT, SHARE, Unit
-from icekit.answer.view import Sentence, as_html
-from icekit.diagnose.findings import Thresholds, findings_html
-from icekit.errors import IcekitError
-from icekit.facts.model import TableFacts
-from icekit.history.iceberg import store
-from icekit.history.store import Health, health
-from icekit.history.trend import same_table
+from icekit.common import frozen
+from icekit.common.errors import IcekitError
+from icekit.common.sql import display_name
+from icekit.common.units import count, size
+from icekit.common.view import COUNT, SHARE, Sentence, Unit, as_html
+from icekit.engine.interrupting import Stop
+from icekit.engine.tables import EmbeddedTables
+from icekit.health import observe
+from icekit.health.findings import Thresholds, findings_html
+from icekit.health.model import TableFacts
 from icekit.maintain.savings import savings_told, wins
+from icekit.report.history.iceberg import store
+from icekit.report.history.store import Health, health
+from icekit.report.history.trend import same_table
 from icekit.show import charts
-from icekit.show.card import lines, size_bars
+from icekit.show.card import card_html, lines, size_bars
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
+    Progress,
+    Say,
     View,
     button,
     column,
+    interruptible,
     labelled,
     note,
     picture,
     row,
 )
-from icekit.units import count, size
+
+_BELOW = (
+    "The panels below show it now. Other cells still show the previous table; to re-run them, use "
+    "Run ▸ Run Selected Cell and All Below."
+)
 
 
-@dataclass(frozen=True, slots=True)
+class Chooser(Explorer):
+    """The card of the table in view, and a choice of any other of the catalog."""
+
+    def static(self) -> str:
+        """The card of the table in view."""
+        return card_html(self.view.facts, self.view.findings, self.view.thresholds)
+
+    def build(self) -> Any:
+        """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded
+        lake's own list of tables.
+        """
+        tables = self.view.lake.tables
+        names = (
+            [display_name(name) for name in tables.names()]
+            if isinstance(tables, EmbeddedTables)
+            else []
+        )
+        # Both are sent as a whole when a person leaves them: while somebody types, the front end
+        # sends some letters late, after the button's press.
+        self.table = labelled(
+            ipw.Combobox,
+            "Table",
+            "namespace.table",
+            value=self.view.facts.name,
+            options=names,
+            continuous_update=False,
+        )
+        self.ref = labelled(
+            ipw.Text,
+            "Snapshot",
+            "a branch, a tag or a snapshot id of the table; empty: what it is now",
+            value=self.view.facts.ref or "",
+            continuous_update=False,
+        )
+        self.observe = button(
+            "Observe",
+            "read this table's metadata at this snapshot; writes nothing and opens no data file",
+            self._observe,
+            style="primary",
+        )
+        self.progress = Progress(
+            self.view, "nothing was changed, and the same table stays in view."
+        )
+        self.card = picture(self.static())
+        self.view.on_change(self._follow)
+        self.view.on_hold(self._rest)
+        self._follow()
+        return column(
+            self.table,
+            self.ref,
+            row(self.observe, self.progress.cancel),
+            self.progress.log,
+            self.card,
+        )
+
+    def _observe(self) -> None:
+        table, ref, view = self.table.value.strip(), self.ref.value.strip(), self.view
+        lake = view.lake
+
+        def job(_: Say, stop: Stop) -> TableFacts:
+            def progress(_read: int, _of: int) -> None:
+                stop.check()
+
+            cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
+            ratios = view.thresholds.size_ratios
+            with cancels:
+                return observe(lake, table, ref=ref or None, size_ratios=ratios, progress=progress)
+
+        def done(facts: TableFacts) -> tuple[str, str]:
+            view.look_at(facts)
+            message = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
+            return message, "fine"
+
+        self.progress.run(f"Reading {table} (panels below still show {view.facts.name})", job, done)
+
+    def _follow(self) -> None:
+        if self.table.value != self.view.facts.name:
+            self.table.value, self.ref.value = self.view.facts.name, self.view.facts.ref or ""
+        self.card.value = self.static()
+
+    def _rest(self) -> None:
+        """No other table can be chosen while work is in progress on the one in view."""
+        for control in (self.table, self.ref, self.observe):
+            control.disabled = bool(self.view.held)
+
+
+@frozen
 class Limit:
     """One threshold as a control: ``name`` is that in
-    :class:`~icekit.diagnose.findings.Thresholds`; ``of`` is what it is a share or a number of.
+    :class:`~icekit.health.findings.Thresholds`; ``of`` is what it is a share or a number
+    of.
     """
 
     name: str
@@ -75,8 +173,7 @@ class ThresholdsExplorer(Explorer):
     """Findings, and the limits they depend on."""
 
     def __init__(self, view: View) -> None:
-        super().__init__()
-        self.view = view
+        super().__init__(view)
         self.given = view.thresholds
         self._moving = False
 
@@ -160,8 +257,8 @@ class Following(Explorer):
     """
 
     def __init__(self, view: View, draw: Callable[..., Any], name: object = None) -> None:
-        super().__init__()
-        self.view, self._draw, self._name = view, draw, name or draw
+        super().__init__(view)
+        self._draw, self._name = draw, name or draw
         self._is_by_limits = "thresholds" in inspect.signature(draw).parameters
         self._make()
 

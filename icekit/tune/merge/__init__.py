@@ -4,31 +4,95 @@ shuffled; a narrower ON, tried on clones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
-from icekit.answer.grid import BYTES, COUNT, SECONDS
-from icekit.catalog.lake import session_of
+from icekit.common import frozen
+from icekit.common.errors import ParameterError, StatementRefused
+from icekit.common.sql import reset_session, set_session, transform_of
+from icekit.common.units import count, size
+from icekit.common.view import BYTES, COUNT, SECONDS
+from icekit.engine.bridge import lent
 from icekit.engine.errors import explaining
+from icekit.engine.lake import session_of
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
-from icekit.errors import ParameterError, StatementRefused
-from icekit.facts.model import TableFacts
+from icekit.health.model import TableFacts
 from icekit.prove.fingerprint import fingerprint
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
+from icekit.tune.ddl import fields_of
 from icekit.tune.experiment import Experiment, Figures, unchanged
 from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, merge_plan, whole
-from icekit.tune.merge.keys import keys_of
-from icekit.tune.merge.narrow import Rewrite, rewrite
-from icekit.tune.merge.partitioned import partitioned_join
+from icekit.tune.merge.narrow import MergeKeys, Rewrite, keys_of, rewrite
 from icekit.tune.statement import Statement, literal_count, parse
-from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icekit.catalog import Lake
+    from icekit.engine.lake import Lake
+
+
+PARTITIONED = "storage-partitioned join"
+# In the order in which they are left out: the last ones change the most.
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.sources.v2.bucketing.allowCompatibleTransforms.enabled": "true",
+    "spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled": "true",
+    "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.sources.v2.bucketing.enabled": "true",
+    "spark.sql.iceberg.planning.preserve-data-grouping": "true",
+}
+
+
+def partitioned_join(
+    spark: SparkSession,
+    statement: Statement,
+    before: MergePlan,
+    keys: MergeKeys,
+    facts: TableFacts,
+) -> Change:
+    """Settings by which the target's shuffle can be avoided, or what the tables lack; the facts
+    are the target's.
+
+    The settings are the smallest set found by leaving out one after the other.
+    """
+    if not before.is_target_shuffled:
+        return Change(PARTITIONED, None, None, "It is not needed: the target is not shuffled.")
+
+    def avoid_shuffle(settings: Mapping[str, str]) -> bool:
+        with lent(spark, settings):
+            after = merge_plan(spark, statement.sql, statement.target)
+        return after.scan.is_grouped and not after.is_target_shuffled
+
+    settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
+    if not avoid_shuffle(settings):
+        fields = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
+        target = ", ".join(fields) or "nothing"
+        equal = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+        why = (
+            "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
+            f"partitioned by {target}, the source {before.source}, and ON sets {equal}."
+        )
+        return Change(PARTITIONED, None, None, why)
+    for key in list(settings):
+        fewer = {k: v for k, v in settings.items() if k != key}
+        if avoid_shuffle(fewer):
+            settings = fewer
+    before_values = [(key, spark.conf.get(key, None)) for key in settings]
+    return Change(
+        PARTITIONED,
+        "not used",
+        "used",
+        f"With {count(len(settings), 'session setting')}, Spark joins the target's partitions as "
+        "they are stored, without a shuffle.",
+        tuple(set_session(key, value) for key, value in settings.items()),
+        tuple(set_session(k, v) if v else reset_session(k) for k, v in before_values),
+        side_effect="each task holds an entire partition, so partitions must fit into a task, and "
+        "there are at most as many tasks as partitions",
+    )
+
 
 AS_IS, NARROWER = "as it is", "narrower ON"
 FILES, OPENED, SHUFFLED, TIME = (
@@ -61,8 +125,9 @@ def review_merge(
 
     The review reads the source (some aggregations, and the guard), but only metadata of the target.
     ``prove`` also runs the statement and the narrower one, each on a zero-copy clone, and compares
-    rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the errors of
-    finding a table; :class:`~icekit.errors.ParameterError` for a target in another catalog.
+    rows, bytes, shuffle and time. Raises :class:`~icekit.common.errors.StatementRefused` and the
+    errors of finding a table; :class:`~icekit.common.errors.ParameterError` for a target in another
+    catalog.
     """
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake) as spark:
@@ -136,7 +201,7 @@ def _tried(
     return experiment.measured if AS_IS in rows else planned, set(rows.values())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MergeReview:
     """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is
     None where ``why_not`` says why.

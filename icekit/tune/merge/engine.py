@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from icekit.common import frozen
+from icekit.common.errors import StatementRefused
+from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.bridge import elements
 from icekit.engine.planner import is_scan_of, kind, nodes, query_of, searches
-from icekit.errors import StatementRefused
-from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import filters_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SHUFFLE = "ShuffleExchangeExec"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scan:
     """What one scan of the target would open, from the engine's own planner.
 
@@ -56,15 +56,15 @@ class Scan:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MergePlan:
     """How Spark would run a MERGE, found without running it.
 
     ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
     at run time. ``is_target_shuffled`` tells whether the target's rows go through a shuffle before
     the join, ``is_write_shuffled`` whether the written rows do after it, and ``source`` how the
-    source is partitioned. ``analyzed`` is Spark's logical plan, a Java object, in which ``is_target_left`` says
-    on which side of the join the target is.
+    source is partitioned. ``analyzed`` is Spark's logical plan, a Java object, in which
+    ``is_target_left`` says on which side of the join the target is.
     """
 
     join: str

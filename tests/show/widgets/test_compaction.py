@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.claims import RunRecord
-from icekit.compact.ledger import open_ledger
-from icekit.compact.model import Action, Plan, Prediction
-from icekit.compact.outcome import ActionOutcome, Outcome
-from icekit.compact.policy import Policy
-from icekit.diagnose.findings import Thresholds
-from icekit.errors import ParameterError
-from icekit.facts import observe
+from icekit.common.errors import ParameterError, Status
+from icekit.health import observe
+from icekit.health.findings import Thresholds
+from icekit.maintain.claims import RunRecord
+from icekit.maintain.ledger import open_ledger
+from icekit.maintain.model import Action, Plan, Prediction
+from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.policy import Policy
 from icekit.show import widgets
-from icekit.show.widgets.chooser import Chooser
 from icekit.show.widgets.compaction import CompactionExplorer
 from icekit.show.widgets.controls import Progress
-from icekit.status import Status
+from icekit.show.widgets.explorers import Chooser
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def is_asking(explorer: CompactionExplorer) -> bool:
     return explorer.question.is_open
 
 
-def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
+def test_resume_is_for_the_table_whose_run_was_stopped_and_asks_first_with_the_runs_name(
     view: widgets.View, explorer: CompactionExplorer
 ) -> None:
     sick = view.facts
@@ -119,13 +118,6 @@ def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
     view.look_at(sick)
     view.limit(Thresholds(snapshots=5))
     assert not explorer.again.disabled
-
-
-def test_resuming_asks_first_and_names_the_run(
-    view: widgets.View, explorer: CompactionExplorer
-) -> None:
-    ran(explorer, stopped(view))
-
     explorer.again.click()
 
     assert is_asking(explorer)
@@ -177,6 +169,8 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
             match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view",
         ):
             view.look_at(fine)
+        chooser._observe()  # a press that comes late
+        assert "stays in view; wait until it has ended, or" in chooser.progress.log.value
         view.limit(Thresholds(snapshots=5))
         assert explorer.ask.disabled
 
@@ -184,19 +178,6 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
     assert not any(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
     assert not any(control.disabled for control in (explorer.ask, explorer.again))
     view.look_at(fine)
-
-
-def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(
-    view: widgets.View, chooser: Chooser
-) -> None:
-    chooser.table.value = "db.fine"
-    view.held = "Running 2 actions on db.sick"  # begun after the button was pressed
-
-    chooser._observe()
-
-    assert chooser.progress.wait(120)
-    assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.log.value
-    assert view.facts.name == "db.sick"
 
 
 def test_nothing_is_planned_or_run_while_another_table_is_read(
@@ -239,8 +220,12 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
 def test_a_plan_is_forgotten_with_the_table_it_was_made_for(
     view: widgets.View, explorer: CompactionExplorer
 ) -> None:
+    assert explorer.go.disabled, "nothing can be run before a plan was shown"
+    explorer._confirm()
+    assert not is_asking(explorer)
     explorer._take(planned(view), view.facts, view.thresholds)
     assert not explorer.go.disabled
+    assert explorer.go.description == "Run this plan on db.sick"
     explorer.go.click()
     assert is_asking(explorer)
 

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.policy import Policy
-from icekit.diagnose.findings import Thresholds
-from icekit.errors import LedgerUnusable, ParameterError
-from icekit.facts import observe
-from icekit.facts.model import TableFacts
-from icekit.history.store import SqliteStore, health
+from icekit.common.errors import LedgerUnusable, ParameterError
+from icekit.health import observe
+from icekit.health.findings import Thresholds
+from icekit.health.model import TableFacts
+from icekit.maintain.policy import Policy
 from icekit.maintain.savings import wins
+from icekit.report.history.store import SqliteStore, health
 from icekit.report.page import write_page
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
 from icekit.show.widgets import explorers
-from icekit.show.widgets.explorers import Following, moved
+from icekit.show.widgets.explorers import Following
 from tests.factories import MIB, file_group, table_facts
 from tests.kernels import kernel
 
@@ -134,6 +134,8 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     explorer = shown(widgets.thresholds(view))
     assert "snapshots_piling_up" not in view.findings.names
 
+    for name, slider in explorer.sliders.items():
+        assert slider.min <= getattr(Thresholds(), name) <= slider.max, name
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
@@ -145,20 +147,12 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     assert explorer.message.value == ""
 
 
-def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake) -> None:
-    view = widgets.View(local_lake, table_facts(groups=(file_group(*[300 * MIB] * 60),)))
-    chooser = shown(widgets.choose(view))
-    assert "384 MiB–922 MiB 0 no rewrite" in text(chooser.card.value)
-
-    view.limit(Thresholds(min_file_size_ratio=0.5))
-
-    assert "60 files, 100 % of bytes no rewrite" in text(chooser.card.value)
-
-
 def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
     view = widgets.View(
         local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),))
     )
+    chooser = shown(widgets.choose(view))
+    assert "384 MiB–922 MiB 0 no rewrite" in text(chooser.card.value)
     told: list[str] = []
     view.on_change(lambda: told.append("changed"))
     before = view.findings
@@ -169,14 +163,8 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     assert view.thresholds == Thresholds()
     assert view.findings == before
     assert told == []
-
-
-def test_every_limit_is_a_threshold_within_the_reach_of_its_slider(view: widgets.View) -> None:
-    explorer = shown(widgets.thresholds(view))
-
-    for name, slider in explorer.sliders.items():
-        assert slider.min <= getattr(Thresholds(), name) <= slider.max, name
-    assert moved(Thresholds().with_changes(snapshots=7)) == {"snapshots": 7}
+    view.limit(Thresholds(min_file_size_ratio=0.5))
+    assert "60 files, 100 % of bytes no rewrite" in text(chooser.card.value)
 
 
 def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
@@ -219,6 +207,12 @@ def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
     assert view.facts.name == "db.fine"
     assert "db.fine" in chooser.card.value
     assert "db.fine" in partitions.shown.value
+    chooser.table.value = "db.sik"
+    chooser.observe.click()
+
+    assert chooser.progress.wait(120)
+    assert "did you mean db.sick" in text(chooser.progress.log.value)
+    assert view.facts.name == "db.fine", "what is not there leaves the view as it was"
 
 
 def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
@@ -232,17 +226,6 @@ def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
     assert view.facts.data.file_count == 1
     assert view.facts.snapshot_id == oldest
     assert chooser.ref.value == str(oldest)
-
-
-def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:
-    chooser = shown(widgets.choose(view))
-    chooser.table.value = "db.sik"
-
-    chooser.observe.click()
-
-    assert chooser.progress.wait(120)
-    assert "did you mean db.sick" in text(chooser.progress.log.value)
-    assert view.facts.name == "db.sick"
 
 
 def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_path: Path) -> None:
@@ -277,12 +260,3 @@ def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
 
 def refused(*_: object) -> None:
     raise LedgerUnusable("The history is locked.")
-
-
-def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
-    explorer = shown(widgets.compaction(view, Policy(leave_alone_minutes=0)))
-
-    assert explorer.go.disabled
-    explorer._confirm()
-    assert not explorer.question.is_open
-    assert explorer.go.description == "Run this plan on db.sick"

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.show.explorer import SWITCH, WIDGET_VIEW
-from tests.lessons.books import book
+from tests.learn.lessons.books import book
 
 NOTEBOOKS = Path(__file__).parents[3] / "notebooks"
 #: What makes a notebook with explorers cheap to run; one that is not here runs by its own
@@ -20,7 +20,6 @@ CHEAP: dict[str, dict[str, Any]] = {
     "01_diagnose": {},
     "02_compact": {"trial": False, "prove": "none"},
 }
-CHEAP_WAYS = {("01_diagnose", "off"), ("02_compact", "off")}
 CALL = re.compile(r"^widgets\.[a-z_]+\(", re.M)
 
 
@@ -39,7 +38,7 @@ def with_explorers() -> list[Any]:
             path,
             way,
             id=f"{path.stem}-{way}",
-            marks=[] if (path.stem, way) in CHEAP_WAYS else [pytest.mark.soak],
+            marks=[] if path.stem in CHEAP and way == "off" else [pytest.mark.soak],
         )
         for path in found
         for way in ("on", "off")

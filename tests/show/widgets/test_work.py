@@ -2,8 +2,8 @@
 
 import threading
 
+from icekit.common.errors import TableNotFound
 from icekit.engine.interrupting import Stop
-from icekit.errors import TableNotFound
 from icekit.show import widgets
 from icekit.show.widgets.controls import Progress, Say
 
@@ -29,26 +29,24 @@ def test_a_job_says_how_it_goes_and_gives_its_result(view: widgets.View) -> None
     assert shown.index("Working …") < shown.index("half") < shown.index("got 7")
 
 
-def test_a_job_that_is_cancelled_gives_nothing(view: widgets.View) -> None:
-    def job(say: Say, stop: Stop) -> int:
+def test_a_job_that_is_cancelled_gives_nothing_and_an_error_after_that_is_no_news(
+    view: widgets.View,
+) -> None:
+    def heeding(say: Say, stop: Stop) -> int:
         for _ in range(100):
             stop.sleep(0.1)
         return 7
 
-    shown = finished(view, job, cancel=True)
-    assert "Cancelled: nothing was changed." in shown
-    assert "got" not in shown
-
-
-def test_an_error_after_cancelling_is_no_news(view: widgets.View) -> None:
-    def job(say: Say, stop: Stop) -> int:
+    def failing(say: Say, stop: Stop) -> int:
         while not stop.is_set:
             pass
         raise RuntimeError("Job cancelled because of a job tag")
 
-    shown = finished(view, job, cancel=True)
-    assert "Cancelled: nothing was changed." in shown
-    assert "job tag" not in shown
+    for job in (heeding, failing):
+        shown = finished(view, job, cancel=True)
+        assert "Cancelled: nothing was changed." in shown
+        assert "got" not in shown
+        assert "job tag" not in shown
 
 
 def test_a_known_error_is_its_sentence_and_another_has_its_name(view: widgets.View) -> None:

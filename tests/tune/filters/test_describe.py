@@ -1,15 +1,19 @@
-"""What Iceberg says of a scan's filters is read back as conditions on columns."""
+"""What Iceberg says of a scan's filters is read back as conditions on columns; many queries of a
+few kinds keep the weight of each kind, whatever their values.
+"""
 
 import re
-from collections.abc import Collection
 from functools import partial
+from typing import Any
 
 import pytest
 
-from icekit.facts.definition import Column
-from icekit.tune.filters import ANYTHING, Filter, Group, Leaf, Node, filters_of, sql
+from icekit.common.commands import QUESTIONS
+from icekit.common.errors import ParameterError
+from icekit.health.definition import Column
+from icekit.tune.filters import ANYTHING, Group, Leaf, Node, filters_of, sql
 from icekit.tune.filters import parse as parse_with
-from icekit.tune.queries import _pushable
+from icekit.tune.queries import MOST_VALUES, _pushable, merged
 from tests.factories import table_facts
 
 NAMES = {
@@ -147,12 +151,6 @@ def test_what_has_no_literal_becomes_no_sql(text: str) -> None:
         sql(parse(text), COLUMNS)
 
 
-def test_a_filter_knows_its_columns() -> None:
-    tree = parse("time_hour IS NOT NULL, delay = 5, tailnum LIKE 'N%'")
-
-    assert Filter(tree).columns == ("delay", "tailnum")
-
-
 @pytest.mark.parametrize(
     ("text", "reached", "function", "form"),
     [
@@ -171,13 +169,29 @@ def test_a_function_of_time_is_answered_with_the_form_that_reaches_iceberg(
     assert f"and so does `prod`.system.{form}" in note
 
 
-@pytest.mark.parametrize(
-    ("text", "reached"),
-    [
-        ("date(event_time) = '2024-01-01'", {"event_time"}),
-        ("lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = 1", ()),
-    ],
-    ids=["Spark makes a range of it", "no such function of a time"],
-)
-def test_other_functions_are_not_answered(text: str, reached: Collection[str]) -> None:
-    assert not [*_pushable(table_facts(), text, set(reached))]
+def test_other_functions_are_not_answered() -> None:
+    other = "lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = 1"
+
+    assert not [*_pushable(table_facts(), other, set())]
+    # Spark makes a range of it.
+    assert not [*_pushable(table_facts(), "date(event_time) = '2024-01-01'", {"event_time"})]
+
+
+def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
+    lookups = [Leaf("id", "=", (n,)) for n in range(10_000)]
+    days = [Leaf("day", "=", (n,)) for n in range(250)]
+
+    kept = merged([*lookups, *days, *days])
+
+    weights = {
+        column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")
+    }
+    assert weights == {"id": 10_000.0, "day": 500.0}
+    assert len(kept) == 2 * MOST_VALUES
+
+
+@pytest.mark.parametrize("given", ["id = 7", [["id = 7"]]])
+def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
+    for question in ("layout", "metrics-columns", "planning"):
+        with pytest.raises(ParameterError, match="filters must be a list of strings"):
+            QUESTIONS[question].of({"filters": given})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.common.errors import ParameterError
+from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
-from icekit.errors import ParameterError
-from icekit.sql import identifier
 from icekit.tune.filters import Leaf, filters_of, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 

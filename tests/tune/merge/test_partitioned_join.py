@@ -2,14 +2,16 @@
 layouts lack is told.
 """
 
+from typing import Any
+
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.lake import session_of
+from icekit.common.sql import set_session
 from icekit.engine.bridge import lent
-from icekit.sql import set_session
+from icekit.engine.lake import session_of
 from icekit.tune.merge.engine import merge_plan
-from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
+from tests.tune.merge.targets import COPY_ON_WRITE, Target, said
 
 pytestmark = pytest.mark.spark
 
@@ -23,45 +25,32 @@ SOME = "SELECT id * 7, date'2024-01-01' + CAST(id * 7 % 3 AS int), 'new' FROM ra
 
 
 def pair(
-    lake: Lake, scratch: str, by: str, source_by: str, properties: str = MERGE_ON_READ
+    lake: Lake, scratch: str, by: str, source_by: str, **properties: Any
 ) -> tuple[Target, Target]:
-    target = Target(lake, (scratch, "sp_target")).create(by=by, rows=ROWS, properties=properties)
-    return target, Target(lake, (scratch, "sp_source")).create(by=source_by, rows=SOME)
+    target = Target(lake, scratch, "sp_target").filled(by=by, rows=ROWS, **properties)
+    return target, Target(lake, scratch, "sp_source").filled(by=source_by, rows=SOME)
+
+
+MORE_SETTINGS = [
+    ("bucket(8, id)", "bucket(8, id)", "t.id = s.id AND t.d = s.d", {PRESERVE, FEWER_KEYS}),
+    ("bucket(8, id)", "bucket(16, id)", "t.id = s.id", {PRESERVE, COMPATIBLE}),
+    ("days(d)", "days(d)", "t.d = s.d AND t.id = s.id", {PRESERVE, FEWER_KEYS}),
+]
 
 
 @pytest.mark.parametrize(
     ("by", "source_by", "on", "settings"),
     [
         ("bucket(8, id)", "bucket(8, id)", "t.id = s.id", {PRESERVE}),
-        pytest.param(
-            "bucket(8, id)",
-            "bucket(8, id)",
-            "t.id = s.id AND t.d = s.d",
-            {PRESERVE, FEWER_KEYS},
-            marks=pytest.mark.soak,
-        ),
-        pytest.param(
-            "bucket(8, id)",
-            "bucket(16, id)",
-            "t.id = s.id",
-            {PRESERVE, COMPATIBLE},
-            marks=pytest.mark.soak,
-        ),
         ("bucket(8, id), d", "bucket(8, id)", "t.id = s.id", {PRESERVE, FEWER_KEYS, SUBSET}),
-        pytest.param(
-            "days(d)",
-            "days(d)",
-            "t.d = s.d AND t.id = s.id",
-            {PRESERVE, FEWER_KEYS},
-            marks=pytest.mark.soak,
-        ),
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in MORE_SETTINGS),
     ],
 )
 def test_the_settings_are_those_without_which_the_target_is_shuffled(
     lake: Lake, scratch: str, by: str, source_by: str, on: str, settings: set[tuple[str, str]]
 ) -> None:
     target, source = pair(lake, scratch, by, source_by)
-    review = target.review(target.merge(f"{source.quoted} s", on))
+    review = target.review(target.merge(f"{source.sql_name} s", on))
     joined = review.joined
 
     assert review.plan.is_target_shuffled
@@ -80,10 +69,12 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
             assert not target.review(review.statement.sql).joined.is_change
 
 
-@pytest.mark.parametrize("properties", [MERGE_ON_READ, COPY_ON_WRITE])
-def test_the_settings_leave_the_same_rows(lake: Lake, scratch: str, properties: str) -> None:
-    target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", properties)
-    sql = target.merge(f"{source.quoted} s", "t.id = s.id")
+@pytest.mark.parametrize("properties", [{}, COPY_ON_WRITE])
+def test_the_settings_leave_the_same_rows(
+    lake: Lake, scratch: str, properties: dict[str, Any]
+) -> None:
+    target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", **properties)
+    sql = target.merge(f"{source.sql_name} s", "t.id = s.id")
     joined = target.review(sql).joined
 
     with lent(lake.spark, dict({PRESERVE, COMPATIBLE})):
@@ -136,7 +127,7 @@ def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> N
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(8, id)")
 
     review = target.review(
-        target.merge(f"{source.quoted} s", "t.id = s.id", "WHEN MATCHED THEN DELETE")
+        target.merge(f"{source.sql_name} s", "t.id = s.id", "WHEN MATCHED THEN DELETE")
     )
 
     assert "Broadcast" in review.plan.join

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog import session
 from icekit.cli.main import main
+from icekit.common.errors import IcekitError
+from icekit.engine import session
 from icekit.engine.bridge import lent
-from icekit.errors import IcekitError
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.tune.answer import Confidence
 from icekit.tune.merge import AS_IS, NARROWER, OPENED, SHUFFLED
@@ -21,7 +21,6 @@ from tests.tune.merge.targets import (
     CHANGES,
     COPY_ON_WRITE,
     KEYS,
-    MERGE_ON_READ,
     ROWS,
     UPSERT,
     Target,
@@ -30,7 +29,6 @@ from tests.tune.merge.targets import (
 
 pytestmark = pytest.mark.spark
 
-UNSHUFFLED = "'write.merge.distribution-mode'='none'"
 LAB = (
     "MERGE INTO lab.delays t USING lab.delay_corrections s ON t.carrier = s.carrier AND t.flight "
     "= s.flight AND t.origin = s.origin AND t.time_hour = s.time_hour WHEN MATCHED THEN UPDATE "
@@ -57,12 +55,12 @@ def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> 
 
 @pytest.mark.lab("delays", "delay_corrections")
 def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(
-    lake: Lake, tmp_path: Path
+    lake: Lake,
 ) -> None:
     before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
 
     answer = lake.review_merge(LAB, prove=True, progress=lambda _: None)
-    review = Target(lake, ("lab", "delays")).review(LAB)
+    review = Target(lake, "lab", "delays").review(LAB)
 
     assert review.plan.scan.files == 91
     assert review.total.files == 91
@@ -83,23 +81,24 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     shown, _ = answer._repr_html_().split("<details>", 1)
     assert shown.index("this must return 0") < shown.index("<strong>SQL</strong>")
     assert "4 of 91 data files instead of 91" in answer.verdict
-    written = json.loads(answer.write_into(tmp_path).read_text())
-    assert written["script"]["sql"] == [review.narrower.statement.sql]
+
+
+UNSHUFFLED = {**COPY_ON_WRITE, "write_merge_distribution__mode": "none"}
 
 
 @pytest.mark.parametrize(
     ("clauses", "properties", "join", "written"),
     [
-        (UPSERT, MERGE_ON_READ, "RightOuter", "with"),
+        (UPSERT, {}, "RightOuter", "with"),
         (UPSERT, COPY_ON_WRITE, "FullOuter", "with"),
-        ("WHEN MATCHED THEN DELETE", MERGE_ON_READ, "Inner", "with"),
-        ("WHEN MATCHED THEN DELETE", f"{COPY_ON_WRITE}, {UNSHUFFLED}", "LeftOuter", "without"),
+        ("WHEN MATCHED THEN DELETE", {}, "Inner", "with"),
+        ("WHEN MATCHED THEN DELETE", UNSHUFFLED, "LeftOuter", "without"),
     ],
 )
 def test_what_is_shuffled_is_told_with_the_join(
-    lake: Lake, scratch: str, clauses: str, properties: str, join: str, written: str
+    lake: Lake, target: Target, clauses: str, properties: dict[str, Any], join: str, written: str
 ) -> None:
-    target = Target(lake, (scratch, "rv_join")).create(properties=properties)
+    target.filled(**properties)
 
     with lent(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         review = target.review(target.merge(clauses=clauses))
@@ -112,10 +111,8 @@ def test_what_is_shuffled_is_told_with_the_join(
     )
 
 
-def test_copy_on_write_opens_the_files_twice_to_search_for_matches(
-    lake: Lake, scratch: str
-) -> None:
-    target = Target(lake, (scratch, "rv_search")).create(properties=COPY_ON_WRITE)
+def test_copy_on_write_opens_the_files_twice_to_search_for_matches(target: Target) -> None:
+    target.filled(**COPY_ON_WRITE)
 
     review = target.review()
 
@@ -124,8 +121,8 @@ def test_copy_on_write_opens_the_files_twice_to_search_for_matches(
     assert review.plan.size_in_bytes == 2 * review.plan.scan.size_in_bytes
 
 
-def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "rv_filters")).create()
+def test_filters_that_are_in_on_already_reach_the_scan(target: Target) -> None:
+    target.filled()
 
     review = target.review(target.merge(on=f"{KEYS} AND t.d < DATE '2024-01-08'"))
 
@@ -134,14 +131,14 @@ def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str)
     assert "d < " in said(review, "pruning")
 
 
-def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "rv_branch")).create(rows="")
+def test_an_empty_target_and_a_branch_can_be_reviewed(target: Target) -> None:
+    target.create()
     assert target.review().plan.scan.files == 0
     target.sql(f"INSERT INTO {{t}} {ROWS}")
     target.sql("ALTER TABLE {t} CREATE BRANCH audit")
     target.sql("DELETE FROM {t}")
 
-    sql = target.merge().replace("`rv_branch`", "`rv_branch`.branch_audit")
+    sql = target.merge().replace(target.sql_name, f"{target.sql_name}.branch_audit")
     review, answer = target.review(sql), target.prove(sql)
 
     assert review.total.files == 30
@@ -150,8 +147,8 @@ def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) 
     assert answer.advised == NARROWER
 
 
-def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "rv_time")).create()
+def test_a_statement_that_writes_the_time_is_not_taken_for_proved(target: Target) -> None:
+    target.filled()
     sql = target.merge(
         clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)"
     )
@@ -196,8 +193,8 @@ def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, sc
 def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(
     lake: Lake, scratch: str, sql: str, said: str
 ) -> None:
-    Target(lake, (scratch, "rv_bad")).create()
-    broken = Target(lake, (scratch, "rv_broken")).create(rows=ROWS.replace("3000", "3"))
+    Target(lake, scratch, "rv_bad").filled()
+    broken = Target(lake, scratch, "rv_broken").filled(rows=ROWS.replace("3000", "3"))
     for (file,) in broken.sql("SELECT file_path FROM {t}.data_files"):
         Path(str(file).removeprefix("file:")).unlink()
     before = state(lake)
@@ -210,9 +207,9 @@ def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(
 
 
 def test_a_statement_that_fails_on_its_clone_is_told_and_the_clone_is_gone(
-    lake: Lake, scratch: str
+    lake: Lake, target: Target
 ) -> None:
-    target = Target(lake, (scratch, "rv_fails")).create()
+    target.filled()
     twice = f"(SELECT * FROM {CHANGES} UNION ALL SELECT 33, DATE '2024-01-04', 'twice') s"
 
     answer = target.prove(target.merge(twice))
@@ -234,10 +231,8 @@ def test_the_command_reviews_a_file_and_writes_json(
 
     assert main(["review-merge", str(file), "--output", str(tmp_path)]) == 0
     assert "narrower ON" in capsys.readouterr().out
-    assert (
-        json.loads((tmp_path / "lab.delays.review-merge.json").read_text())["question"]
-        == "review-merge"
-    )
+    document = json.loads((tmp_path / "lab.delays.review-merge.json").read_text())
+    assert document["script"]["sql"][0].startswith("-- ours")
     assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
     assert "give a file with one statement" in capsys.readouterr().err
     file.write_text("SELECT 1")

@@ -1,7 +1,7 @@
 """A narrower ON leaves the same rows and opens fewer files; where it would not, none is offered."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from typing import Any
 
 import pytest
 
@@ -18,7 +18,7 @@ _TIMES = (
 )
 
 
-def times(zero: str = "timestamp'2024-01-01 00:00:00+00:00'") -> dict[str, str]:
+def times(zero: str = "timestamp'2024-01-01 00:00:00+00:00'") -> dict[str, Any]:
     kind = "timestamp_ntz" if "ntz" in zero else "timestamp"
     return {
         "columns": f"id bigint, ts {kind}, v string",
@@ -28,16 +28,16 @@ def times(zero: str = "timestamp'2024-01-01 00:00:00+00:00'") -> dict[str, str]:
     }
 
 
-CASES: dict[str, dict[str, str]] = {
+CASES: dict[str, dict[str, Any]] = {
     "days of a date": {},
-    "copy-on-write": {"properties": COPY_ON_WRITE},
-    "format version 3": {"properties": "'format-version'='3', 'write.merge.mode'='merge-on-read'"},
+    "copy-on-write": COPY_ON_WRITE,
+    "format version 3": {"version": 3},
     "values of a date": {"by": "d"},
     "no alias": {"alias": "", "on": "mr_case.id = s.id AND mr_case.d = s.d"},
     "only inserts": {"clauses": "WHEN NOT MATCHED THEN INSERT *"},
     "only deletes": {"clauses": "WHEN MATCHED AND s.id % 2 = 0 THEN DELETE"},
     "several clauses, copy-on-write": {
-        "properties": COPY_ON_WRITE,
+        **COPY_ON_WRITE,
         "clauses": "WHEN MATCHED AND t.id < 50 THEN DELETE WHEN MATCHED THEN UPDATE SET v = s.v",
     },
     "days of a timestamp": {**times(), "by": "days(ts)"},
@@ -98,11 +98,10 @@ CASES: dict[str, dict[str, str]] = {
 }
 
 
-def offered(target: Target, case: dict[str, str]) -> tuple[str, MergeReview]:
-    target.create(**{k: v for k, v in case.items() if k in {"columns", "by", "rows", "properties"}})
-    sql = target.merge(
-        **{k: v for k, v in case.items() if k in {"source", "on", "clauses", "alias"}}
-    )
+def offered(target: Target, case: dict[str, Any]) -> tuple[str, MergeReview]:
+    parts = {name: case[name] for name in ("source", "on", "clauses", "alias") if name in case}
+    target.filled(**{name: value for name, value in case.items() if name not in parts})
+    sql = target.merge(**parts)
     return sql, target.review(sql)
 
 
@@ -127,7 +126,7 @@ IN_EVERY_RUN = {
 def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
     lake: Lake, scratch: str, name: str
 ) -> None:
-    target = Target(lake, (scratch, "mr_case"))
+    target = Target(lake, scratch, "mr_case")
     with lent(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sql, review = offered(target, CASES[name])
 
@@ -139,8 +138,8 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
 
 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "mr we.ird `na`me it's"))
-    target.create("`a.b` bigint, `d'x` date, `v``z` string", "`d'x`")
+    target = Target(lake, scratch, "mr we.ird `na`me it's")
+    target.filled(columns="`a.b` bigint, `d'x` date, `v``z` string", by="`d'x`")
     source = (
         CHANGES.replace("id, date", "id AS `a.b`, date")
         .replace("AS d,", "AS `d'x`,")
@@ -158,10 +157,8 @@ def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: st
     assert target.after(review.narrower.statement.sql) == target.after(sql)
 
 
-def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(
-    lake: Lake, scratch: str
-) -> None:
-    target = Target(lake, (scratch, "mr_evolved")).create(
+def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(target: Target) -> None:
+    target.filled(
         by="v", rows="SELECT id, date'2024-01-01' + CAST(id % 5 AS int), id % 3 FROM range(300)"
     )
     target.sql("ALTER TABLE {t} REPLACE PARTITION FIELD v WITH days(d)")
@@ -180,8 +177,8 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(
     assert target.after(review.narrower.statement.sql) == target.after(sql)
 
 
-def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: str) -> None:
-    review = Target(lake, (scratch, "mr_needed")).create().review()
+def test_only_predicates_that_rule_something_out_are_added(target: Target) -> None:
+    review = target.filled().review()
 
     assert review.narrower is not None
     assert [(a.equality.column, a.equality.expression, a.form) for a in review.narrower.added] == [
@@ -193,10 +190,8 @@ def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: 
     )
 
 
-def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "mr_bounds")).create(
-        by="", rows="SELECT id, date'2024-01-01', 'a' FROM range(1000)"
-    )
+def test_many_values_become_their_bounds(target: Target) -> None:
+    target.filled(by="", rows="SELECT id, date'2024-01-01', 'a' FROM range(1000)")
     target.sql("INSERT INTO {t} SELECT id, date'2024-01-01', 'b' FROM range(100000, 101000)")
 
     review = target.review(
@@ -212,40 +207,31 @@ def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
     )
 
 
-@contextmanager
-def changing(lake: Lake, name: str, rows: str) -> Iterator[None]:
-    lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
-    try:
-        yield
-    finally:
-        lake.spark.catalog.dropTempView(name)
-
-
 @pytest.mark.parametrize(
     "late", ["SELECT 8L, date'2024-01-09', 'late'", "SELECT 7L, CAST(NULL AS date), 'late'"]
 )
-def test_the_guard_counts_what_came_to_the_source_afterwards(
-    lake: Lake, scratch: str, late: str
-) -> None:
-    target = Target(lake, (scratch, "mr_guard")).create(
-        rows=f"{ROWS} UNION ALL SELECT 7, NULL, 'null'", by="d"
-    )
+def test_the_guard_counts_what_came_to_the_source_afterwards(target: Target, late: str) -> None:
+    target.filled(rows=f"{ROWS} UNION ALL SELECT 7, NULL, 'null'", by="d")
     first = "SELECT 33L AS id, date'2024-01-04' AS d, 'n' AS v"
-    with changing(lake, "mr_late", first):
+    view = "CREATE OR REPLACE TEMP VIEW mr_late AS"
+    target.sql(f"{view} {first}")
+    try:
         sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
         review = target.review(sql)
         assert review.narrower is not None
         assert target.sql(review.narrower.guard)[0][0] == 0
 
-        lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW mr_late AS {first} UNION ALL {late}")
+        target.sql(f"{view} {first} UNION ALL {late}")
 
         assert target.sql(review.narrower.guard)[0][0] == 1
         # This is what it guards against: the row is there, and would be inserted once more.
         assert len(target.after(review.narrower.statement.sql)) == len(target.after(sql)) + 1
+    finally:
+        target.spark.catalog.dropTempView("mr_late")
 
 
 @pytest.mark.parametrize(
-    ("merge", "why"),
+    ("case", "why"),
     [
         (
             {"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")},
@@ -273,27 +259,22 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(
             },
             "every row of the target",
         ),
+        (
+            {
+                "columns": "id bigint, f double, v string",
+                "by": "",
+                "rows": "SELECT id, id * 1.5D, 'v' FROM range(10)",
+                "source": "(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s",
+                "on": "t.f = s.f",
+            },
+            r"t.f = s.f\) cannot be used",
+        ),
     ],
 )
 def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothing(
-    lake: Lake, scratch: str, merge: dict[str, str], why: str
+    target: Target, case: dict[str, str], why: str
 ) -> None:
-    import re
-
-    target = Target(lake, (scratch, "mr_refused")).create()
-
-    review = target.review(target.merge(**merge))
+    _, review = offered(target, case)
 
     assert review.narrower is None
     assert re.search(why, said(review, "narrower ON")), said(review, "narrower ON")
-
-
-def test_floating_point_columns_are_left_out(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "mr_floats")).create(
-        "id bigint, f double, v string", "", "SELECT id, id * 1.5D, 'v' FROM range(10)"
-    )
-
-    review = target.review(target.merge("(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s", "t.f = s.f"))
-
-    assert review.narrower is None
-    assert "t.f = s.f) cannot be used" in said(review, "narrower ON")

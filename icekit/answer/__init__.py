@@ -1,1 +1,0 @@
-"""Grids and HTML: the parts that results are displayed with."""

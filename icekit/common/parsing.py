@@ -1,0 +1,67 @@
+"""Read sizes, durations and moments as people state them."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+
+from icekit.common.errors import ParameterError
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_SPAN_UNITS = {
+    "s": 1,
+    "second": 1,
+    "m": 60,
+    "min": 60,
+    "minute": 60,
+    "h": 3600,
+    "hour": 3600,
+    "d": 86400,
+    "day": 86400,
+    "week": 604800,
+}
+_LONGEST = 100 * 366 * 86_400
+
+
+def size_in_bytes(text: str) -> int:
+    """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
+    return int(_measured(text, _SIZE_UNITS, 10**21, "size", "200 GB or 64 MiB"))
+
+
+def seconds(text: str) -> float:
+    """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
+    return _measured(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
+
+
+def _measured(text: str, units: Mapping[str, int], most: int, what: str, such_as: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    unit = match[2].lower() if match else ""
+    # A plural; but ms is no minute.
+    unit = unit if unit in units or len(unit) < 3 else unit.removesuffix("s")
+    if not match or unit not in units:
+        raise ParameterError(f"{text!r} is not a {what}. Write it as {such_as}.")
+    value = float(match[1]) * units[unit]
+    if value > most:
+        raise ParameterError(f"{text!r} is too large a {what}. Write it as {such_as}.")
+    return value
+
+
+def moment(value: object) -> dt.datetime:
+    """A date or time, in UTC unless it includes another offset."""
+    try:
+        time = dt.datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ParameterError(
+            f"{value!r} is not a date. Write it as 2026-01-31 or 2026-01-31T06:00."
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

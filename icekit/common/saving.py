@@ -1,0 +1,96 @@
+"""Save results: complete or not at all, without secrets, under names that are safe for files."""
+
+import contextlib
+import hashlib
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from icekit.common.secrets import mask, mask_data
+
+_PACKAGES = ("icekit", "pyiceberg", "fastavro", "pandas", "papermill")
+_LONGEST_NAME = 120
+
+
+class Result(Protocol):
+    """The result of a notebook or a command: a plan's outcome, an answer, a review."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run failed, or None."""
+
+    def write_into(self, folder: Path) -> Path:
+        """Write its JSON document into a folder."""
+
+
+def slug(name: str) -> str:
+    """A file name for a table: its own where that is safe, distinct otherwise."""
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    if safe == name and len(safe) < _LONGEST_NAME:
+        return safe
+    return f"{safe[:100]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that figures may depend on; imports none of them."""
+    import platform
+    from importlib import metadata
+
+    spark = {"pyspark": version} if (version := spark_version()) else {}
+    return (
+        {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in _PACKAGES}
+        | spark
+    )
+
+
+def spark_version() -> str:
+    """PySpark's version, empty without PySpark, which is not imported. A platform's own is in no
+    list of installed packages: its file is read.
+    """
+    spec = find_spec("pyspark")
+    loader: Any = spec and spec.loader
+    if spec is None or not spec.origin:
+        return ""
+    text: str = loader.get_data(str(Path(spec.origin).with_name("version.py"))).decode()
+    match = re.search(r"""^__version__.*["'](.+)["']""", text, re.M)
+    return match[1] if match else ""
+
+
+def write_json(path: Path, document: Any) -> Path:
+    """Write a document as :func:`as_json` does."""
+    return write_text(path, as_json(document), clean=True)
+
+
+def as_data(record: Any) -> dict[str, Any]:
+    """A record and what is in it as JSON has them: dataclasses as objects, enums by value."""
+    from pydantic_core import to_jsonable_python
+
+    data: dict[str, Any] = to_jsonable_python(record, fallback=str)
+    return data
+
+
+def as_json(document: Any) -> str:
+    """A document as JSON without secrets; types unknown to JSON become strings, and NaN raises
+    ValueError.
+    """
+    return json.dumps(mask_data(as_data(document)), indent=1, allow_nan=False)
+
+
+def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
+    """Write text without secrets (unless it is ``clean``); a reader never sees a partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text if clean else mask(text), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        # On a full disk, not even half a file may stay.
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        # An error from an open file does not name it.
+        error.filename = error.filename or str(path)
+        raise
+    return path

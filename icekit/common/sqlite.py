@@ -1,0 +1,165 @@
+"""Keep records in icekit's own SQLite file: one transaction per call; never overwrites a file that
+is not icekit's.
+
+A write is retried while other writers are in the way.
+"""
+
+import contextlib
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar, TypeVar
+from urllib.parse import quote
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+T = TypeVar("T")
+
+_TIMEOUT_SECONDS = 15.0
+_PATIENCE_SECONDS = 60.0
+
+
+class NotOurs(sqlite3.DatabaseError):
+    """The file is no database, another program's, or of an icekit whose schema is no longer
+    supported.
+    """
+
+
+class OtherSchema(sqlite3.DatabaseError):
+    """The file was written by another version of icekit."""
+
+
+class SqliteFile(ABC):
+    """A file on a local disk, for the threads and processes of one machine.
+
+    Every call is one transaction on its own connection: nothing is shared between threads or across
+    a fork, and a process killed at any moment leaves what it had committed. Reading creates no
+    file, and needs no write permission. Problems raise :meth:`unusable`.
+    """
+
+    #: Marks the file as this kind, in SQLite's own header.
+    APPLICATION: ClassVar[int]
+    #: The schema that is read and written; kept as ``user_version``.
+    SCHEMA: ClassVar[int] = 1
+    #: Whether readers go on while one writes.
+    IS_WAL: ClassVar[bool] = False
+    #: Of a folder that is made for the file.
+    FOLDER_MODE: ClassVar[int] = 0o777
+
+    path: Path
+
+    @abstractmethod
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the tables of an empty file, in the transaction of a write."""
+
+    @abstractmethod
+    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> Exception:
+        """The error that says why the file cannot be used, and what to do."""
+
+    def read(self, work: Callable[[sqlite3.Connection], T], empty: T) -> T:
+        """Do work on what is there; ``empty`` where nothing is yet."""
+
+        def transaction() -> T:
+            if not self.path.exists():
+                return empty
+            with self._connected("rw") as db:
+                db.execute("BEGIN")
+                return empty if self._schema(db) is None else work(db)
+
+        return self._patiently(transaction, writing=False)
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do work in one immediate transaction; creates the file and its folder if necessary."""
+
+        def transaction() -> T:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=self.FOLDER_MODE)
+            with self._connected("rwc") as db:
+                if self._schema(db) is None and self.IS_WAL:
+                    db.execute("PRAGMA journal_mode = WAL")
+                db.execute("BEGIN IMMEDIATE")
+                # Asked inside: another process may have created the tables since.
+                if self._schema(db) is None:
+                    self.create(db)
+                    db.execute(f"PRAGMA application_id = {self.APPLICATION}")
+                    db.execute(f"PRAGMA user_version = {self.SCHEMA}")
+                result = work(db)
+                db.execute("COMMIT")
+                return result
+
+        return self._patiently(transaction, writing=True)
+
+    @contextlib.contextmanager
+    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+        if not is_sqlite(self.path):
+            raise NotOurs("file is not a database")
+        uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
+        # Closing it rolls back what was not committed.
+        with contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_TIMEOUT_SECONDS, isolation_level=None)
+        ) as db:
+            yield db
+
+    def _schema(self, db: sqlite3.Connection) -> int | None:
+        """The file's schema, None before it has tables; raises for what is not of this kind, or of
+        another version.
+        """
+        # One statement, and so one moment: another process may be making the tables right now.
+        version, application, tables = db.execute(
+            "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM "
+            "pragma_application_id), count(*) FROM sqlite_master"
+        ).fetchone()
+        if not tables and not version and application in {0, self.APPLICATION}:
+            return None
+        if application != self.APPLICATION:
+            raise NotOurs("it is another program's database")
+        if version != self.SCHEMA:
+            raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
+        return int(version)
+
+    def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:
+        # The first writers of a new file can be told that it is busy without being let wait.
+        try:
+            return patiently(work, _is_busy, first_wait=0.01, longest_wait=1)
+        except (sqlite3.Error, OSError) as error:
+            raise self.unusable(error, writing=writing) from error
+
+
+def is_sqlite(path: Path) -> bool:
+    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes
+    for an empty one, and writes over it.
+
+    A device or a pipe is no file of SQLite's: /dev/null reads as an empty one.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(16) in {b"", b"SQLite format 3\0"}
+    except FileNotFoundError:
+        return True
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(
+        ("SQLITE_BUSY", "SQLITE_LOCKED")
+    )
+
+
+def patiently(
+    work: Callable[[], T],
+    is_in_the_way: Callable[[BaseException], bool],
+    *,
+    first_wait: float,
+    longest_wait: float,
+) -> T:
+    """Do work, again for a minute while it raises what is only in the way; raises what it last
+    raised.
+    """
+    retrying = Retrying(
+        retry=retry_if_exception(is_in_the_way),
+        stop=stop_after_delay(_PATIENCE_SECONDS),
+        wait=wait_random_exponential(multiplier=first_wait, max=longest_wait),
+        reraise=True,
+    )
+    return retrying(work)

@@ -1,0 +1,199 @@
+"""Write to the terminal from one module, so that no name or message can send it control characters,
+and keep other programs' noise away.
+"""
+
+import contextlib
+import contextvars
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from icekit.common.secrets import own_words
+
+# Control characters but line ends and tabs, halves of characters, and those that turn or break a
+# line.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+
+
+#: Seconds that a terminal may stay silent before it shows what icekit is waiting for.
+PATIENCE = 10.0
+_last_written = 0.0
+# What is waited for, and since when; the innermost comes last.
+_waiting: list[tuple[str, float]] = []
+
+
+def harmless(text: str) -> str:
+    """Replace characters that a terminal would act on, or that XML does not allow."""
+    return _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def say(text: str, *, is_painted: bool = False, end: str = "\n", error: bool = False) -> None:
+    """Print at once, as a log is read while it grows; ``is_painted`` text has colours of icekit's
+    own, and nothing else to obey.
+    """
+    write((text if is_painted else harmless(text)) + end, sys.stderr if error else sys.stdout)
+
+
+def write(text: str, stream: TextIO | None) -> None:
+    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one
+    nothing.
+
+    Standard error that cannot be written to is left alone: there is nowhere to report it.
+    """
+    global _last_written
+    if stream is None:
+        return
+    _last_written = time.monotonic()
+    is_error, stream = stream is sys.stderr, own_words(stream)
+    try:
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as problem:
+            stream.write(text.encode(problem.encoding, "backslashreplace").decode(problem.encoding))
+        stream.flush()
+    except BrokenPipeError:
+        if not is_error:
+            raise
+    except OSError as error:
+        # What could not be written would be tried again, and fail again, as the process ends.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        error.filename = error.filename or "Standard output"
+        if not is_error:
+            raise
+
+
+def open_closed_streams() -> None:
+    """Take the places of standard streams that are closed (``>&-``), before a file or the JVM's
+    output does.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def has_front_end() -> bool:
+    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id,
+    papermill does not.
+    """
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else None
+    return bool(((request or {}).get("metadata") or {}).get("cellId"))
+
+
+@contextlib.contextmanager
+def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
+    """Say what icekit is waiting for, whenever nothing was printed for some seconds: on a
+    terminal's standard error, or in an output of the running cell, which is empty afterwards.
+
+    ``at_once`` also says it now. Of nested waits the innermost is named. Where nobody looks on,
+    nothing is said.
+    """
+    with contextlib.ExitStack() as stack:
+        waiting = (what, time.monotonic())
+        _waiting.append(waiting)
+        stack.callback(_waiting.remove, waiting)
+        tell = _teller(stack)
+        if at_once and tell is not None:
+            tell(f"icekit: {what}…")
+        if tell is not None and len(_waiting) == 1:
+            is_over = threading.Event()
+            # In the same context: a kernel knows by it which cell an output belongs to.
+            watch = partial(contextvars.copy_context().run, _watch, tell, is_over)
+            watching = threading.Thread(target=watch, daemon=True)
+            watching.start()
+            stack.callback(watching.join)
+            stack.callback(is_over.set)
+        yield
+
+
+def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:
+    """What shows a line to a person who waits; None if nobody does."""
+    stream = sys.stderr
+    if stream is not None and stream.isatty():
+        # A descriptor of its own: meanwhile standard error may point at a file.
+        terminal = stack.enter_context(
+            os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+        )
+        return lambda line: write(harmless(line) + "\n", terminal)
+    if not has_front_end():
+        return None
+    from IPython.display import display
+
+    shown: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    stack.callback(shown.update, {"text/plain": ""}, raw=True)
+    return lambda line: shown.update({"text/plain": harmless(line)}, raw=True)
+
+
+def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
+    begun = last_message = time.monotonic()
+    while not is_over.wait(
+        max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)
+    ):
+        now, waiting = time.monotonic(), _waiting[-1:]
+        if waiting and now - max(_last_written, last_message) >= PATIENCE:
+            what, since = waiting[0]
+            last_message = now
+            with contextlib.suppress(OSError):
+                tell(f"icekit: {what}… {now - max(since, begun):.0f} s")
+
+
+@contextlib.contextmanager
+def stderr_to_file() -> Iterator[Path]:
+    """Point file descriptor 2 at a file for a while; yields its path.
+
+    A child inherits the descriptor when it is launched and keeps writing there for its whole
+    life. The file is unlinked on the way out, and goes with the last process that has it.
+    """
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="icekit-", suffix=".log", delete=False) as log:
+        path = Path(log.name)
+        saved = os.dup(2)
+        os.dup2(log.fileno(), 2)
+    try:
+        yield path
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def quiet_errors() -> Iterator[None]:
+    """Keep PySpark from logging each error of a statement with its whole trace, where it is told in
+    a sentence.
+    """
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before Spark 4, which logs nothing
+        yield
+        return
+    # Of PySpark's own class, which takes more arguments than Python's.
+    loggers = [
+        PySparkLogger.getLogger(name)
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    ]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was

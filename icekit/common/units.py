@@ -1,0 +1,132 @@
+"""Format figures for people: sizes, counts, shares, times."""
+
+import datetime as dt
+import math
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|B|[KMGTP]iB)(?!\w))")
+_SPANS = (("year", 365 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 data file``, ``1,234 data files``."""
+    return f"{number:,} " + (noun if number == 1 else plural or f"{noun}s")
+
+
+def counted(number: int, noun: str, verb: str, plural: str) -> str:
+    """A number of things and a verb that agrees: ``1 file is``, ``2 files are``."""
+    return f"{count(number, noun)} " + (verb if number == 1 else plural)
+
+
+def first_names(names: Iterable[str], most: int) -> str:
+    """The names up to a number of them, and ``…`` if there are more."""
+    every = list(names)
+    return ", ".join([*every[:most], "…"] if len(every) > most else every)
+
+
+def size(size_in_bytes: float) -> str:
+    """Bytes for people, in binary units: ``1.5 MiB``, and ``1 GiB`` from 1,000 MiB on."""
+    value = float(size_in_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        # A figure has at most three digits before the point: 1,000 bytes and more are written as
+        # KiB.
+        if abs(value) < 999.5:
+            return (
+                f"{value:.0f} {unit}"
+                if unit == "B" or value >= 100
+                else f"{value:.1f} {unit}".replace(".0 ", " ")
+            )
+        value /= 1024
+    return f"{value:,.1f} PiB"
+
+
+def about(size_in_bytes: float, *, is_estimate: bool) -> str:
+    """Bytes for people, with a word before an estimate: ``about 1.5 MiB``."""
+    return ("about " if is_estimate else "") + size(size_in_bytes)
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: ``0 %``, ``under 0.1 %``, ``3.1 %``, ``87 %``."""
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
+    return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A number with about this many digits, and never with an exponent: ``0.25``, ``3.1``,
+    ``12,200``.
+    """
+    if abs(value) >= 10**digits - 0.5:
+        return f"{value:,.0f}"
+    return format(Decimal(f"{value:.{digits}g}"), ",f") if math.isfinite(value) else str(value)
+
+
+def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
+    """``64 KiB–128 KiB``; without an upper limit ``64 KiB and more``."""
+    return (
+        f"{size(lower_bytes)} and more"
+        if upper_bytes is None
+        else f"{size(lower_bytes)}–{size(upper_bytes)}"
+    )
+
+
+def span(milliseconds: float) -> str:
+    """A duration in its largest fitting unit: ``3 days``, ``40 minutes``."""
+    seconds = milliseconds / 1000
+    for unit, length in _SPANS:
+        if seconds >= length:
+            return count(round(seconds / length), unit)
+    return "under 1 second"
+
+
+def raised(sentence: str) -> str:
+    """A sentence with its first letter as a capital; the others stay as they are."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def elapsed(seconds: float) -> str:
+    """A duration with two digits or in whole seconds, because repeated runs do not agree more
+    closely: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``.
+    """
+    if seconds < 0.095:
+        return f"{seconds * 1000:.0f} ms"
+    return (
+        f"{seconds:.2f} s"
+        if seconds < 0.995
+        else f"{seconds:.1f} s"
+        if seconds < 9.95
+        else f"{seconds:,.0f} s"
+    )
+
+
+def at(milliseconds: int) -> dt.datetime:
+    """Milliseconds since 1970 as a time in UTC."""
+    return _EPOCH + dt.timedelta(milliseconds=milliseconds)
+
+
+def moment(milliseconds: int) -> str:
+    """``2026-01-02 03:04 UTC``."""
+    return at(milliseconds).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut out the middle of a long text: both ends of a partition path identify it."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def unbroken(text: str) -> str:
+    """Join figures to their units with no-break spaces."""
+    return _UNIT.sub("\N{NO-BREAK SPACE}", text)
+
+
+def printable(text: str) -> str:
+    """A label of one line: what is no character that a font has, also an end of line, is replaced;
+    longer texts go through terminal.harmless.
+    """
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,0 +1,312 @@
+"""Show a result that is a list of blocks: as text for a terminal, or as HTML for a page or a
+notebook.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen, html
+from icekit.common.secrets import mask
+from icekit.common.units import elapsed, percent, plain, printable, shorten, size
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+SHOWN = 50
+ABSENT, _EMPTY = "–", "No rows."
+
+
+@frozen
+class Unit:
+    """The format of a column's values; text is aligned left, figures right.
+
+    ``head`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same
+    unit with another heading.
+    """
+
+    write: Callable[[Any], str]
+    is_text: bool = False
+    is_whole: bool = False
+    head: str | None = None
+
+    def __call__(self, head: str) -> Unit:
+        """The same unit with another heading."""
+        return replace(self, head=head)
+
+
+TEXT = Unit(str, is_text=True)
+#: A string that may be long and whose both ends matter: a path, a column, a filter.
+NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
+#: A figure that is already a string, because it contains a word or two units.
+FIGURE = Unit(str)
+NUMBER = Unit(plain)
+COUNT = Unit("{:,}".format, is_whole=True)
+IDENTIFIER = Unit(str, is_whole=True)
+BYTES = Unit(size)
+SHARE = Unit(percent)
+SECONDS = Unit(elapsed)
+FLAG = Unit(lambda value: "yes" if value else "no", is_text=True)
+TIME = Unit(lambda value: value.strftime("%Y-%m-%d %H:%M:%S"), is_text=True)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Grid:
+    """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole
+    numbers; None is missing.
+
+    A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
+    Without rows they say so. ``grid["file_count"]`` is a list of a column's
+    values, ``grid.frame()`` a pandas DataFrame of all values.
+    """
+
+    caption: str
+    columns: Mapping[str, Unit]
+    rows: Sequence[Sequence[Any]]
+    shown: int = SHOWN
+
+    def __getitem__(self, name: str) -> list[Any]:
+        index = list(self.columns).index(name)
+        return [row[index] for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def only(self, *names: str, first: int | None = None) -> Grid:
+        """The named columns, in the given order; ``first`` limits the number of rows."""
+        columns = {name: self.columns[name] for name in names}
+        rows = [list(row) for row in zip(*map(self.__getitem__, names), strict=True)]
+        return replace(self, columns=columns, rows=rows[:first])
+
+    def lines(self, indent: str = "") -> list[str]:
+        """The headings and rows for a terminal, in aligned columns; empty without rows."""
+        if not self.rows:
+            return []
+        rows = [self._heads(), *self._written()]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
+        lines = [
+            indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows
+        ]
+        return [*lines, indent + self._more()] if self._more() else lines
+
+    def html(self) -> str:
+        """The same as HTML, with the caption above if there is one; empty without rows."""
+        if not self.rows:
+            return ""
+        numeric = [not unit.is_text for unit in self.columns.values()]
+        heads, rows = self._heads(), self._written()
+        return html.block("grid", self.caption, heads, rows, numeric, self._more())
+
+    def frame(self) -> pd.DataFrame:
+        """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with
+        missing values.
+        """
+        import pandas as pd
+
+        whole = [name for name, unit in self.columns.items() if unit.is_whole]
+        return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(
+            dict.fromkeys(whole, "Int64")
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        """All values for JSON, unrounded, one dict per row; times in ISO 8601."""
+        plain = (
+            [value.isoformat() if isinstance(value, dt.datetime) else value for value in row]
+            for row in self.rows
+        )
+        return [dict(zip(self.columns, row, strict=True)) for row in plain]
+
+    def _heads(self) -> list[str]:
+        return [
+            name.replace("_", " ") if unit.head is None else unit.head
+            for name, unit in self.columns.items()
+        ]
+
+    def _written(self) -> list[list[str]]:
+        units = list(self.columns.values())
+        return [
+            [_cell(unit, value) for unit, value in zip(units, row, strict=True)]
+            for row in self.rows[: self.shown]
+        ]
+
+    def _more(self) -> str:
+        return (
+            f"The first {self.shown} of {len(self.rows):,} rows."
+            if len(self.rows) > self.shown
+            else ""
+        )
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines()) or _EMPTY
+
+    def _repr_html_(self) -> str:
+        return html.framed(self.html() or f"<p>{_EMPTY}</p>")
+
+
+def _cell(unit: Unit, value: Any) -> str:
+    return ABSENT if value is None or value != value else unit.write(value)
+
+
+@frozen
+class Badge:
+    """The first line: ``kind`` is critical, warning, info or fine, ``label`` the verdict in two
+    words, and ``note`` small print.
+    """
+
+    kind: str
+    label: str
+    title: str
+    note: str = ""
+
+
+@frozen
+class Sentence:
+    """A sentence, after a label such as ``Confidence``."""
+
+    text: str
+    label: str = ""
+    is_strong: bool = False
+
+
+@frozen
+class Sql:
+    """Statements to paste, under a label."""
+
+    label: str
+    statements: Sequence[str]
+
+
+@frozen
+class Item:
+    """An entry of a list: its title, what is said of it by name, and statements or commands to
+    copy.
+    """
+
+    title: str = ""
+    pairs: Sequence[tuple[str, str]] = ()
+    statements: Sequence[str] = ()
+
+
+@frozen
+class Listing:
+    """Text whose lines stay as they are, such as a plan of the engine."""
+
+    text: str
+
+
+@frozen
+class Folded:
+    """Blocks that a page shows only when one opens them; a terminal shows those that only explain
+    if it is asked to.
+    """
+
+    summary: str
+    blocks: Sequence[Block]
+    only_explains: bool = False
+
+
+Block = Badge | Sentence | Sql | Item | Grid | Listing | Folded
+
+
+class Shown:
+    """A result that is a list of blocks: text in a terminal, HTML in Jupyter."""
+
+    def blocks(self) -> Sequence[Block]:
+        """What every renderer shows, the verdict first."""
+        raise NotImplementedError
+
+    def text(self, width: int | None = None, *, explain: bool = False) -> str:
+        """The blocks as :func:`as_text` has them."""
+        return as_text(self.blocks(), width, explain=explain)
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return as_html(self.blocks())
+
+
+def as_text(blocks: Iterable[Block], width: int | None = None, *, explain: bool = False) -> str:
+    """The blocks as lines for a terminal of ``width`` columns (None: not wrapped), with an empty
+    line between them, also those that only ``explain``; secrets are masked.
+    """
+    parts = ["\n".join(_lines(block, width, explain)) for block in blocks]
+    return mask("\n\n".join(part for part in parts if part))
+
+
+def as_html(blocks: Iterable[Block]) -> str:
+    """The blocks as one card with its style; secrets are masked."""
+    return mask(html.framed(card(blocks)))
+
+
+def card(blocks: Iterable[Block]) -> str:
+    """The blocks as one card of a page; its colour is that of their badge."""
+    listed = list(blocks)
+    kind = next((block.kind for block in listed if isinstance(block, Badge)), "info")
+    return f'<div class="finding {kind}">{"".join(map(_html, listed))}</div>'
+
+
+def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
+    match block:
+        case Badge():
+            note = f"  ({block.note})" if block.note else ""
+            return [f"{block.title}  {block.label}{note}"]
+        case Sentence():
+            return _wrapped(
+                "", f"{block.label}: {block.text}" if block.label else block.text, width
+            )
+        case Sql():
+            return (
+                [f"{block.label}:", *(f"  {statement};" for statement in block.statements)]
+                if block.statements
+                else []
+            )
+        case Item():
+            names = max((len(name) for name, _ in block.pairs), default=0)
+            pairs = [
+                line
+                for name, text in block.pairs
+                for line in _wrapped(f"  {name:{names}}  ", text, width)
+            ]
+            title = _wrapped("", block.title, width) if block.title else []
+            return [*title, *pairs, *(f"  {each}" for each in block.statements)]
+        case Grid():
+            return [
+                *([f"{block.caption}:"] if block.caption and block.rows else []),
+                *block.lines("  "),
+            ]
+        case Listing():
+            return [f"  {line}" for line in block.text.splitlines()]
+        case Folded():
+            shown = () if block.only_explains and not explain else block.blocks
+            inside = [line for part in shown for line in _lines(part, width and width - 2, explain)]
+            return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
+
+
+def _wrapped(head: str, text: str, width: int | None) -> list[str]:
+    """A sentence, wrapped below itself; what may be pasted is never broken."""
+    if width is None:
+        return [head + text]
+    below = " " * len(head)
+    return wrap(
+        text,
+        max(width, 40),
+        initial_indent=head,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _html(block: Block) -> str:
+    if isinstance(block, Grid):
+        return block.html()
+    if isinstance(block, Folded):
+        return html.block("folded", block.summary, "".join(map(_html, block.blocks)))
+    return html.block(type(block).__name__.lower(), block)

@@ -1,0 +1,78 @@
+"""Wait for work in other threads no longer than some seconds; threads that hang are left behind."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+class DeadlineExceeded(TimeoutError):
+    """Work that has not ended within its time."""
+
+
+def within(seconds: float | None, work: Callable[[], T]) -> T:
+    """Do the work in a thread that may be left behind; raises
+    :class:`DeadlineExceeded` after ``seconds`` (None: never).
+
+    A daemon thread, and not an executor's: the process must be able to end while a dead
+    host is still being waited for.
+    """
+    has_ended = threading.Event()
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+        has_ended.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    if not has_ended.wait(seconds):
+        raise DeadlineExceeded
+    if errors:
+        raise errors.pop()
+    return results[0]
+
+
+def each_within(
+    seconds: float,
+    items: Iterable[K],
+    work: Callable[[K], object],
+    *,
+    at_once: int,
+    goes_on: Callable[[], bool] = lambda: True,
+) -> None:
+    """Do work for each item in several threads, as far as ``seconds`` reach and ``goes_on``, which
+    is asked several times a second, is true.
+
+    ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
+    does not answer.
+    """
+    todo, ended, one_at_a_time = iter(items), threading.Event(), threading.Lock()
+
+    def run() -> None:
+        while not ended.is_set():
+            with one_at_a_time:
+                item = next(todo, ended)
+            if item is ended:
+                return
+            work(item)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(at_once)]
+    until = time.monotonic() + seconds
+    try:
+        for thread in threads:
+            thread.start()
+        while (
+            (alive := [thread for thread in threads if thread.is_alive()])
+            and time.monotonic() < until
+            and goes_on()
+        ):
+            alive[0].join(min(0.2, max(0.0, until - time.monotonic())))
+    finally:
+        ended.set()

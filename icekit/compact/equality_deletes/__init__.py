@@ -1,1 +1,0 @@
-"""Forecast what reading equality deletes costs, and turn them into position deletes."""

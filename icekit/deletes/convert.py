@@ -1,0 +1,342 @@
+"""Resolve equality deletes into position deletes: find, join, write, commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from icekit.common import frozen
+from icekit.common.errors import ConversionRefused, SnapshotNotFound
+from icekit.common.sql import Identifier, identifier
+from icekit.common.units import count, counted
+from icekit.deletes.applies import disagreement
+from icekit.deletes.delete_files import Writer, position_deletes, positions_of
+from icekit.deletes.find import Found, find, remaining
+from icekit.deletes.join import dead_rows, tasks, words
+from icekit.deletes.key_view import KeyView
+from icekit.deletes.listing import Scope, local
+from icekit.engine.bridge import lent, load_table, metadata_of
+from icekit.engine.compat import arrow_of
+from icekit.engine.errors import CommitConflict, is_of_engine, java_classes
+from icekit.engine.metadata_tables import metadata_table
+from icekit.health.files import Partition
+from icekit.health.head import since
+from icekit.health.metadata import summary_of
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def deleted_positions(spark: SparkSession, view: KeyView, found: Found) -> dict[int, BitMap64]:
+    """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
+    of ``found``.
+    """
+    records = sum(key_set.records for key_set in found.key_sets)
+    spread = max(tasks(records), spark.sparkContext.defaultParallelism)
+    settings = {
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        "spark.sql.shuffle.partitions": str(spread),
+    }
+    with lent(spark, settings):
+        dead = dead_rows(view, found)
+        with disagreement(lambda number: found.data[int(number)].path):
+            return by_file(arrow_of(words(dead, records)))
+
+
+def merge(
+    spark: SparkSession, name: Identifier, positions: dict[int, BitMap64], found: Found
+) -> tuple[list[Any], dict[int, BitMap64]]:
+    """Merge existing position deletes into the new vectors, because a data file has at most one
+    vector; returns the delete files they replace, and the existing positions.
+    """
+    numbers = {found.data[number].path: number for number in positions}
+    if not numbers:
+        return [], {}
+    own, shared = position_deletes(found.at.listing.java, numbers)
+    if not (shared or own):
+        return [], {}
+    by_path = local(
+        spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())}
+    )
+    listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
+    _check_shared(spark, listed, shared)
+    old = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path).select(
+        "f", "pos"
+    )
+    before = by_file(arrow_of(words(old, sum(map(len, positions.values())))))
+    for path, deletes in own.items():
+        # A vector that is replaced but was not read in full would bring its rows back. It names
+        # each position once; other files may name one again.
+        expected = max(
+            int(delete.recordCount()) if delete.contentOffset() is not None else 1
+            for delete in deletes
+        )
+        positions_read = len(before.get(numbers[path], ()))
+        if positions_read < expected:
+            raise ConversionRefused(
+                f"Only {positions_read} of {expected} positions deleted earlier could be read for "
+                f"{path}. Nothing was changed; run the conversion again."
+            )
+    for number, deleted in before.items():
+        # Not in place: the positions found are compared with these before the commit.
+        positions[number] = positions[number] | deleted
+    return [delete for deletes in own.values() for delete in deletes], before
+
+
+def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
+    """Check that the metadata table lists all delete files of several data files: readers ignore
+    such files once a vector exists.
+    """
+    if not shared:
+        return
+    paths = local(spark, {"path": (pa.string(), shared)})
+    read, expected = (
+        there.join(
+            paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi"
+        ).count(),
+        sum(shared.values()),
+    )
+    if read != expected:
+        raise ConversionRefused(
+            f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
+            "could be read. Nothing was changed; run the conversion again."
+        )
+
+
+def by_file(got: pa.Table) -> dict[int, BitMap64]:
+    """The positions of each data file from the rows of :func:`~icekit.deletes.join.words`."""
+    numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
+    order = np.lexsort((places, numbers))
+    numbers, places, bits = numbers[order], places[order], bits[order]
+    files, starts = np.unique(numbers, return_index=True)
+    ends = [*starts, len(numbers)][1:]
+    return {
+        int(file): positions_of(places[start:end], bits[start:end])
+        for file, start, end in zip(files, starts, ends, strict=True)
+    }
+
+
+# In the summary of each commit, to recognize it if the catalog's answer is lost.
+_MARK = "icekit.commit-id"
+# Outermost exceptions of a call that has committed nothing.
+_REFUSALS = {
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "java.lang.IllegalArgumentException",
+}
+
+
+@frozen
+class Pending:
+    """What a conversion has written and is about to commit.
+
+    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the
+    positions found, by a file's place in ``found.data``, and ``earlier`` those that were deleted
+    before, where a deletion vector replaces other deletes. ``written`` are both of them for each
+    place, ``added`` the delete files that hold them, in this order; ``removed`` the delete files
+    that go.
+    """
+
+    spark: SparkSession
+    found: Found
+    view: KeyView | None
+    dead: Mapping[int, BitMap64]
+    earlier: Mapping[int, BitMap64]
+    written: Mapping[int, BitMap64]
+    added: Sequence[Any]
+    removed: Sequence[Any]
+
+    @property
+    def touched(self) -> list[str]:
+        """The data files that ``added`` refers to."""
+        return [self.found.data[number].path for number in self.written]
+
+
+#: Checks what is about to be committed; returns what the commit's summary says of it, and raises
+# if it is not right.
+Check = Callable[[Pending], Mapping[str, str]]
+
+
+def commit(pending: Pending, branch: str | None, tags: Mapping[str, str]) -> None:
+    """Replace equality deletes with position deletes in one commit, which fails if another commit
+    interferes; its summary has ``tags``.
+
+    The touched data files, and the files to be removed, must still exist. Deletes committed since
+    the snapshot that the files were found at stay, and apply.
+    """
+    at = pending.found.at
+    delta = at.table.newRowDelta().validateFromSnapshot(at.snapshot_id).validateDeletedFiles()
+    if pending.touched:
+        delta = delta.validateDataFilesExist(pending.touched)
+    for file in pending.added:
+        delta.addDeletes(file)
+    for file in pending.removed:
+        delta.removeDeletes(file)
+    for key, value in tags.items():
+        delta.set(key, value)
+    if branch:
+        delta = delta.toBranch(branch)
+    delta.commit()
+
+
+def convert(
+    spark: SparkSession,
+    name: Identifier,
+    *,
+    branch: str | None = None,
+    partitions: Collection[Partition] | None = None,
+    up_to: int | None = None,
+    slices: int = 1,
+    tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
+    check: Check = lambda _: {},
+) -> None:
+    """Replace a table's equality deletes with position deletes; see
+    :func:`~icekit.deletes.find.remaining` for which are taken.
+
+    One commit, or ``slices`` of them, each for a part of the data files: the last removes the
+    equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
+    slices use the deletes that the first one found, and the last is committed only if every data
+    file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
+    ``tags`` gives what the summary of each commit says, from the deletes that were found. ``check``
+    sees each commit before it is made; if it raises, nothing is committed, and what was
+    written is removed.
+    """
+    conversion = _Conversion(spark, name, branch, tags, check)
+    for index in range(slices):
+        # Read again for each slice: its snapshot must contain the commits of earlier slices, or
+        # the conversion must stop.
+        at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+        found = find(spark, at, (index, slices))
+        if found is None:
+            return
+        if index == 0:
+            up_to = max(file.sequence for file in found.deletes)
+        conversion.slice(found)
+    spark.sql(f"REFRESH TABLE {identifier(*name)}")
+
+
+@dataclass
+class _Conversion:
+    """One conversion, and the basis of its slices so far: the equality deletes, the snapshot that
+    each was listed at (its id and sequence number), the marks of their commits.
+    """
+
+    spark: SparkSession
+    name: Identifier
+    branch: str | None
+    tags: Callable[[Sequence[Scope]], Mapping[str, str]]
+    check: Check
+    deletes: set[str] = field(default_factory=set)
+    listed_at: list[tuple[int, int]] = field(default_factory=list)
+    marks: set[str] = field(default_factory=set)
+
+    def slice(self, found: Found) -> None:
+        """Commit one slice."""
+        deletes = {file.path for file in found.deletes}
+        if not self.listed_at:
+            self.deletes = deletes
+        elif not self.deletes.issuperset(deletes):
+            raise CommitConflict("older equality deletes were added while others were converted")
+        else:
+            self._check_earlier(found)
+        self.listed_at.append((found.at.snapshot_id, found.at.sequence_number))
+        with ExitStack() as stack:
+            view = KeyView(self.spark, found, stack) if found.data else None
+            self._convert(found, view)
+
+    def _check_earlier(self, found: Found) -> None:
+        """Check that a slice still fits the earlier ones: their commits and, before the deletes are
+        removed, all data files they apply to.
+        """
+        listed_at, sequences = zip(*self.listed_at, strict=True)
+        try:
+            commits = since(found.at, listed_at[0])
+        except SnapshotNotFound:
+            raise CommitConflict(
+                "the table was rolled back, or its snapshots expired, while its equality deletes "
+                "were converted"
+            ) from None
+        marks = {str(summary_of(commit).get(_MARK)) for commit in commits}
+        # What a slice has seen counts only where the table has come from there.
+        known = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
+        if not self.marks <= marks or not known.issuperset(listed_at):
+            raise CommitConflict(
+                "the table was rolled back while its equality deletes were converted"
+            )
+        if not found.is_last:
+            return
+        if files := found.at.listing.uncovered(found.at.scopes, sequences, found.slices[1]):
+            raise CommitConflict(
+                f"another commit added {count(len(files), 'data file')} to which the equality "
+                "deletes apply while they were converted (a compaction may keep an old sequence "
+                f"number): {files[0]}"
+            )
+
+    def _convert(self, found: Found, view: KeyView | None) -> None:
+        """One commit: the positions found; the last commit also removes the equality deletes."""
+        spark, name, at = self.spark, self.name, found.at
+        positions = deleted_positions(spark, view, found) if view else {}
+        dead = dict(positions)
+        _check_listed_once(found, positions)
+        has_vectors = at.format_version >= 3
+        replaced, earlier = merge(spark, name, positions, found) if has_vectors else ([], {})
+        written = dict(sorted(positions.items()))
+        writer = Writer(spark, at.table, at.listing.java, at.format_version)
+        mark, is_committing = uuid.uuid4().hex, False
+        try:
+            added = writer.write([(n, found.data[n], every) for n, every in written.items()])
+            removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
+            if not added and not removed:
+                return
+            pending = Pending(spark, found, view, dead, earlier, written, added, removed)
+            checked = self.check(pending)
+            is_committing = True
+            commit(pending, self.branch, {**self.tags(at.scopes), **checked, _MARK: mark})
+        except Exception as error:
+            # A commit whose answer was lost may still be made: the files it names must exist.
+            if not is_committing or _was_not_made(spark, name, error, mark):
+                writer.take_back()
+            raise
+        self.marks.add(mark)
+
+
+def _check_listed_once(found: Found, positions: Iterable[int]) -> None:
+    """Refuse to delete rows of a data file that the table has more than once."""
+    paths = [found.data[number].path for number in positions]
+    if twice := found.at.listing.repeated(paths):
+        raise ConversionRefused(
+            f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
+            f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
+            "Rewrite them first (rewrite_data_files with rewrite-all)."
+        )
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether Iceberg raised an error after it has checked the table and made no commit."""
+    return not _REFUSALS.isdisjoint(java_classes(error)[:1])
+
+
+def _was_not_made(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
+    """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no
+    snapshot has its mark.
+
+    A file that stays costs some bytes; removing a file that a commit names destroys the table.
+    """
+    if is_of_engine(error) and not is_refused(error):
+        return False
+    try:
+        table = load_table(spark, name)
+        table.refresh()
+        metadata = metadata_of(spark, table)
+    except Exception:
+        return False
+    return all(
+        summary_of(snapshot).get(_MARK) != mark for snapshot in metadata.get("snapshots") or ()
+    )

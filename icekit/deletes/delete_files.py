@@ -1,0 +1,163 @@
+"""Write the position delete files and deletion vectors of a conversion, through the table's own
+FileIO.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+import uuid
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from icekit.deletes.listing import File, joined
+from icekit.engine.bridge import compiled, elements
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# Positions in one word from Spark.
+_WORD = 64
+_MAGIC = bytes.fromhex("d1d33964")
+#: The field ids of position delete files (Iceberg's specification, reserved field ids).
+PATH_ID, POSITION_ID = 2_147_483_546, 2_147_483_545
+
+
+def positions_of(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
+    """The deleted positions of a data file from words of 64 bits, each given once: ``words`` are
+    the word numbers, ``bits`` their bits.
+    """
+    flags = np.unpackbits(
+        bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little"
+    )
+    rows, places = np.nonzero(flags)
+    positions = words[rows] * _WORD + places
+    return BitMap64(array("Q", positions.tobytes()))
+
+
+def listed(positions: BitMap64) -> npt.NDArray[np.int64]:
+    """All positions, sorted."""
+    return np.array(positions.to_array()).astype(np.int64)
+
+
+def vector_blob(positions: BitMap64) -> bytes:
+    """The positions as a ``deletion-vector-v1`` blob (Iceberg's Puffin specification): length,
+    magic, bitmap (the portable roaring format), checksum.
+    """
+    body = _MAGIC + positions.serialize()
+    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def position_file(path: str, positions: BitMap64) -> bytes:
+    """The positions in one data file as a Parquet position delete file of format version 2."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    every = listed(positions)
+    schema = pa.schema(
+        [
+            pa.field(
+                "file_path",
+                pa.dictionary(pa.int32(), pa.string()),
+                nullable=False,
+                metadata={"PARQUET:field_id": str(PATH_ID)},
+            ),
+            pa.field(
+                "pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}
+            ),
+        ]
+    )
+    paths = pa.DictionaryArray.from_arrays(np.zeros(len(every), dtype=np.int32), pa.array([path]))
+    table = pa.Table.from_arrays([paths, pa.array(every)], schema=schema)
+    out = io.BytesIO()
+    # Deltas of sorted positions take about one bit each; a dictionary would take more.
+    pq.write_table(
+        table,
+        out,
+        compression="zstd",
+        use_dictionary=["file_path"],
+        column_encoding={"pos": "DELTA_BINARY_PACKED"},
+        store_schema=False,
+    )
+    return out.getvalue()
+
+
+_AT_ONCE = 4
+#: Most deletion vectors in one Puffin file.
+VECTORS_PER_FILE = 1_000
+
+
+def position_deletes(
+    listing: Any, paths: Iterable[str]
+) -> tuple[dict[str, list[Any]], dict[str, int]]:
+    """The position delete files and deletion vectors of some data files, by data file; and of those
+    that cover several data files how many rows each has, by path. ``listing`` is Java's.
+    """
+    own, shared = elements(listing.positionDeletes(joined(paths)))
+    return (
+        {path: list(elements(own.get(path))) for path in elements(own.keySet())},
+        {path: int(shared.get(path)) for path in elements(shared.keySet())},
+    )
+
+
+class Writer:
+    """Writes what a conversion adds to a table, and can remove it as long as no commit names it;
+    ``listing`` is Java's listing of the data files.
+    """
+
+    def __init__(self, spark: SparkSession, table: Any, listing: Any, format_version: int) -> None:
+        self._io, self._version = table.io(), format_version
+        self._java = compiled(spark, table, "PositionWriter", table, listing)
+        self.written: list[str] = []
+
+    def write(self, found: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+        """Position delete files, or deletion vectors from format version 3 on, for the positions in
+        data files, which have their places in the listing.
+        """
+        if self._version < 3:
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                return list(pool.map(lambda one: self._position_file(*one), found))
+        chunks = range(0, len(found), VECTORS_PER_FILE)
+        return [
+            each
+            for start in chunks
+            for each in self._vectors(found[start : start + VECTORS_PER_FILE])
+        ]
+
+    def _position_file(self, number: int, file: File, positions: BitMap64) -> Any:
+        content = position_file(file.path, positions)
+        location = self._location(number, "parquet")
+        ends = positions.min(), positions.max()
+        return self._java.write(number, location, content, len(positions), *ends)
+
+    def _vectors(self, found: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+        location = self._location(found[0][0], "puffin")
+        blobs = [vector_blob(positions) for _, _, positions in found]
+        given = (
+            value
+            for (number, _, positions), blob in zip(found, blobs, strict=True)
+            for value in (number, len(blob), len(positions))
+        )
+        return list(elements(self._java.vectors(location, b"".join(blobs), joined(given))))
+
+    def _location(self, number: int, suffix: str) -> str:
+        """Where a new file for a data file belongs; noted before it is written."""
+        location = str(self._java.location(number, f"icekit-{uuid.uuid4()}-deletes.{suffix}"))
+        self.written.append(location)
+        return location
+
+    def take_back(self) -> None:
+        """Remove what was written; only if it is certain that no commit names it."""
+        for location in self.written:
+            with contextlib.suppress(Exception):
+                self._io.deleteFile(location)
+        self.written = []

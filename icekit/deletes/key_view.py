@@ -1,0 +1,137 @@
+"""Present the keys of data files and of equality delete files to Spark, and nothing else from these
+files.
+
+A key view is an Iceberg table that exists only in this session's JVM: its scan tasks read the
+table's own data files and delete files. Its schema holds the key columns by field id, so Iceberg's
+readers handle formats, renamed and promoted columns; the other properties of a file that a join
+needs (its number, its order by sequence number, its partition) are its partition values, which cost
+nothing to read, unlike a column with the path. A key column that the table is partitioned by has
+the value of a data file's partition, as Iceberg reads it, so the view has a spec for each of the
+table's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from icekit.deletes.applies import order_of
+from icekit.deletes.find import Found
+from icekit.deletes.keys import DeleteKeys, KeySet
+from icekit.deletes.listing import joined
+from icekit.engine.bridge import compiled
+from icekit.engine.staging import Staging
+from icekit.health.definition import PartitionSpec
+from icekit.health.metadata import properties_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The partition fields of a file in the view.
+FILE, SEQUENCE, PART = "f", "s", "p"
+_COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"))
+#: The field id of the first such partition field.
+_PARTITION = 1000
+# What a task reads, at least and at most (Iceberg's TableScanUtil.adjustSplitSize and
+# read.split.target-size), and what a file counts at least: keys are a small part of it, so one task
+# can read many.
+_SMALLEST_SPLIT, _SPLIT, _FILE_COST = 2**24, 2**27, 2**20
+
+
+class KeyView:
+    """The keys of the files that were found as frames, each staged when it is first asked for and
+    valid until ``stack`` ends; writes nothing.
+
+    Columns are named after their field ids. Beside them are :data:`FILE` (a data file's place in
+    the listing), :data:`SEQUENCE` (:func:`~icekit.deletes.applies.order_of`) and :data:`PART`.
+    """
+
+    def __init__(self, spark: SparkSession, found: Found, stack: contextlib.ExitStack) -> None:
+        self._spark, self._found, self._stack = spark, found, stack
+        metadata, table = _metadata(found.at.metadata, found.keys, found.at.specs), found.at.table
+        self._java = compiled(spark, table, "KeyTable", table, json.dumps(metadata))
+        self._staging = Staging(spark, self._java.table())
+        self._spec_of_deletes = int(metadata["default-spec-id"])
+        self._deletes: dict[int, DataFrame] = {}
+
+    @cached_property
+    def data(self) -> DataFrame:
+        """The rows of all data files."""
+        files = self._found.data
+        rows = [(i, order_of(file.sequence), file.part) for i, file in enumerate(files)]
+        return self._read(rows, sum(file.size for file in files), is_data=True)
+
+    def deletes(self, key_set: KeySet) -> DataFrame:
+        """The delete records of a key set."""
+        if key_set.kind not in self._deletes:
+            files = self._found.deletes_of(key_set)
+            rows = [(i, order_of(f.sequence, order), f.part) for i, f, order in files]
+            size = sum(file.size for _, file, _ in files)
+            self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
+        return self._deletes[key_set.kind]
+
+    def _read(
+        self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
+    ) -> DataFrame:
+        text = joined(number for row in rows for number in row)
+        listing = self._found.at.listing.java
+        tasks = self._java.tasks(self._staging.java, listing, text, is_data, self._spec_of_deletes)
+        split = size_bytes // self._spark.sparkContext.defaultParallelism
+        options = {
+            "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
+            "file-open-cost": str(_FILE_COST),
+        }
+        return self._stack.enter_context(self._staging.reading(tasks, options))
+
+
+def _metadata(
+    table: Mapping[str, Any], keys: DeleteKeys, specs: Mapping[int, PartitionSpec]
+) -> dict[str, Any]:
+    """The metadata of an empty table with the key columns and those that describe a file."""
+    first = int(table.get("last-column-id") or 0) + 1
+    columns = [
+        {"id": first + i, "name": name, "required": True, "type": kind}
+        for i, (name, kind) in enumerate(_COLUMNS)
+    ]
+    own = [_identity(name, first + i, _PARTITION + i) for i, (name, _) in enumerate(_COLUMNS)]
+    places = {
+        column: _PARTITION + len(_COLUMNS) + i for i, column in enumerate(sorted(keys.columns))
+    }
+    constants = {
+        number: {f.source_id for f in spec.fields if f.transform == "identity"} & places.keys()
+        for number, spec in specs.items()
+    }
+    of_deletes = max(specs, default=0) + 1
+    mapping = properties_of(table).get("schema.name-mapping.default")
+    return {
+        "format-version": 2,
+        "table-uuid": str(uuid.uuid4()),
+        "location": str(table["location"]),
+        "last-sequence-number": 0,
+        "last-updated-ms": 0,
+        "last-column-id": first + len(_COLUMNS),
+        "current-schema-id": 0,
+        "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
+        "default-spec-id": of_deletes,
+        "partition-specs": [
+            {
+                "spec-id": number,
+                "fields": [*own, *(_identity(f"i{i}", i, places[i]) for i in sorted(columns_of))],
+            }
+            for number, columns_of in {**constants, of_deletes: set()}.items()
+        ],
+        "last-partition-id": _PARTITION + len(_COLUMNS) + len(places),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {"schema.name-mapping.default": mapping} if mapping else {},
+        "snapshots": [],
+    }
+
+
+def _identity(name: str, source_id: int, field_id: int) -> dict[str, Any]:
+    """A partition field."""
+    return {"name": name, "transform": "identity", "source-id": source_id, "field-id": field_id}

@@ -1,0 +1,168 @@
+"""Resolve the keys of equality deletes: by field id, in any schema that has the field."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.errors import ConversionRefused
+from icekit.common.sql import identifier
+from icekit.health.metadata import Json, schema_of
+
+#: Spark has no type for their values, so it cannot read a table with such a column.
+_UNREADABLE = {
+    "time",
+    "timestamp_ns",
+    "timestamptz_ns",
+    "variant",
+    "geometry",
+    "geography",
+    "unknown",
+}
+
+
+@frozen
+class KeyColumn:
+    """One column of a key: its field id, its names from the outermost struct in, and its place in a
+    key view.
+
+    ``sql`` reads it from a key view, where columns are named after their ids. A ``required`` one
+    is null in no row.
+    """
+
+    field_id: int
+    names: tuple[str, ...]
+    sql: str
+    required: bool
+
+
+@frozen
+class DeleteKeys:
+    """All key columns of some delete files, by field id, and a schema that reads only these."""
+
+    columns: Mapping[int, KeyColumn]
+    fields: Sequence[Mapping[str, Any]]
+
+
+@frozen
+class KeySet:
+    """Delete files with one key: ``kind`` is its number, from 0; global ones apply to every
+    partition.
+    """
+
+    kind: int
+    columns: tuple[KeyColumn, ...]
+    is_global: bool
+    records: int
+    max_sequence: int
+
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The key, as delete files name it."""
+        return tuple(column.field_id for column in self.columns)
+
+
+def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
+    """Find key columns in a table's schemas, the current one first, then the newest that has the
+    field.
+
+    A delete applies to rows even if its key column was dropped or renamed. Raises
+    :class:`~icekit.common.errors.ConversionRefused` for a floating-point key (not
+    allowed by Iceberg's specification, equality delete files), for a type Spark cannot
+    read, and for a field that no schema has.
+    """
+    schemas = [
+        schema_of(metadata),
+        *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0))),
+    ]
+    paths: list[Sequence[Json]] = []
+    columns: dict[int, KeyColumn] = {}
+    for field_id in sorted(set(field_ids)):
+        every = [path for schema in schemas if (path := path_to(schema["fields"], field_id))]
+        if not every:
+            raise ConversionRefused(
+                f"Equality deletes name field {field_id}, which no schema of the table has, so "
+                "icekit cannot tell which rows they delete."
+            )
+        path = every[0]
+        names = tuple(str(field["name"]) for field in path)
+        _check(identifier(*names), path[-1]["type"])
+        # If any schema allowed nulls, old files may hold them.
+        required = all(field.get("required") for steps in every for field in steps)
+        columns[field_id] = KeyColumn(field_id, names, key_sql(list(map(_name, path))), required)
+        paths.append(path)
+    return DeleteKeys(columns, _fields(paths))
+
+
+def key_sql(names: Sequence[str]) -> str:
+    """SQL for the value of a key column by its names, outermost first.
+
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so the value
+    of a nested field includes whether each of its structs is null.
+    """
+    if len(names) == 1:
+        return identifier(*names)
+    missing = ", ".join(f"{identifier(*names[:depth])} IS NULL" for depth in range(1, len(names)))
+    return f"struct({missing}, {identifier(*names)})"
+
+
+def _check(name: str, kind: object) -> None:
+    if not isinstance(kind, str):
+        nested = kind.get("type") if isinstance(kind, Mapping) else kind
+        raise ConversionRefused(f"Key column {name} is a {nested}; a key must be a primitive type.")
+    if kind in {"float", "double"}:
+        raise ConversionRefused(
+            f"Key column {name} is a {kind}: floating-point numbers cannot be keys (NaN and -0.0 "
+            "equal different values in different engines, and Iceberg's specification forbids "
+            "them). Give the writer another key, and compact the table to remove these deletes."
+        )
+    if kind.partition("(")[0] in _UNREADABLE:
+        raise ConversionRefused(
+            f"Key column {name} is a {kind}, which Spark cannot read. Convert these deletes with "
+            "an engine that can."
+        )
+
+
+def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
+    """The fields from the outermost to the one with the id, through structs only."""
+    for field in fields:
+        if field["id"] == field_id:
+            return (field,)
+        kind = field["type"]
+        if (
+            isinstance(kind, Mapping)
+            and kind.get("type") == "struct"
+            and (rest := path_to(kind["fields"], field_id))
+        ):
+            return (field, *rest)
+    return None
+
+
+def _name(field: Json) -> str:
+    """The name in a key view: derived from the id, so names cannot clash, whatever case or
+    characters the table uses.
+    """
+    return f"c{field['id']}"
+
+
+def _fields(paths: Iterable[Sequence[Json]]) -> list[dict[str, Any]]:
+    """The fields of a key view through which some paths lead: optional, because old files may lack
+    them.
+    """
+    by_id: dict[int, list[Sequence[Json]]] = {}
+    for path in paths:
+        by_id.setdefault(int(path[0]["id"]), []).append(path)
+    fields = []
+    for same in by_id.values():
+        field, inner = same[0][0], [path[1:] for path in same if len(path) > 1]
+        kind = {"type": "struct", "fields": _fields(inner)} if inner else field["type"]
+        defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
+        fields.append(
+            {
+                "id": field["id"],
+                "name": _name(field),
+                "required": False,
+                "type": kind,
+                **defaults,
+            }
+        )
+    return fields

@@ -1,0 +1,161 @@
+"""List the equality deletes of a snapshot, and the data files that they may delete rows from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from icekit.common import frozen
+from icekit.engine.bridge import compiled
+from icekit.engine.compat import frame_of
+from icekit.health.definition import PartitionSpec
+from icekit.health.files import Partition
+from icekit.health.manifests import FileCounts
+from icekit.health.values import partition_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@frozen
+class Scope:
+    """The equality deletes of one partition, or the global ones of an unpartitioned spec, and the
+    data files they may apply to.
+
+    ``number`` is its number in its listing, where global deletes come last. ``data_*`` count the
+    data files older than the newest of these deletes: for global deletes in the complete table,
+    else in the partition.
+    """
+
+    partition: Partition
+    number: int
+    is_global: bool
+    max_sequence: int
+    delete_files: int
+    delete_records: int
+    delete_bytes: int
+    data_files: int
+    data_records: int
+    data_bytes: int
+
+
+@frozen
+class File:
+    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its
+    partition; -1 for global deletes.
+    """
+
+    path: str
+    field_ids: tuple[int, ...]
+    size: int
+    records: int
+    sequence: int
+    spec_id: int
+    part: int
+
+    @property
+    def is_global(self) -> bool:
+        """Whether a delete file applies to every partition."""
+        return self.part == -1
+
+
+class DeleteListing:
+    """The equality deletes of a snapshot, rolled up by partition as ``scopes``, and the number of
+    all its files as ``counted``; ``java`` has the files that were listed last.
+
+    ``table`` is an object of Iceberg's API. ``up_to`` leaves out deletes of later sequence numbers.
+    The driver receives a row per partition.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Any,
+        snapshot_id: int,
+        specs: Mapping[int, PartitionSpec],
+        up_to: int | None = None,
+    ) -> None:
+        limit = 2**63 - 1 if up_to is None else up_to
+        self.java = compiled(spark, table, "Listing", table, snapshot_id, limit)
+        self.counted = FileCounts(*json.loads(self.java.counted()))
+        self.scopes = tuple(
+            Scope(
+                partition_of(spec_id, values),
+                number,
+                specs[spec_id].is_unpartitioned,
+                newest,
+                *sums,
+            )
+            for number, (spec_id, values, newest, sums) in enumerate(json.loads(self.java.scopes()))
+        )
+
+    def files(
+        self, chosen: Iterable[Scope], slices: tuple[int, int] = (0, 1)
+    ) -> tuple[list[File], list[File]]:
+        """The equality delete files of some scopes, and the data files older than their newest; of
+        these a part: (2, 5) is the third of five.
+
+        The driver holds a row per file of a batch, not of the table.
+        """
+        deletes: list[File] = []
+        data: list[File] = []
+        for path, *figures, key in json.loads(self.java.list(_numbers(chosen), *slices)):
+            files = data if key is None else deletes
+            files.append(File(path, tuple(key or ()), *figures))
+        return deletes, data
+
+    def uncovered(
+        self, chosen: Iterable[Scope], listed_at: Sequence[int], slices: int
+    ) -> list[str]:
+        """The data files with some scopes' deletes that the earlier slices have not seen.
+
+        ``listed_at`` has, for each earlier slice, the sequence number of the snapshot that it was
+        listed at. A rewrite may give its files the sequence number that the rewrite started from,
+        so that deletes older than the files apply to them.
+        """
+        return list(json.loads(self.java.uncovered(_numbers(chosen), joined(listed_at), slices)))
+
+    def repeated(self, paths: Collection[str]) -> list[str]:
+        """The given data files that the snapshot holds more than once (appended twice), with
+        different sequence numbers.
+        """
+        return list(json.loads(self.java.repeated(joined(paths))))
+
+    def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
+        """The partitions with equality deletes that may hold rows of an Iceberg expression, and
+        whether any were left out.
+
+        An expression that no partition field answers selects every partition; then none are left
+        out. Raises Iceberg's error for a column that does not exist.
+        """
+        numbers, narrows = json.loads(self.java.where(expression, case_sensitive))
+        return frozenset(self.scopes[number].partition for number in numbers), narrows
+
+
+def local(
+    spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]
+) -> DataFrame:
+    """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python
+    processes.
+    """
+    return frame_of(
+        spark,
+        pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}),
+    )
+
+
+def joined(values: Iterable[object]) -> str:
+    """Values as text for Java, with a zero between them."""
+    return "\0".join(map(str, values))
+
+
+def placed(files: Iterable[File]) -> str:
+    """Path, number of the partition and sequence number of each file, :func:`joined`."""
+    return joined(value for file in files for value in (file.path, file.part, file.sequence))
+
+
+def _numbers(chosen: Iterable[Scope]) -> str:
+    return joined(scope.number for scope in chosen)

@@ -1,0 +1,157 @@
+"""Read a table's rows with its equality deletes applied, in bounded memory; the table stays as it
+is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from icekit.common import frozen
+from icekit.common.errors import ConversionRefused
+from icekit.common.sql import Identifier, identifier
+from icekit.deletes.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
+from icekit.deletes.convert import convert
+from icekit.deletes.find import Found, find, remaining
+from icekit.deletes.join import (
+    ROW_ORDER,
+    ROW_PART,
+    deduplicated,
+    hinted,
+    newest_of,
+    row_key,
+    with_newest,
+)
+from icekit.deletes.key_view import KeyView
+from icekit.deletes.keys import key_sql, path_to
+from icekit.deletes.listing import local
+from icekit.health.metadata import schema_of
+from icekit.sandbox.clones import clone
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from icekit.engine.lake import Lake
+
+
+_FILE = "icekit file"
+
+
+@contextlib.contextmanager
+def resolved(
+    lake: Lake,
+    table: Identifier,
+    snapshot: int | str | None = None,
+) -> Iterator[DataFrame]:
+    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes
+    applied; valid only inside the ``with``.
+
+    The deletes are resolved once, on a zero-copy clone, and every query of the frame is then a
+    plain scan. Raises :class:`~icekit.common.errors.CloneRefused` and
+    :class:`~icekit.common.errors.ConversionRefused`.
+    """
+    with clone(lake, table, snapshot) as copy:
+        name = lake.sql_name(copy.table)
+        convert(lake.spark, name)
+        yield lake.spark.table(identifier(*name))
+
+
+@frozen
+class Stripped:
+    """A clone without its equality deletes, and the steps that drop the rows they delete.
+
+    Rows come as Iceberg reads them, with their own key columns; rows whose key is among
+    the deletes of a higher sequence number are dropped. Shared with a conversion are the list of
+    files, with their sequence numbers and partitions, and the reading of delete files.
+    """
+
+    table: Identifier
+    selected: Sequence[str]
+    columns: Sequence[str]
+    finish: Callable[[DataFrame], DataFrame]
+
+
+@contextlib.contextmanager
+def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
+    """A snapshot read as the specification defines it; None if it has no equality deletes, a
+    dropped key column, or a file twice.
+
+    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the
+    frame: it drops deleted rows, and those columns.
+    """
+    with contextlib.ExitStack() as stack:
+        copy = stack.enter_context(clone(lake, table, snapshot_id))
+        name = lake.sql_name(copy.table)
+        try:
+            found = find(lake.spark, remaining(lake.spark, name))
+        except ConversionRefused:
+            found = None
+        selected = _selected(found) if found else None
+        if found is None or selected is None:
+            yield None
+            return
+        _strip(found)
+        lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        view = KeyView(lake.spark, found, stack)
+        columns = [f"_file AS {identifier(_FILE)}"]
+        columns += [
+            f"{key_sql(c.names)} AS {identifier(row_key(c.field_id))}"
+            for c in found.keys.columns.values()
+        ]
+        yield Stripped(name, selected, columns, lambda frame: _without_deleted(view, found, frame))
+
+
+def _selected(found: Found) -> list[str] | None:
+    """SQL for the columns that the snapshot of a clone was written with, which the clone has under
+    the table's current names; None if one of them, or a key column, is gone, or if a row does not
+    tell which file it is of.
+    """
+    metadata, snapshot = found.at.metadata, found.at.snapshot or {}
+    now = schema_of(metadata)["fields"]
+    names = {(field["id"], str(field["type"])): field["name"] for field in now}
+    columns = [
+        (names.get((field["id"], str(field["type"])), ""), field["name"])
+        for field in schema_of(metadata, snapshot.get("schema-id"))["fields"]
+    ]
+    if not all(name for name, _ in columns) or not all(path_to(now, i) for i in found.keys.columns):
+        return None
+    # A row identifies its file, but not which of two copies with different sequence numbers.
+    if found.at.listing.repeated([file.path for file in found.data]):
+        return None
+    return [f"{identifier(name)} AS {identifier(then)}" for name, then in columns]
+
+
+def _strip(found: Found) -> None:
+    """Remove the equality deletes from a clone, only in its metadata."""
+    delta = found.at.table.newRowDelta()
+    for delete in found.equality_deletes():
+        delta.removeDeletes(delete)
+    delta.commit()
+
+
+def _without_deleted(view: KeyView, found: Found, frame: DataFrame) -> DataFrame:
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        _FILE: (pa.string(), [f.path for f in found.data]),
+        FILE: (pa.int32(), list(range(len(found.data)))),
+        ROW_ORDER: (pa.int64(), [order_of(f.sequence) for f in found.data]),
+        ROW_PART: (pa.int32(), [f.part for f in found.data]),
+    }
+    files = local(frame.sparkSession, columns)
+    if found.ruled_out is not None:
+        files = files.join(found.ruled_out, FILE, "left")
+    # Files younger than every delete are not listed, and lose no rows.
+    rows = frame.join(files.hint("broadcast"), _FILE, "left")
+    for key_set in found.key_sets:
+        deletes = hinted(deduplicated(view, key_set), key_set.records)
+        rows = with_newest(rows, key_set, deletes)
+        newest = identifier(newest_of(key_set))
+        is_deleted = f"{newest} IS NOT NULL"
+        if found.ruled_out is not None:
+            words = identifier(EVERYWHERE if key_set.is_global else OWN)
+            is_deleted = unless_ruled_out(is_deleted, newest, words, identifier(_FILE))
+        rows = rows.where(f"NOT {is_deleted}")
+    own = [*files.columns, *(row_key(i) for i in found.keys.columns)]
+    return rows.drop(*own, *map(newest_of, found.key_sets))

@@ -1,0 +1,289 @@
+"""Connect to one catalog for both engines: Spark for large work, PyIceberg without a JVM; work on
+it with a time limit, and close it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from icekit.common import secrets
+from icekit.common.errors import ProfileError, TableNotFound, first_line, nearest
+from icekit.common.sql import Identifier, is_pattern, matches, parse_identifier
+from icekit.common.waiting import within
+from icekit.engine import interrupting
+from icekit.engine.bridge import in_catalog
+from icekit.engine.cluster import SESSION_SETTINGS
+from icekit.engine.spark_conf import ADDED, SparkCatalogConf, spark_conf
+from icekit.engine.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EMBEDDED = "lake"
+#: A choice: up to this much data, Spark's code is used too little to be compiled well.
+SMALL_BYTES = 64 << 20
+
+T = TypeVar("T")
+
+
+class Lake:
+    """A catalog and the two ways to access it.
+
+    ``tables`` answers without a JVM where possible; ``spark`` starts Spark (or borrows the
+    running session) on first use. A session that icekit did not start is
+    used as it is and never stopped.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        conf: SparkCatalogConf | None,
+        tables: Tables,
+        borrowed: SparkSession | None = None,
+    ) -> None:
+        self.name = name
+        self.tables = tables
+        self._conf = conf
+        self._borrowed = borrowed
+        #: Whether Spark, if this lake starts it, is for one command on little data.
+        self.is_small_work = False
+        #: Clean-up to do before the lake is closed, such as dropping clones.
+        self.until_closed = contextlib.ExitStack()
+        # Clones must go before pyspark's own exit handler takes the session away; it was registered
+        # first and runs last.
+        atexit.register(self.until_closed.close)
+
+    @classmethod
+    def connect(cls, catalog: str | None = None, *, spark: SparkSession | None = None) -> Self:
+        """Connect as :func:`icekit.connect` does."""
+        name = catalog or EMBEDDED
+        borrowed = _borrowed(spark)
+        if borrowed is not None and _has_own(borrowed, name):
+            return cls(name, None, SessionTables(name, borrowed), borrowed)
+        if name == EMBEDDED:
+            tables = EmbeddedTables(embedded_path())
+            return cls(name, spark_conf(name, tables.properties), tables, borrowed)
+        properties = _profile(name)
+        secrets.remember(properties)
+        return cls(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
+
+    def __repr__(self) -> str:
+        return f"Lake({self.name!r}, {self.tables})"
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The Spark session, with this catalog configured."""
+        from icekit.engine import session
+
+        if self._borrowed is not None:
+            if self._conf is not None:
+                session.add_catalog(self._borrowed, self._conf)
+            return self._borrowed
+        assert self._conf is not None  # only a catalog of a borrowed session has none
+        if isinstance(self.tables, EmbeddedTables):
+            self.tables.path.mkdir(parents=True, exist_ok=True)
+        return session.own_session(self._conf, small_work=self.is_small_work)
+
+    @property
+    def spark_is_running(self) -> bool:
+        """Whether Spark can be used now without starting it."""
+        return self._borrowed is not None or "spark" in self.__dict__
+
+    def session_conf(self) -> Mapping[str, str] | None:
+        """Settings of the session that people use here: Iceberg's cache of delete files, cores and
+        memory; None for icekit's own.
+        """
+        if self._borrowed is None:
+            return None
+        settings = {k: self._borrowed.conf.get(k, None) for k in SESSION_SETTINGS}
+        return {k: str(v) for k, v in settings.items() if v is not None}
+
+    def identifier(self, table: str | Identifier) -> Identifier:
+        """Parse a table name, of which a leading catalog name is removed; an identifier stays as it
+        is.
+        """
+        if not isinstance(table, str):
+            return table
+        parts = parse_identifier(table)
+        return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
+
+    def match(
+        self, patterns: Iterable[str], unmatched: list[str] | None = None
+    ) -> list[Identifier]:
+        """The tables that match names or globs (``db.*``, see
+        :func:`icekit.common.sql.pattern_levels`), in order, without repeats.
+
+        A plain name is not checked; a glob that matches nothing raises
+        :class:`~icekit.common.errors.TableNotFound`. With a list for them, sentences about such
+        globs are added to it, and the method raises only if nothing at all was found.
+        """
+        names: dict[Identifier, None] = {}
+        lost: list[str] = []
+        every: list[Identifier] | None = None
+        for pattern in patterns:
+            if not is_pattern(pattern):
+                names[self.identifier(pattern)] = None
+                continue
+            every = self.tables.names() if every is None else every
+            hits = [name for name in every if matches(pattern, name, self.name)]
+            names.update(dict.fromkeys(hits))
+            if not hits:
+                near = nearest(pattern.strip("*."), {name[0] for name in every})
+                lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
+        if unmatched is not None:
+            unmatched += lost
+        if lost and (unmatched is None or not names):
+            raise TableNotFound(" ".join(lost))
+        return list(names)
+
+    def sql_name(self, table: Identifier) -> Identifier:
+        """The identifier with the catalog in front, as Spark SQL wants it."""
+        return (self.name, *table)
+
+    def close(self) -> None:
+        """Close both engines; stops the Spark session only if icekit started it."""
+        self.until_closed.close()
+        self.tables.close()
+        if "spark" not in self.__dict__:
+            return
+        from icekit.engine import session
+
+        if session.is_own(self.spark):
+            session.stop_own()
+            del self.__dict__["spark"]
+
+
+def embedded_path() -> Path:
+    """The embedded lake's folder: ``ICEKIT_LAKE``, or ``./lake``."""
+    return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
+
+
+def _borrowed(given: SparkSession | None) -> SparkSession | None:
+    """The session that is given, or else is running, unless icekit started it."""
+    # Importing the module takes a tenth of the time of a look.
+    is_loaded = sys.modules.get("pyspark") is not None
+    if given is None and not is_loaded and not os.environ.get("SPARK_REMOTE"):
+        return None
+    from icekit.engine import session
+
+    running = given or session.running_session()
+    return None if running is None or session.is_own(running) else running
+
+
+def _has_own(spark: SparkSession, name: str) -> bool:
+    """Tell whether the session has a catalog of that name which icekit has not put there."""
+    base = f"spark.sql.catalog.{name}"
+    return (
+        spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{ADDED}", None) is None
+    )
+
+
+def _profile(name: str) -> dict[str, str]:
+    from pyiceberg.utils.config import Config
+
+    if "://" in name:
+        # An address may hold a password, and is not repeated.
+        raise ProfileError(
+            "A catalog is given by the name of its profile, not by its address. Put the address "
+            "into a profile of .pyiceberg.yaml, as its uri."
+        )
+    try:
+        config = Config()
+        properties = config.get_catalog_config(name)
+        known = config.get_known_catalogs()
+    except Exception as error:
+        raise ProfileError(
+            "PyIceberg's configuration cannot be read: "
+            f"{secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
+        ) from None
+    if properties is None:
+        every = ", ".join([EMBEDDED, *sorted(known)])
+        hint = nearest(name, [EMBEDDED, *known], count=1) or f"; the catalogs are {every}."
+        raise ProfileError(
+            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
+            f"PYICEBERG_CATALOG__{name.upper()}__URI."
+        )
+    return {key: str(value) for key, value in properties.items()}
+
+
+@contextlib.contextmanager
+def session_of(lake: Lake) -> Iterator[SparkSession]:
+    """The session, with the lake's catalog as the current one for a while, so that names in a
+    statement are found where they are meant.
+    """
+    with in_catalog(lake.spark, lake.name):
+        yield lake.spark
+
+
+class _Timed:
+    """A lake for one piece of work: what its thread does in Spark through it ends with ``stop``."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self.stop, self.until_done = interrupting.Stop(), contextlib.ExitStack()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        # Once nobody waits for the work, it would start Spark again for nobody.
+        self.stop.check()
+        spark = self._lake.spark
+        self.until_done.enter_context(self.stop.watching(spark))
+        return spark
+
+
+def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
+    """Do work on the lake in a separate thread; raises
+    :class:`~icekit.common.waiting.DeadlineExceeded` after this many seconds (None: no limit).
+
+    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled, and
+    the work gets no Spark any more. Work without Spark cannot be stopped: its thread is left
+    behind, and ends with what it was waiting for or with the process.
+    """
+    timed = _Timed(lake)
+
+    def timed_work() -> T:
+        with timed.until_done:
+            return work(timed)
+
+    try:
+        return within(seconds, timed_work)
+    finally:
+        timed.stop.set()
+
+
+#: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the
+# process in any case.
+_GOING_SECONDS = 20.0
+
+
+def let_go(lake: Lake, ending: interrupting.Ending) -> None:
+    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or
+    meanwhile.
+
+    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short.
+    So a process that ends stops Spark from another thread, which has a connection of its own, and
+    does not wait for it forever.
+    """
+    try:
+        if not ending.is_asked:
+            lake.close()
+            return
+    except BaseException as error:
+        if not ending.takes(error):
+            raise
+    ending.hear()
+    try:
+        within(_GOING_SECONDS, lake.close)
+    except BaseException as error:
+        if not ending.takes(error):
+            raise

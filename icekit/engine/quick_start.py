@@ -1,0 +1,161 @@
+"""Start Spark in about half the time: the jars that its packages resolved to go on its class path,
+and its classes come from an archive.
+
+Most of a start is Ivy, which resolves the packages again each time, and the JVM, which parses and
+verifies 15,000 classes. Java's own class data sharing (``-XX:ArchiveClassesAtExit``, JEP 350) keeps
+those of one run in a file for the next. The JVM checks that Java and all jars are the same, and
+otherwise ignores the file.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+_JAVA_OPTIONS, _CLASS_PATH, _PACKAGES = (
+    "spark.driver.extraJavaOptions",
+    "spark.driver.extraClassPath",
+    "spark.jars.packages",
+)
+# Settings that change which classes Spark finds.
+_OWN_JARS = (
+    "spark.jars",
+    _CLASS_PATH,
+    "spark.driver.userClassPathFirst",
+    "spark.executor.extraClassPath",
+    "spark.submit.pyFiles",
+)
+_RESOLVING = (
+    _PACKAGES,
+    "spark.jars.repositories",
+    "spark.jars.excludes",
+    "spark.jars.ivy",
+    "spark.jars.ivySettings",
+)
+# A process that began to write an archive this long ago has failed; an archive that nobody used for
+# this long is removed.
+_FAILED_SECONDS, _UNUSED_SECONDS = 3600, 30 * 86_400
+# The JVM names, on standard output, each class that it does not archive, and each archive that it
+# cannot use.
+_SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def cache_folder() -> Path:
+    """Where the archives are kept: ``icekit`` under ``XDG_CACHE_HOME``, or under ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icekit"
+
+
+class QuickStart:
+    """The quickest start of a session with some settings by a certain Java; ``settings`` are what
+    to start it with.
+
+    Only for Spark in one process with icekit's own ``packages``: executors elsewhere need theirs,
+    and other packages may bring classes that Spark has too. It changes nothing if the settings have
+    jars or archives of their own, and fails silently, because all it saves is time.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, str], packages: Sequence[str], java: Path, spark: Path
+    ) -> None:
+        self.settings = dict(settings)
+        master, options = settings.get("spark.master", ""), settings.get(_JAVA_OPTIONS, "")
+        self.is_possible = (
+            (master == "local" or master.startswith("local["))
+            and settings.get(_PACKAGES) == ",".join(packages)
+            and not any(settings.get(name) for name in _OWN_JARS)
+            and not any(
+                word in options for word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
+            )
+        )
+        if not self.is_possible:
+            return
+        try:
+            resolving = [settings.get(name, "") for name in _RESOLVING]
+            self._prepare(
+                options, [str(spark.resolve()), _stamped([str(java.resolve())]), resolving]
+            )
+        # A process may have no home, or none that it may read.
+        except (OSError, RuntimeError, ValueError, TypeError, LookupError):
+            self.is_possible = False
+
+    def _prepare(self, options: str, known: object) -> None:
+        folder = cache_folder()
+        if os.pathsep in str(folder):
+            raise ValueError("the JVM takes a colon for the end of the archive's name")
+        self.jars_file = folder / f"spark-{_hashed(known)}.json"
+        if not self.jars_file.exists():
+            return
+        jars = json.loads(self.jars_file.read_text())
+        if jars != _stamped(list(jars)):
+            return
+        sharing = self._sharing(
+            self.jars_file.with_name(f"{self.jars_file.stem}-{_hashed(jars)}.jsa")
+        )
+        del self.settings[_PACKAGES]
+        self.settings |= {
+            _CLASS_PATH: os.pathsep.join(jars),
+            _JAVA_OPTIONS: " ".join(filter(None, (options, *sharing))),
+        }
+
+    def _sharing(self, archive: Path) -> Sequence[str]:
+        """The JVM's options to use the archive, or to write it when Spark ends."""
+        path = shlex.quote(str(archive))
+        write = (f"-XX:ArchiveClassesAtExit={path}", _SILENT)
+        try:
+            with archive.open("rb") as file:
+                # The JVM writes the header last.
+                if any(file.read(4)):
+                    os.utime(archive)
+                    return (f"-XX:SharedArchiveFile={path}", _SILENT)
+            if time.time() - archive.stat().st_mtime < _FAILED_SECONDS:
+                return ()
+            archive.touch()
+        except FileNotFoundError:
+            try:
+                # Of processes that start together, one writes it.
+                archive.open("x").close()
+            except FileExistsError:
+                return ()
+        return write
+
+    def remember(self, context: Any) -> None:
+        """Note which jars the packages of a session resolved to, for the next start; remove
+        archives that are of no more use.
+        """
+        conf = context.getConf()
+        # Spark's own configuration files may name other jars.
+        if (
+            not self.is_possible
+            or conf.get(_CLASS_PATH, "")
+            or conf.get(_PACKAGES, "") != self.settings.get(_PACKAGES)
+        ):
+            return
+        with contextlib.suppress(OSError):
+            paths = [
+                unquote(urlsplit(jar).path) for jar in conf.get("spark.jars", "").split(",") if jar
+            ]
+            if not paths or any(os.pathsep in path for path in paths):
+                return
+            self.jars_file.parent.mkdir(parents=True, exist_ok=True)
+            written = self.jars_file.with_suffix(f".{os.getpid()}")
+            written.write_text(json.dumps(_stamped(paths)))
+            written.replace(self.jars_file)
+            for archive in self.jars_file.parent.glob("spark-*.jsa"):
+                if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
+                    archive.unlink()
+
+
+def _stamped(jars: Sequence[str]) -> dict[str, list[int]]:
+    """The size of each jar, and when it was written: what the JVM compares as well."""
+    stats = {jar: Path(jar).stat() for jar in jars}
+    return {jar: [stat.st_size, stat.st_mtime_ns] for jar, stat in stats.items()}
+
+
+def _hashed(known: object) -> str:
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]

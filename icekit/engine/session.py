@@ -1,0 +1,364 @@
+"""Start, or borrow, the Spark session; nothing else in icekit creates one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from icekit.common.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require
+from icekit.common.secrets import SECRET_KEY, is_masked, remember, scrub
+from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.engine.bridge import has_bridge
+from icekit.engine.compat import classic, streams
+from icekit.engine.errors import complaint, is_of_engine, reason
+from icekit.engine.interrupting import handler_kept
+from icekit.engine.quick_start import QuickStart
+from icekit.engine.spark_conf import ADDED, RUNTIMES, SPARK, SparkCatalogConf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# How icekit's own session differs from Spark's defaults, and why.
+_OWN_SESSION = {
+    "spark.app.name": "icekit",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    # The initial settings that Spark itself masks, in the event log and on its pages.
+    "spark.redaction.regex": SECRET_KEY,
+    # The cache of delete files can hang, and can ignore equality deletes (apache/iceberg
+    # issues 10987 and 15039); figures that others rely on are measured without it.
+    "spark.sql.iceberg.executor-cache.enabled": "false",
+    # Queries of one shape on many tables and snapshots reuse their compiled code; by default, the
+    # code of 100 is kept.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
+}
+
+# Compiled lightly, code is ready sooner; the cache for it would be small by default.
+_SMALL_WORK = {
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.extraJavaOptions": f"{_OWN_SESSION['spark.driver.extraJavaOptions']} "
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+}
+
+# Only with executors in the driver's own process or machine; those elsewhere have to reach the
+# driver.
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_started: SparkSession | None = None
+_is_kept = False
+_starting = threading.Lock()
+
+
+def running_session() -> SparkSession | None:
+    """The existing session (notebook, EMR, Databricks), the one of the Connect server in
+    ``SPARK_REMOTE``, or None; starts no Spark.
+
+    Raises :class:`~icekit.common.errors.SparkUnavailable` if that server does not answer.
+    """
+    if remote := os.environ.get("SPARK_REMOTE"):
+        return _remote_session(remote)
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _remote_session(remote: str) -> SparkSession:
+    """The session of a Connect server, as PySpark itself takes it from ``SPARK_REMOTE``."""
+    instead = "or unset SPARK_REMOTE, and icekit starts Spark itself"
+    address, *parameters = remote.split(";")
+    remember(dict(pair.partition("=")[::2] for pair in parameters))
+    server = urlsplit(address)
+    with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
+        host, port = server.hostname or "", server.port or 15002
+        try:
+            # PySpark's client tries for minutes.
+            if server.scheme == "sc":
+                socket.create_connection((host, port), timeout=10).close()
+        except OSError:
+            raise SparkUnavailable(
+                f"No Spark Connect server answers at {host}:{port} (SPARK_REMOTE). Start it, "
+                f"{instead}."
+            ) from None
+    try:
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        version = session.version
+    except Exception as error:
+        raise SparkUnavailable(
+            f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address, "
+            f"its token and the packages (`pip install 'icekit[connect]'`), {instead}."
+        ) from None
+    if version.rpartition(".")[0] not in RUNTIMES:
+        raise SparkUnavailable(
+            f"icekit runs on Spark {', '.join(RUNTIMES)}, and the Connect server (SPARK_REMOTE) "
+            f"has Spark {version}."
+        )
+    return session
+
+
+def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSession:
+    """Start icekit's session with a catalog in it, or add the catalog to the one started;
+    ``small_work`` is for one command on little data.
+
+    ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any
+    setting, for a master other than ``local[*]`` or a larger driver. A local session listens on
+    127.0.0.1 only; on a cluster, the driver's host and address are Spark's own defaults, unless
+    they are set. Raises :class:`~icekit.common.errors.SparkUnavailable`, and
+    :class:`~icekit.common.errors.ExtraMissing` without PySpark.
+    """
+    # Threads that observe several tables may get here at the same time.
+    with _starting:
+        # A session that is kept may get larger work later.
+        return _own_session(conf, _SMALL_WORK if small_work and not _is_kept else {})
+
+
+def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSession:
+    global _started
+    if _started is not None and _is_alive(_started):
+        add_catalog(_started, conf)
+        return _started
+    require("pyspark", "This")
+    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
+    remember(settings)
+    if SPARK not in RUNTIMES:
+        raise SparkUnavailable(
+            f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install "
+            f"another: pip install 'pyspark=={max(RUNTIMES)}.*'"
+        )
+    java = require_java()
+    import pyspark
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    quick = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
+    settings = quick.settings
+    shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
+    # Java's notes on the vector module and native Hadoop, Ivy's listing.
+    with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
+        try:
+            # Everybody can read the JVM's command line, so secrets follow through the bridge's
+            # socket.
+            if SparkContext._gateway is None:
+                threading.Thread(target=_import_ahead, daemon=True).start()
+                gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(shown), streams())  # type: ignore[no-untyped-call]
+                SparkContext._ensure_initialized(gateway=gateway)
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+            try:
+                check_settings(
+                    context._jvm, {key: str(value) for key, value in context.getConf().getAll()}
+                )
+            except SparkUnavailable:
+                context.stop()
+                raise
+            builder: SparkSession.Builder = SparkSession.Builder()
+            for key, value in settings.items():
+                builder = builder.config(key, value)
+            _started = builder.getOrCreate()
+            quick.remember(context)
+        except SparkUnavailable:
+            raise
+        except Exception as error:
+            output = scrub(log.read_text(errors="replace"))
+            error.add_note(output)  # in the trace of --debug
+            raise SparkUnavailable(
+                f"Spark did not start: {_reason(output) or type(error).__name__}. Check Java (17 to "
+                "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again."
+            ) from None
+    add_catalog(_started, conf)
+    return _started
+
+
+def _import_ahead() -> None:
+    """Import, while the JVM starts, what PySpark imports when it first passes a value to Java (and
+    pandas with it).
+    """
+    with contextlib.suppress(Exception):
+        import pyspark.testing.utils  # noqa: F401
+
+
+def own_settings(
+    text: str, packages: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """The settings of icekit's own session with these packages, and ``more``; ``text`` is
+    ``ICEKIT_SPARK_CONF``.
+    """
+    form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
+    try:
+        pairs = [pair.partition("=") for pair in shlex.split(text)]
+    except ValueError as error:
+        raise SparkUnavailable(f"{form}; its value cannot be parsed: {error}.") from None
+    for number, (key, equals, _) in enumerate(pairs, 1):
+        if not key or not equals:
+            # The word may be a secret, for example after a space that should be the =.
+            raise SparkUnavailable(f"{form}; word {number} has no = after a key.")
+    settings = {
+        "spark.master": "local[*]",
+        "spark.jars.packages": ",".join(packages),
+        **_OWN_SESSION,
+        **more,
+    }
+    settings |= {key: value for key, _, value in pairs}
+    return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings
+
+
+def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
+    """Raise SparkUnavailable, with its name, for a setting that Spark SQL rejects, before there is
+    a session.
+
+    PySpark reads the session's settings to show an error; if a setting is the error, it retries for
+    many minutes.
+    """
+    scratch = jvm.org.apache.spark.sql.internal.SQLConf()
+    for key, value in settings.items():
+        if key.startswith("spark.sql."):
+            try:
+                scratch.setConfString(key, value)
+            except Exception as error:
+                if not is_of_engine(error):
+                    raise
+                raise SparkUnavailable(
+                    f"Spark rejects the setting {key}: {complaint(error)}. Correct it "
+                    "(ICEKIT_SPARK_CONF)."
+                ) from None
+
+
+def is_own(spark: SparkSession) -> bool:
+    """Tell whether icekit started this session, and so may stop it."""
+    return spark is _started
+
+
+def stop_own() -> None:
+    """Stop the session if icekit started it and it is not kept; never another's."""
+    global _started
+    if _started is not None and not _is_kept:
+        _started.stop()
+        _started = None
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep icekit's session for the next command when one that has ended closes its lake."""
+    global _is_kept
+    before, _is_kept = _is_kept, True
+    try:
+        yield
+    finally:
+        _is_kept = before
+
+
+def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
+    """Configure a catalog in a running session, unless the session has one of that name.
+
+    Secrets never become settings of the session, because Spark writes those in plain text into its
+    event log (the properties of each job and stage, whatever ``spark.redaction.regex`` is) and onto
+    its pages. The catalog is opened with them instead, and Spark keeps the open catalog. Raises
+    :class:`~icekit.common.errors.ProfileError` if that is impossible and the session has an event
+    log, and :class:`~icekit.common.errors.CatalogUnreachable` if the catalog cannot be opened.
+    """
+    base = min(conf.settings, key=len)
+    if spark.conf.get(base, None) is not None:
+        return
+    secret = {
+        k: v
+        for k, v in conf.settings.items()
+        if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v
+    }
+    if secret:
+        if has_bridge(spark):
+            _open(spark, base, conf)
+        elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
+            keys = ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
+            raise ProfileError(
+                f"Profile {base.rpartition('.')[2]!r} cannot be used in this session: it is a "
+                f"remote one with an event log, and Spark would write {keys} there in plain text. "
+                f"Put {base} and the settings under it into the cluster's own configuration, or "
+                "turn spark.eventLog.enabled off."
+            )
+        else:
+            secret = {}
+    spark.conf.set(f"{base}.{ADDED}", "true")
+    for key, value in conf.settings.items():
+        if key not in secret and spark.conf.get(key, None) != value:
+            spark.conf.set(key, value)
+
+
+def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
+    """Let a session open a catalog with settings that it does not keep: this thread temporarily
+    uses those of another session.
+    """
+    sessions = classic(spark).SparkSession
+    own: Any = spark._jsparkSession
+    lender = own.newSession()
+    for key, value in conf.settings.items():
+        lender.conf().set(key, value)
+    before = sessions.getActiveSession()
+    # A catalog that is opened reads the settings of the active session of its thread.
+    sessions.setActiveSession(lender)
+    try:
+        own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
+    except Exception as error:
+        raise CatalogUnreachable(
+            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the "
+            "profile and the network; if the session was started without the catalog's packages "
+            f"({', '.join(conf.packages)}), start a new process, or restart the kernel."
+        ) from None
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def require_java() -> Path:
+    """The Java that Spark will run on (``JAVA_HOME``, then ``PATH``); raises SparkUnavailable
+    unless Spark supports it.
+
+    17 to 22: with 23 and newer, Hadoop's use of the security manager fails.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not java or not os.access(java, os.X_OK):
+        raise SparkUnavailable(
+            "Spark needs Java 17 to 22 but none was found. Install one (apt-get install "
+            "openjdk-17-jre-headless) or set JAVA_HOME."
+        )
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', answer)
+    if version and not 17 <= int(version[1]) <= 22:
+        raise SparkUnavailable(
+            f"Spark needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a "
+            "supported version."
+        )
+    return Path(java)
+
+
+def _is_alive(spark: SparkSession) -> bool:
+    context = getattr(spark, "_sc", None)
+    return context is None or context._jsc is not None
+
+
+def _reason(output: str) -> str | None:
+    """The line of a failed start that names the cause."""
+    # The JVM's own options first.
+    wrong = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
+    lines = wrong or re.findall(
+        r"^.*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
+    )
+    return str(lines[-1]).strip()[:300].rstrip(".") if lines else None

@@ -1,0 +1,439 @@
+"""Find the tables of each kind of catalog, read their files, and say what to do when that fails.
+
+Each kind answers the same questions: which tables exist, where is a table's current
+metadata, and what are the bytes at a location. The embedded lake and a PyIceberg profile need
+no JVM for this; a catalog known only to a Spark session does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from icekit.common import frozen
+from icekit.common.errors import (
+    CatalogUnreachable,
+    IcekitError,
+    MetadataUnreadable,
+    PermissionDenied,
+    TableNotFound,
+    causes,
+    first_line,
+)
+from icekit.common.secrets import is_secret, remember
+from icekit.common.sql import Identifier, identifier, parse_identifier
+from icekit.common.terminal import quiet_errors
+from icekit.common.waiting import within
+from icekit.engine.bridge import has_bridge, load_table, read_bytes
+from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
+from icekit.engine.metadata_tables import metadata_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+T = TypeVar("T")
+
+# A catalog that has not answered by then is down for the person who waits; importing its client is
+# part of it. Listing all of a large catalog may take longer.
+DEADLINE_SECONDS = 20.0
+LISTING_SECONDS = 300.0
+
+
+@frozen
+class TableSource:
+    """Where a table's metadata is, and how to read bytes from its storage."""
+
+    metadata_location: str
+    read: Callable[[str], bytes]
+
+
+class Tables(Protocol):
+    """The interface of every kind of catalog."""
+
+    def names(self) -> list[Identifier]:
+        """Every table of the catalog, sorted."""
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, sorted; none if there is no such namespace."""
+        return [name for name in self.names() if name[:-1] == namespace]
+
+    def source(self, table: Identifier) -> TableSource:
+        """Find one table; raises TableNotFound with near names, or NotATable for a view."""
+
+    def close(self) -> None:
+        """Close connections; of most kinds there are none."""
+        return
+
+
+def _within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
+    """The answer of a catalog, or the error for one that is down."""
+    try:
+        return within(seconds, question)
+    except TimeoutError:
+        raise CatalogUnreachable(
+            f"Catalog {catalog!r} did not answer within {seconds:.0f} s. Check its uri and the "
+            "network, and in a Spark session the table's metadata file: Iceberg keeps retrying a "
+            "damaged one."
+        ) from None
+
+
+def read_local(location: str) -> bytes:
+    """Read a file of this machine, given as a path or a ``file:`` URI."""
+    path = location
+    if location.startswith("file:"):
+        # As both engines do: nothing is decoded, and # and ? are letters like others.
+        path = location.removeprefix("file:")
+        path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
+    return reading(location, Path(path).read_bytes)
+
+
+def reading(location: str, read: Callable[[], bytes]) -> bytes:
+    """Read, and name the file that is gone or forbidden."""
+    try:
+        return within(60, read)
+    except FileNotFoundError:
+        raise MetadataUnreadable(
+            f"{location} is missing. Restore the file, or go back to a snapshot or a metadata "
+            "file that does not need it."
+        ) from None
+    except (OSError, ValueError) as error:
+        # pyarrow and fsspec have no class for it.
+        if isinstance(error, PermissionError) or re.search(
+            r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID",
+            str(error),
+        ):
+            raise PermissionDenied(
+                f"Reading {location} is not permitted ({first_line(error)}). Check the profile's "
+                "keys, or ask for read access to the table's location."
+            ) from None
+        raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.") from None
+
+
+class EmbeddedTables(Tables):
+    """The embedded lake, asked with the standard library alone: a first look takes no imports."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __repr__(self) -> str:
+        return f"embedded lake at {self.path}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a pyiceberg catalog of the same tables."""
+        uri, warehouse = f"sqlite:///{self.path}/catalog.db", f"{self.path}/warehouse"
+        return {"type": "sql", "uri": uri, "warehouse": warehouse}
+
+    def catalog(self, name: str) -> Any:
+        """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        return SqlCatalog(name, **self.properties)
+
+    def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
+        database = self.path / "catalog.db"
+        if not database.exists():
+            raise TableNotFound(
+                f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build "
+                "a lake with `icekit lab`, or set ICEKIT_LAKE."
+            )
+        # Where it may write, SQLite takes back what a killed writer did not commit.
+        uri = f"{database.as_uri()}?mode=rw"
+        try:
+            with contextlib.closing(
+                sqlite3.connect(uri, uri=True, timeout=DEADLINE_SECONDS)
+            ) as connection:
+                return connection.execute(sql, arguments).fetchall()
+        except sqlite3.DatabaseError as error:
+            if "no such table" in str(error):
+                return []
+            raise CatalogUnreachable(
+                f"The embedded lake's catalog {database} cannot be read: {error}."
+            ) from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of the embedded lake."""
+        rows = self._query(
+            "SELECT CAST(table_namespace AS TEXT), CAST(table_name AS TEXT) FROM iceberg_tables "
+            "WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'"
+        )
+        return sorted((*namespace.split("."), table) for namespace, table in rows)
+
+    def source(self, table: Identifier) -> TableSource:
+        """Look the table up by namespace and name."""
+        rows = self._query(
+            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE "
+            "table_namespace = ? AND table_name = ?",
+            ".".join(table[:-1]),
+            table[-1],
+        )
+        if not rows:
+            raise not_found(table, self.names())
+        location, kind = rows[0]
+        if kind != "TABLE":
+            raise view_given(table)
+        if not isinstance(location, str) or not location:
+            raise without_metadata(table)
+        return TableSource(location, read_local)
+
+
+class SessionTables(Tables):
+    """A catalog known only to a running Spark session."""
+
+    def __init__(self, name: str, spark: SparkSession) -> None:
+        self.name = name
+        self.spark = spark
+
+    def __repr__(self) -> str:
+        return f"catalog {self.name!r} of the running Spark session"
+
+    def names(self) -> list[Identifier]:
+        """Every table, as ``SHOW TABLES`` lists them."""
+        tables: set[Identifier] = set()
+
+        def walk(parent: Identifier = ()) -> None:
+            for (namespace,) in self.spark.sql(
+                f"SHOW NAMESPACES IN {identifier(self.name, *parent)}"
+            ).collect():
+                # Spark puts odd parts in backticks here.
+                parts = parse_identifier(f"{namespace}.t")[:-1]
+                if len(parts) > len(parent):
+                    tables.update(self._tables_of(parts))
+                    walk(parts)
+
+        _within(self.name, LISTING_SECONDS, walk)
+        return sorted(tables)
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, as ``SHOW TABLES`` lists them."""
+        try:
+            tables = _within(self.name, LISTING_SECONDS, lambda: self._tables_of(namespace))
+        except Exception as error:
+            explained = explain(error, (self.name, *namespace, "*"))
+            if isinstance(explained, TableNotFound):
+                return []
+            raise explained from None
+        return sorted(tables)
+
+    def _tables_of(self, namespace: Identifier) -> list[Identifier]:
+        rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *namespace)}").collect()
+        return [(*namespace, row["tableName"]) for row in rows if not row["isTemporary"]]
+
+    def source(self, table: Identifier) -> TableSource:
+        """Not without Spark: the collector asks the session itself."""
+        # A running session may still be fetching its cluster when it is asked first.
+        return _within(self.name, 60, lambda: self._source((self.name, *table)))
+
+    def _source(self, table: Identifier) -> TableSource:
+        try:
+            with quiet_errors():
+                self.spark.sql(f"REFRESH TABLE {identifier(*table)}")
+            ask = _by_bridge if has_bridge(self.spark) else _by_sql
+            location, read = ask(self.spark, table)
+        except Exception as error:
+            explained = explain(error, table)
+            if isinstance(explained, TableNotFound):
+                with contextlib.suppress(Exception):
+                    explained = not_found(table[1:], self.names())
+            raise explained from None
+
+        def read_explained(location: str) -> bytes:
+            with explaining(table):
+                return read(location)
+
+        return TableSource(location, read_explained)
+
+
+def _by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
+    loaded = load_table(spark, table)
+    location = str(loaded.operations().current().metadataFileLocation())
+    return location, partial(read_bytes, loaded.io())
+
+
+def _by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
+    def read(location: str) -> bytes:
+        path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
+        file = spark.read.format("binaryFile").load(path).select("content").collect()
+        return bytes(file[0][0])
+
+    log = metadata_table(spark, table, "metadata_log_entries")
+    newest = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return str(newest[0][0]), read
+
+
+class ProfileTables(Tables):
+    """A catalog that pyiceberg connects to by its profile."""
+
+    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
+        self.name = name
+        self.properties = properties
+        self._catalog: Any = None
+        # pyiceberg opens and closes one connection to Hive around each question, whichever thread
+        # asks.
+        self._turn = (
+            threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
+        )
+
+    def __repr__(self) -> str:
+        return f"profile {self.name!r}"
+
+    @property
+    def catalog(self) -> Any:
+        """The pyiceberg catalog; the first use contacts it, within the deadline."""
+        if self._catalog is None:
+            from pyiceberg.catalog import load_catalog
+
+            self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
+        return self._catalog
+
+    def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
+        """Answer within the deadline, or say in one sentence why not."""
+        seconds = DEADLINE_SECONDS if seconds is None else seconds
+        from pyiceberg.exceptions import (
+            AuthorizationExpiredError,
+            ForbiddenError,
+            UnauthorizedError,
+        )
+
+        try:
+            return _within(self.name, seconds, question)
+        except Exception as error:
+            if isinstance(error, IcekitError) or _is_missing(error):
+                raise
+            _remember_sent(error)
+            if isinstance(error, (ForbiddenError, UnauthorizedError, AuthorizationExpiredError)):
+                raise PermissionDenied(
+                    f"Catalog {self.name!r} refused access: {first_line(error)}. Check the "
+                    "profile's credential or token."
+                ) from None
+            if library := _not_installed(error):
+                package = "'icekit[postgres]'" if library.startswith("psycopg") else library
+                raise CatalogUnreachable(
+                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
+                    f"install {package}`."
+                ) from None
+            if damage := _damage(error):
+                raise MetadataUnreadable(
+                    f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the "
+                    "metadata file, or point the catalog at the previous one (register_table)."
+                ) from None
+            raise CatalogUnreachable(
+                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): "
+                f"{first_line(error)}. Check its profile."
+            ) from None
+
+    def names(self) -> list[Identifier]:
+        """Every table of every namespace, nested ones included."""
+        catalog = self.catalog
+
+        def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
+            tables: list[Identifier] = []
+            for namespace in catalog.list_namespaces(parent):
+                if len(namespace) <= len(parent):
+                    continue
+                tables += [tuple(table) for table in catalog.list_tables(namespace)]
+                if self.properties.get("type") != "glue":
+                    tables += walk(tuple(namespace))
+            return tables
+
+        # Hive and Glue connect at the first question: a dead one is told within the deadline.
+        self._ask(catalog.list_namespaces)
+        return sorted(set(self._ask(walk, LISTING_SECONDS)))
+
+    def names_in(self, namespace: Identifier) -> list[Identifier]:
+        """The tables of one namespace, asked of that alone."""
+        try:
+            tables = self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            return []
+        return sorted(map(tuple, tables))
+
+    def source(self, table: Identifier) -> TableSource:
+        """Load the table through pyiceberg, which also reads its metadata file."""
+        try:
+            catalog = self.catalog
+            with self._turn:
+                loaded = self._ask(lambda: catalog.load_table(table))
+        except Exception as error:
+            if not _is_missing(error):
+                raise
+            if self._is_view(table):
+                raise view_given(table) from None
+            near: list[Identifier] = []
+            with contextlib.suppress(IcekitError):
+                near = self.names_in(table[:-1])
+            raise not_found(table, near) from None
+        io = loaded.io
+
+        def read(location: str) -> bytes:
+            if urlsplit(location).scheme in {"", "file"}:
+                return read_local(location)
+            return reading(location, lambda: _read_all(io, location))
+
+        return TableSource(loaded.metadata_location, read)
+
+    def close(self) -> None:
+        """Close the pyiceberg catalog, if it was opened."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def _is_view(self, table: Identifier) -> bool:
+        try:
+            return bool(self.catalog.view_exists(table))
+        except Exception:  # most catalogs know no views
+            return False
+
+
+def _not_installed(error: BaseException) -> str:
+    """The library whose import failed below an error; empty if it was something else. PyIceberg
+    names another one.
+    """
+    missing = (e.name or "" for e in causes(error) if isinstance(e, ModuleNotFoundError))
+    return next(missing, "").partition(".")[0]
+
+
+def _read_all(io: Any, location: str) -> bytes:
+    with io.new_input(location).open() as stream:
+        return bytes(stream.read())
+
+
+def _damage(error: BaseException) -> str:
+    """The first field that pyiceberg cannot read in a table's metadata; empty for other errors."""
+    from pydantic import ValidationError
+
+    # pyiceberg has an error of the same name around it.
+    invalid = next((each for each in causes(error) if isinstance(each, ValidationError)), None)
+    if invalid is None:
+        return ""
+    field = invalid.errors()[0]
+    return f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
+
+
+def _remember_sent(error: BaseException) -> None:
+    """Note what the failed request was signed with: a token that a server handed out stands in no
+    profile.
+    """
+    for cause in causes(error):
+        # Of the library requests.
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:
+            sent = {f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)}
+            remember(sent)
+
+
+def _is_missing(error: BaseException) -> bool:
+    return type(error).__name__ in {
+        "NoSuchTableError",
+        "NoSuchNamespaceError",
+        "NoSuchIcebergTableError",
+    }

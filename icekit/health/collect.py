@@ -1,0 +1,342 @@
+"""Observe a table: choose a collector and assemble the facts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from icekit.common.errors import (
+    MetadataUnreadable,
+    ParameterError,
+    first_line,
+    require,
+    require_known,
+)
+from icekit.common.sql import Identifier
+from icekit.engine.bridge import iceberg_version
+from icekit.health import local, metadata
+from icekit.health.counts import Rollup
+from icekit.health.definition import Flaw, MetadataFlaw
+from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, head, written_within
+from icekit.health.manifests import (
+    Record,
+    file_counts,
+    is_counted,
+    manifest_facts,
+    manifest_list,
+    sample_metrics,
+)
+from icekit.health.metadata import Damaged, choose_snapshot, history, snapshots_by_id
+from icekit.health.metadata_file import RESTORE_OLDER, sized_metadata
+from icekit.health.missing import Searched, missing_files
+from icekit.health.model import TableFacts
+from icekit.health.retention import Retention, expiry
+from icekit.health.rollup import edges, sort_key
+from icekit.health.snapshot_statistics import statistics_ages
+from icekit.health.storage import MissingFiles, Role, StorageFacts
+
+if TYPE_CHECKING:
+    from icekit.engine.lake import Lake
+    from icekit.engine.tables import TableSource
+
+
+Collector = Literal["auto", "spark", "local"]
+
+# Starting Spark is worth it from here: a cold start takes as long as reading this many files
+# without Spark.
+LOCAL_FILES = 200_000
+# Using Spark is worth it from here if it already runs.
+LOCAL_FILES_BESIDE_SPARK = 20_000
+FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
+_EXAMPLES = 5
+
+
+def observe(
+    lake: Lake,
+    table: str | Identifier,
+    *,
+    ref: str | int | None = None,
+    collector: Collector = "auto",
+    size_ratios: Iterable[float] = (),
+    filter_columns: Sequence[str] | None = None,
+    storage: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> TableFacts:
+    """Collect the facts of a table at a snapshot; reads only metadata and changes nothing.
+
+    ``ref`` is a branch, tag or snapshot id (default: the current snapshot). ``collector`` ``auto``
+    reads without Spark while the manifest list counts few files. ``size_ratios`` are the file
+    sizes, as shares of the target, at which thresholds count. ``filter_columns`` are the columns
+    that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
+    lists orphan files, unless another table of the catalog shares the location: this reads every
+    table's metadata file, and ``say`` gets its progress. Spark lists them, and looks up every
+    referenced file. ``progress`` is called with (manifests read, of how many).
+    Raises the errors of :mod:`icekit.common.errors`.
+    """
+    started = time.monotonic()
+    name = lake.identifier(table)
+    source = lake.tables.source(name)
+    meta, metadata_bytes = sized_metadata(source)
+    snapshot, chosen_ref = choose_snapshot(meta, ref)
+    schema = metadata.schema_of(meta, (snapshot or {}).get("schema-id") if ref else None)
+    definition = _definition(meta, schema, filter_columns)
+    identifiers = schema.get("identifier-field-ids") or ()
+    specs = {spec.spec_id: spec for spec in definition["specs"]}
+    manifests = _manifests(snapshot, source, specs)
+    searched = Searched(meta, snapshot, manifests, specs)
+    new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
+    rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
+    now_ms = int(time.time() * 1000)
+    recent = written_within(
+        source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
+    )
+    return TableFacts(
+        catalog=lake.name,
+        table=name,
+        snapshot_id=searched.snapshot_id,
+        ref=chosen_ref,
+        snapshot_ms=(snapshot or {}).get("timestamp-ms"),
+        **definition,
+        **_files(rollup, definition["properties"]),
+        history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
+        metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
+        recent=tuple(sorted(recent, key=sort_key)),
+        metadata_bytes=metadata_bytes,
+        flaws=_flaws(searched),
+        statistics=statistics_ages(meta, snapshot),
+        **(_storage(lake, name, searched, say) if storage else {}),
+        collector=used,
+        iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
+        collected_at_ms=now_ms,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _definition(
+    meta: metadata.Json, schema: metadata.Json, filter_columns: Sequence[str] | None
+) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` that say how the table is defined."""
+    properties = dict(metadata.properties_of(meta))
+    columns, specs = metadata.columns(meta, schema), metadata.specs(meta)
+    default_spec_id, sort_order = meta.get("default-spec-id", 0), metadata.sort_order(meta)
+    return {
+        "table_uuid": meta.get("table-uuid"),
+        "location": meta["location"],
+        "format_version": meta["format-version"],
+        "schema_id": schema.get("schema-id", 0),
+        "columns": columns,
+        "specs": specs,
+        "default_spec_id": default_spec_id,
+        "sort_order": sort_order,
+        "properties": properties,
+        "settings": metadata.settings(properties),
+        "distribution": metadata.distribution_modes(
+            properties,
+            partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs),
+            is_sorted=bool(sort_order),
+        ),
+        "filter_columns": _filter_columns(filter_columns, properties, [c.name for c in columns]),
+    }
+
+
+def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` that count files."""
+    target_bytes = metadata.number(properties, "commit.manifest.target-size-bytes")
+    return {
+        "data_edges": rollup.edges,
+        "groups": rollup.groups(),
+        "sequences": rollup.sequences(),
+        "sequence_width": rollup.width,
+        "equality_keys": rollup.equality_keys(),
+        "unapplied": rollup.unapplied_deletes(),
+        "integrity": rollup.integrity,
+        "manifests": manifest_facts(
+            rollup.manifests, rollup.specs.values(), rollup.file_counts(), target_bytes
+        ),
+    }
+
+
+def _new_rollup(searched: Searched, size_ratios: Iterable[float]) -> Rollup:
+    meta = searched.metadata
+    target = metadata.number(metadata.properties_of(meta), metadata.TARGET)
+    given = searched.manifests, searched.specs, metadata.key_columns(meta)
+    last = int(meta.get("last-sequence-number") or 0)
+    return Rollup(*given, edges(target, size_ratios), target, last)
+
+
+def _count(
+    lake: Lake,
+    name: Identifier,
+    source: TableSource,
+    searched: Searched,
+    new_rollup: Callable[[], Rollup],
+    collector: Collector,
+    progress: Callable[[int, int], None] | None,
+) -> tuple[Rollup, Literal["spark", "local"]]:
+    """Count the files; also tells the collector that did."""
+    rollup, snapshot = new_rollup(), searched.snapshot or {}
+    counted = file_counts(searched.manifests)
+    # Iceberg's metadata tables fail where a manifest list does not count the entries.
+    used = "local" if counted is None else choose(lake, collector, sum(counted))
+    if used == "local" or not snapshot:
+        local.roll_up(rollup, source.read, progress)
+        return rollup, used
+    from icekit.health import spark
+
+    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+    is_contradicted = spark.roll_up(rollup, lake.spark, full, snapshot_id)
+    spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    if is_contradicted:
+        # A rare table: what contradicts itself is named in one place.
+        named = new_rollup()
+        local.roll_up(named, source.read, progress)
+        rollup.integrity = named.integrity
+    return rollup, used
+
+
+def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
+    """The snapshots that would expire now without a stated retention; None where the properties
+    allow no expiry, or the snapshots of a branch are damaged.
+    """
+    try:
+        now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
+        return len(expiry(meta, Retention(), now).snapshots.expired)
+    except (ParameterError, Damaged):
+        return None
+
+
+def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
+    """The collector for a number of files, unless ``collector`` names one."""
+    if collector in ("spark", "local"):
+        return collector
+    require_known(collector, ("auto", "spark", "local"), "collector")
+    limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
+    if file_count <= limit:
+        return "local"
+    if not lake.spark_is_running:
+        require(
+            "pyspark", f"Reading the metadata of {file_count:,} files (unless with collector local)"
+        )
+    return "spark"
+
+
+def _manifests(
+    snapshot: metadata.Json | None, source: TableSource, specs: Collection[int]
+) -> list[Record]:
+    if snapshot is None:
+        return []
+    location = snapshot.get("manifest-list")
+    if location is None:
+        raise MetadataUnreadable(
+            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before "
+            "2019 did; any commit of a current engine rewrites it."
+        )
+    manifests = manifest_list(source.read(location), location)
+    for manifest in manifests:
+        if manifest["partition_spec_id"] not in specs:
+            raise MetadataUnreadable(
+                f"{location} lists a manifest with partition spec "
+                f"{manifest['partition_spec_id']}, but partition-specs in "
+                f"{source.metadata_location} does not have that spec; {RESTORE_OLDER}."
+            )
+    return manifests
+
+
+def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
+    """What of the metadata is readable here, and refused by Iceberg where it needs it."""
+    meta = searched.metadata
+    schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
+    without = [
+        s["snapshot-id"]
+        for s in meta.get("snapshots") or ()
+        if schemas and s.get("schema-id") not in {None, *schemas}
+    ]
+    columns = {leaf.field_id for leaf in metadata.leaves(metadata.schema_of(meta))}
+    default = meta.get("default-sort-order-id", 0)
+    orders = [
+        order["order-id"]
+        for order in meta.get("sort-orders") or ()
+        if order["order-id"] != default
+        and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
+    ]
+    observed = searched.snapshot_id
+    ids_of = {
+        Flaw.UNCOUNTED_MANIFESTS: [
+            manifest["manifest_path"] for manifest in searched.manifests if not is_counted(manifest)
+        ],
+        Flaw.SCHEMA_GONE: [each for each in without if each == observed],
+        Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
+        Flaw.ORDER_BY_DROPPED: orders,
+    }
+    return tuple(
+        MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES])))
+        for flaw, ids in ids_of.items()
+        if ids
+    )
+
+
+def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
+    """The columns of the table property ``icekit.filter-columns``."""
+    names = properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")
+    return list(filter(None, map(str.strip, names)))
+
+
+def _filter_columns(
+    stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]
+) -> tuple[str, ...]:
+    """The stated columns, or else those of the table property; an unknown column is an error in the
+    former and ignored in the latter.
+    """
+    if not stated:
+        return tuple(c for c in declared_filter_columns(properties) if c in known)
+    for column in stated:
+        require_known(column, known, "column")
+    return tuple(stated)
+
+
+def _storage(
+    lake: Lake,
+    name: Identifier,
+    searched: Searched,
+    say: Callable[[str], None] | None,
+) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` about orphan files and missing files."""
+    from icekit.health.orphans import (
+        REMEMBERED_SECONDS,
+        TableQuery,
+        list_orphans,
+        orphans_before,
+        sharing,
+    )
+
+    meta, missing = searched.metadata, None
+    if searched.snapshot is not None:
+        missing = missing_files(lake, name, searched)
+        current = head(lake, name).metadata if missing.counts else meta
+        if searched.snapshot_id not in snapshots_by_id(current):
+            missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
+    # The procedure rejects a table whose files others may share: nobody can say which files are
+    # orphans.
+    if metadata.properties_of(meta).get("gc.enabled", "true").lower() == "false":
+        unlisted = "gc.enabled is false, so another table may use the files"
+        return {"missing": missing, "unlisted": unlisted}
+    if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
+        unlisted = (
+            "the manifest list of a snapshot is gone, so it is not known which files that "
+            "snapshot references"
+        )
+        return {"missing": missing, "unlisted": unlisted}
+    others = sharing(lake, name, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
+    if others.shared:
+        listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
+    else:
+        try:
+            listed = list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+        except MetadataUnreadable as error:
+            return {"missing": missing, "unlisted": first_line(error).rstrip(".")}
+    return {"missing": missing, "storage": replace(listed, sharing=others)}

@@ -1,0 +1,134 @@
+"""Check what the bytes of files are: rows or something else, columns of a useful size, metadata in
+proportion to the data.
+"""
+
+from icekit.common.units import count, percent, size
+from icekit.health.findings import CHOICE, Context, Finding, Severity
+from icekit.health.metadata import ROW_GROUP
+
+_BLOOM = "write.parquet.bloom-filter-enabled.column."
+# Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests,
+# from which on they matter.
+_OUTSIDE_BYTES = _CHUNK_BYTES = _MANIFEST_BYTES = 2**20
+# The largest row group that Parquet's documentation advises.
+_ROW_GROUP_BYTES = 2**30
+
+
+def bytes_outside_columns(context: Context) -> Finding | None:
+    """Data files of which columns are a small part: bloom filters, or footers of many row groups
+    and columns, are the rest.
+
+    Sizes of columns are those of Parquet's column chunks, in the manifest entries of the sampled
+    files.
+    """
+    facts, limits = context.facts, context.thresholds
+    sample = facts.metrics_sample
+    if not sample.column_bytes:
+        return None
+    other, share = sample.file_bytes - sample.column_bytes, sample.column_bytes / sample.file_bytes
+    if 1 - share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
+        return None
+    on = [name for name in facts.properties if name.startswith(_BLOOM) and facts.is_on(name)]
+    blooms = [name.removeprefix(_BLOOM) for name in on]
+    cause = (
+        "footers and indexes, which grow with columns × row groups, or bloom filters of a "
+        "writer's own settings"
+    )
+    remedy = (
+        f"Check the writer's row group size ({ROW_GROUP} is {size(facts.int_setting(ROW_GROUP))}) "
+        "and its bloom filters, and write more rows per file."
+    )
+    if blooms:
+        cause = (
+            f"bloom filters ({', '.join(blooms)}), each of up to "
+            "write.parquet.bloom-filter-max-bytes per row group"
+        )
+        remedy = (
+            "State how many distinct values the columns have "
+            "(write.parquet.bloom-filter-ndv.column.…), which sizes the filters, or lower "
+            "write.parquet.bloom-filter-max-bytes. Filters help only point lookups: remove those "
+            "that no query uses."
+        )
+    return context.finding(
+        blooms,
+        evidence=f"columns are {percent(share)} of the bytes of "
+        f"{count(sample.sized_files, 'sampled data file')}: a file of "
+        f"{size(sample.file_bytes / sample.sized_files)} on average holds "
+        f"{size(sample.column_bytes / sample.sized_files)} of columns",
+        threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and "
+        f"{size(_OUTSIDE_BYTES)} per file",
+        effect="The files look well-sized, but hold few rows, so compaction leaves them alone: "
+        f"the rest is {cause}.",
+        remedy=f"{remedy} Then rewrite the files, which have the size of the target: icekit "
+        "compact with --scope major.",
+    )
+
+
+def thin_column_chunks(context: Context) -> Finding | None:
+    """Tables so wide that a column has little in each row group, however large the files are."""
+    facts, limits = context.facts, context.thresholds
+    columns, row_group = len(facts.columns), facts.int_setting(ROW_GROUP)
+    mean = facts.data.mean_bytes
+    if columns < limits.wide_columns or mean is None or mean < row_group:
+        return None
+    chunk = row_group / columns
+    if chunk >= _CHUNK_BYTES:
+        return None
+    # The next power of two, as far as Parquet advises.
+    enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
+    return context.finding(
+        severity=Severity.INFO,
+        evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
+        f"on average, and {size(mean / columns)} of a file of {size(mean)}",
+        threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
+        "and row group",
+        source=f"{CHOICE}; Parquet's own advice is row groups of 512 MiB to 1 GiB, so that "
+        "columns are read in long pieces",
+        effect="A query of a few columns makes a small request for each of them in each row "
+        "group, and opens as many files as a query of all.",
+        remedy=f"Raise {ROW_GROUP}, and the target file size with it, if writers and readers have "
+        "the memory: a writer holds a row group, a task reads one. Or move columns that are "
+        "rarely read to another table.",
+        sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
+    )
+
+
+def heavy_metadata(context: Context) -> Finding | None:
+    """Manifests that are large in proportion to the data, or a metadata file that every commit and
+    every reader pays for.
+    """
+    facts, limits = context.facts, context.thresholds
+    manifests = facts.manifests.data_bytes + facts.manifests.delete_bytes
+    data, file = facts.data.size_in_bytes, facts.metadata_bytes or 0
+    is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
+    is_file = file >= limits.metadata_bytes
+    if not (is_listed or is_file):
+        return None
+    evidence, remedy = [], []
+    if is_listed:
+        evidence.append(
+            f"manifests hold {size(manifests)} for {size(data)} of data "
+            f"({percent(manifests / max(1, data))})"
+        )
+        remedy.append(
+            "Write larger files, and keep statistics only of the columns that queries filter by "
+            "(write.metadata.metrics.*): rewritten files then have smaller entries."
+        )
+    if is_file:
+        evidence.append(
+            f"the metadata file has {size(file)}; snapshots: {facts.history.snapshot_count:,}, "
+            f"partition specs: {len(facts.specs):,}, schemas: {facts.history.schema_count:,}, "
+            f"table properties: {len(facts.properties):,}"
+        )
+        remedy.append(
+            "Expire snapshots (icekit maintain); the procedure with clean_expired_metadata => true "
+            "also removes unused schemas and specs. Move large values out of the table's properties."
+        )
+    return context.finding(
+        evidence="; ".join(evidence),
+        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
+        f"the data, or a metadata file of {size(limits.metadata_bytes)}",
+        effect="Planning reads the manifests before the first row. Each commit writes the "
+        "metadata file again, and each reader loads it.",
+        remedy=" ".join(remedy),
+    )

@@ -1,0 +1,328 @@
+"""Check the deletes of merge-on-read: one function per finding."""
+
+from typing import Any
+
+from icekit.common.sql import unset_properties
+from icekit.common.units import count, percent, size
+from icekit.engine.cluster import caches_deletes
+from icekit.health.files import Kind, Partition
+from icekit.health.findings import Context, Finding, Severity
+from icekit.health.integrity import DeleteState
+from icekit.health.metadata import MODES
+from icekit.health.rollup import (
+    delete_ratios,
+    equality_deletes_applied,
+    sequences_by_partition,
+)
+
+_UPSERT = "write.upsert.enabled"
+
+
+def equality_deletes(context: Context) -> Finding | None:
+    """Equality deletes that apply to data: the most expensive kind of delete to read."""
+    facts, heap = context.facts, context.heap
+    if heap.is_empty:
+        return None
+    applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
+    rows = sum(a.data_record_count for a in applied)
+    # A writer may have left data files without a row.
+    ratio, reached = (n / max(facts.data.record_count, 1) for n in (heap.delete_record_count, rows))
+    is_critical = ratio >= context.thresholds.critical_delete_ratio
+    session = "this session has" if context.session_conf is not None else "an executor usually has"
+    first = (
+        "Rewrite the data files that the deletes apply to"
+        if heap.verdict == "fits"
+        else f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites "
+        "and does not need the memory of Spark's own rewrite"
+    )
+    return context.finding(
+        context.paths(a.partition for a in applied),
+        severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+        evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
+        f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
+        f"{facts.data.file_count:,} data files ({percent(reached)} of the rows). A full scan loads "
+        f"{count(heap.loads, 'delete record')}, up to {heap.records:,} for one file",
+        threshold="any equality delete with a higher sequence number than data whose key bounds "
+        "it meets",
+        source="table spec, Scan Planning",
+        effect="For every data file, a reader builds a hash set of all later delete records: work "
+        "grows with the square of the commits, and memory with keys × cores.",
+        remedy=f"{first}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap per "
+        f"executor of {count(heap.executor.cores, 'core')}, and {session} "
+        f"{size(heap.executor.heap_bytes)}. Afterwards, commit less often, or write position "
+        "deletes or deletion vectors.",
+        sql=context.rewrite({"delete-file-threshold": "1"}),
+    )
+
+
+def executor_cache(context: Context) -> Finding | None:
+    """Equality deletes read through the executor cache, which can hang or return wrong rows."""
+    conf = context.session_conf
+    if context.heap.is_empty or not caches_deletes(conf or {}):
+        return None
+    sessions = (
+        "this session" if conf is not None else "every Spark session that does not turn it off"
+    )
+    return context.finding(
+        evidence=f"the executor cache for delete files is on in {sessions}, and this table has "
+        f"{count(context.heap.delete_file_count, 'equality delete file')}",
+        threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
+        source="apache/iceberg issues 10987 and 15039",
+        effect="After a query with other columns, a query can miss deletes and return rows that "
+        "are gone; with one or two cores a read can hang forever.",
+        remedy="Start sessions that read this table with "
+        "spark.sql.iceberg.executor-cache.enabled=false until no equality deletes are left. Set "
+        "it before the first read: later changes have no effect.",
+    )
+
+
+def position_deletes(context: Context) -> Finding | None:
+    """Position deletes that cover a large share of the rows."""
+    groups = context.facts.of_kind(Kind.POSITION_DELETES)
+    # The ratio rule counts only deletes that name one data file; the count rule counts all.
+    scoped = all(group.file_scoped_count == group.file_count for group in groups)
+    option = _by_ratio(context) if scoped else {"delete-file-threshold": "1"}
+    return _deleted_share(
+        context,
+        Kind.POSITION_DELETES,
+        "position delete file",
+        effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
+        "take storage and still count in file statistics.",
+        remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
+        sql=(*context.rewrite(option), context.call("rewrite_position_delete_files")),
+    )
+
+
+def deletion_vectors(context: Context) -> Finding | None:
+    """Deletion vectors that cover a large share of the rows."""
+    return _deleted_share(
+        context,
+        Kind.DELETION_VECTORS,
+        "deletion vector",
+        effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
+        "Deletion vectors are cheap; the rows that they hide are not.",
+        remedy="Rewrite the data files that have lost a large share of their rows.",
+        sql=context.rewrite(_by_ratio(context)),
+    )
+
+
+def _by_ratio(context: Context) -> dict[str, str]:
+    return {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}
+
+
+def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Finding | None:
+    """Deletes of one kind in the partitions whose share of deleted records is over the limit;
+    critical if their share of the table reaches the limit at which a rewrite would act.
+    """
+    facts, limits = context.facts, context.thresholds
+    shares: dict[Partition, float] = {}
+    deleted = 0
+    for partition, ratio in delete_ratios(facts).items():
+        records, rows = ratio.totals[kind].record_count, ratio.totals[Kind.DATA].record_count
+        if rows and records / rows >= limits.delete_ratio:
+            shares[partition] = records / rows
+            deleted += records
+    total, rows = facts.total(kind), facts.data.record_count
+    if not shares or not total.file_count:
+        return None
+    is_critical = deleted / rows >= limits.critical_delete_ratio
+    return context.finding(
+        context.paths(sorted(shares, key=lambda p: -shares[p])),
+        severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+        evidence=f"{count(total.file_count, noun)} for "
+        f"{count(facts.data.file_count, 'data file')}: "
+        f"{total.record_count:,} of {rows:,} rows are deleted "
+        f"({percent(total.record_count / rows)})",
+        threshold=f"{percent(limits.delete_ratio)} of the rows of the table or a partition",
+        **fields,
+    )
+
+
+def v2_position_deletes(context: Context) -> Finding | None:
+    """Position delete files where format v3 would keep one deletion vector per data file."""
+    facts = context.facts
+    files = facts.total(Kind.POSITION_DELETES).file_count
+    if facts.format_version != 2 or not files:
+        return None
+    return context.finding(
+        severity=Severity.INFO,
+        evidence=f"format version 2 with {count(files, 'position delete file')}",
+        threshold="any live position delete file on a version 2 table",
+        source="table spec, version 3: Deletion Vectors",
+        effect="Version 3 keeps at most one small bitmap per data file and merges it at each "
+        "write; version 2 adds a delete file per change, and scans must read all of them.",
+        remedy="If every engine that reads or writes the table supports version 3, upgrade it; "
+        "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
+        "delete files.",
+        sql=(context.alter({"format-version": "3"}),),
+    )
+
+
+def dangling_deletes(context: Context) -> Finding | None:
+    """Delete files that apply to no data file, see :class:`~icekit.health.integrity.DeleteState`.
+
+    Compaction asks a scan which of them it drops: some readers apply a delete of a single data file
+    whatever folder its path names.
+    """
+    return _unapplied(
+        context,
+        DeleteState.DANGLING,
+        "for no data file",
+        threshold="one delete file that applies to no data",
+        source="table spec, Scan Planning",
+        effect="They delete no row. Planning still reads their entries and matches them to data "
+        "files, and routine maintenance does not remove them.",
+        remedy=f"Run icekit compact {context.facts.name}, which drops those of them that a scan "
+        "gives to no data file, even if no data file needs a rewrite.",
+    )
+
+
+def equality_deletes_of_new_keys(context: Context) -> Finding | None:
+    """Equality deletes that a stream of new rows writes in upsert mode: they delete nothing."""
+    facts = context.facts
+    return _unapplied(
+        context,
+        DeleteState.NEW_KEYS,
+        "only for keys outside the key ranges of all older data files",
+        threshold="one equality delete file whose key bounds meet those of no older data file",
+        source="DeleteFileIndex: canContainEqDeletesForFile",
+        effect="They delete no row, and no scan opens them. But every commit writes a delete file "
+        "beside each data file, and planning reads the entries of both with their bounds.",
+        remedy="If the stream only adds rows with new keys, turn off the writer's upsert mode "
+        "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
+        f"files with every commit. Later, icekit compact {facts.name} drops those that are older "
+        "than the data files it has rewritten.",
+        sql=(context.alter({_UPSERT: "false"}),) if facts.is_on(_UPSERT) else (),
+    )
+
+
+def misfiled_deletes(context: Context) -> Finding | None:
+    """Delete files under another partition or spec than the data file that they name."""
+    return _unapplied(
+        context,
+        DeleteState.MISFILED,
+        "filed under another partition or spec than the data file named",
+        severity=Severity.CRITICAL,
+        threshold="one such delete file",
+        source="table spec, Scan Planning; DeleteFileIndex of Iceberg 1.12",
+        effect="Iceberg 1.12 cannot read these data files (Mismatched partition), earlier "
+        "versions apply the deletes, and other engines may ignore them. "
+        "rewrite_position_delete_files drops them: then the deleted rows are back.",
+        remedy="With Iceberg 1.11, rewrite the data files that deletes apply to, which applies "
+        "the deletes; icekit compact then drops the leftover delete files. Without 1.11, roll back "
+        "to the snapshot before the one that added them, and delete the rows again. Run no other "
+        "maintenance before.",
+        sql=context.rewrite({"delete-file-threshold": "1"}),
+    )
+
+
+def unmatched_deletes(context: Context) -> Finding | None:
+    """Delete files that name a live data file by another path, so that a scan applies them to
+    nothing.
+    """
+    return _unapplied(
+        context,
+        DeleteState.UNMATCHED,
+        "for a data file by a path that the table does not have, but a live data file of the same "
+        "partition has the same name",
+        severity=Severity.CRITICAL,
+        threshold="one such delete file",
+        source="table spec, Position Delete Files: paths are compared as they are written",
+        effect="Spark ignores these deletes, so the rows that they delete are visible; engines "
+        "that compare paths in another way may hide them.",
+        remedy="If the rows should go, delete them again with Spark (write.delete.mode = "
+        "copy-on-write); if they should stay, rewrite their data files with Iceberg's own "
+        "rewrite_data_files. Then icekit compact drops these delete files, which apply to nothing "
+        "any more.",
+    )
+
+
+def _unapplied(context: Context, state: DeleteState, what: str, **fields: Any) -> Finding | None:
+    """A finding about the delete files that apply to nothing for one reason, with an example where
+    they name another data file.
+    """
+    facts = context.facts
+    deletes = facts.unapplied_in(state)
+    files = sum(each.file_count for each in deletes)
+    if not files:
+        return None
+    example = ""
+    for each in facts.integrity.misplaced:
+        if each.state is state and not example:
+            delete, data = (
+                f"{facts.partition_name(p)} of spec {p.spec_id}"
+                for p in (each.partition, each.data_partition)
+            )
+            example = (
+                f"; {each.path}, added by snapshot {each.snapshot_id}, is in {delete} and names "
+                f"{each.named_path}; the table has {each.data_path} in {data}"
+            )
+    records = count(sum(each.record_count for each in deletes), "record")
+    return context.finding(
+        context.paths(dict.fromkeys(each.partition for each in deletes)),
+        evidence=f"{count(files, 'delete file')} with {records} {what}{example}",
+        **fields,
+    )
+
+
+def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
+    """Well-sized data files with deletes that the default rewrite does not count.
+
+    ``delete-ratio-threshold`` counts only deletes that name a single file, and
+    ``delete-file-threshold`` is unlimited by default: equality deletes and partition-scoped
+    position deletes of well-sized data files therefore stay.
+    """
+    facts = context.facts
+    ignored = {
+        applied.partition: (applied.well_sized_bytes, applied.well_sized_file_count)
+        for applied in equality_deletes_applied(facts)
+        if applied.well_sized_file_count
+    }
+    sequences = sequences_by_partition(facts)
+    for group in facts.of_kind(Kind.POSITION_DELETES):
+        if group.partition in ignored or group.file_scoped_count == group.file_count:
+            continue
+        rows = sequences.get(group.partition, ())
+        newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
+        reached = [row for row in rows if row.sequence_number <= newest]
+        files = sum(row.well_sized_file_count for row in reached)
+        if files:
+            ignored[group.partition] = sum(row.well_sized_bytes for row in reached), files
+    if not ignored:
+        return None
+    total = sum(files for _, files in ignored.values())
+    return context.finding(
+        context.paths(sorted(ignored, key=lambda p: -ignored[p][0])),
+        evidence=f"{total:,} of {facts.data.file_count:,} data files, well-sized, with deletes "
+        "that a default rewrite_data_files does not count",
+        threshold="one well-sized data file with equality deletes, or with position deletes that "
+        "do not name a single data file",
+        source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold "
+        "(file-scoped deletes only)",
+        effect="Nightly compaction reports success but leaves these deletes in place, so reads "
+        "keep getting slower.",
+        remedy="Set delete-file-threshold=1, which selects every data file that any delete may "
+        "apply to.",
+        sql=context.rewrite({"delete-file-threshold": "1"}),
+    )
+
+
+def merge_on_read_on_v1(context: Context) -> Finding | None:
+    """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
+    facts = context.facts
+    modes = [name for name in MODES if facts.properties.get(name) == "merge-on-read"]
+    if facts.format_version != 1 or not modes:
+        return None
+    return context.finding(
+        modes,
+        evidence=f"format version 1 with merge-on-read in {', '.join(modes)}",
+        threshold="merge-on-read for one kind of statement on a version 1 table",
+        source="table spec, version 1: no delete files (a commit fails with: Deletes are "
+        "supported in V2 and above)",
+        effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at "
+        "the commit.",
+        remedy="Remove the setting, so that these statements copy the files they change. Or "
+        f"upgrade the table to format version 2 ({context.alter({'format-version': '2'})}), if "
+        "every engine that reads it applies delete files; the upgrade cannot be undone.",
+        sql=(unset_properties(facts.sql_name, modes),),
+    )

@@ -1,0 +1,131 @@
+"""Save facts and findings as JSON with a schema version, and read them back."""
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.errors import ParameterError
+from icekit.common.saving import as_data, versions, write_json, write_text
+from icekit.health.files import Kind, Totals
+from icekit.health.findings import Finding, Findings, Thresholds
+from icekit.health.model import TableFacts
+from icekit.health.rollup import worst_partitions
+
+#: Goes up by one when a field changes its meaning or is removed; an added field does not count.
+SCHEMA_VERSION = 3
+#: Partitions that a report document lists; the others are counted in ``facts_left_out``.
+MAX_PARTITIONS = 1000
+#: Characters from which on a document gives only the length of a table property.
+MAX_PROPERTY = 10_000
+
+
+@frozen
+class FindingDocument(Finding):
+    """A finding as JSON; ``severity`` in lower case."""
+
+    severity: str  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportDocument:
+    """The report of one table as JSON."""
+
+    schema_version: int = SCHEMA_VERSION
+    catalog: str
+    table: str
+    status: str
+    collected_at: str
+    collector: str
+    seconds: float
+    versions: Mapping[str, str]
+    thresholds: Thresholds
+    totals: Mapping[Kind, Totals]
+    findings: Sequence[FindingDocument]
+    facts: TableFacts
+    facts_left_out: Mapping[str, int]
+
+
+def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
+    """The report of one table; :func:`write` masks secrets."""
+    kept, left_out = _bounded(facts)
+    iceberg = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
+    return ReportDocument(
+        catalog=facts.catalog,
+        table=facts.name,
+        status=findings.status,
+        collected_at=dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
+        collector=facts.collector,
+        seconds=round(facts.seconds, 3),
+        versions=versions() | iceberg,
+        thresholds=thresholds,
+        totals={kind: facts.total(kind) for kind in Kind},
+        findings=[FindingDocument(**asdict(f) | {"severity": str(f.severity)}) for f in findings],
+        facts=kept,
+        facts_left_out=left_out,
+    )
+
+
+def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: Path) -> Path:
+    """Write the document; a reader never sees a half-written one."""
+    return write_json(path, document(facts, findings, thresholds))
+
+
+def save_facts(facts: TableFacts, path: Path) -> Path:
+    """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
+    return write_text(path, json.dumps({"facts": as_data(facts)}), clean=True)
+
+
+@cache
+def _facts_type() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TableFacts)
+
+
+def load_facts(path: Path) -> TableFacts:
+    """The facts in a report document or in a file of :func:`save_facts`; raises ParameterError for
+    another file.
+    """
+    try:
+        facts: TableFacts = _facts_type().validate_python(json.loads(path.read_bytes())["facts"])
+        return facts
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ParameterError(
+            f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
+            "JSON report with them for each table."
+        ) from None
+
+
+def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
+    """Only the facts of the worst partitions, if there are more partitions than a document lists;
+    of long properties only their length.
+    """
+    # Not the start of a value, whose end could cut a secret in two that is then not masked.
+    properties = {
+        name: value if len(value) <= MAX_PROPERTY else f"({len(value):,} characters)"
+        for name, value in facts.properties.items()
+    }
+    dropped = set(facts.partitions())
+    if len(dropped) > MAX_PARTITIONS:
+        dropped -= {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
+    else:
+        dropped = set()
+    most = MAX_PARTITIONS * 10
+    shortened: dict[str, Any] = {
+        "groups": tuple(g for g in facts.groups if g.partition not in dropped),
+        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped)[:most],
+        "unapplied": facts.unapplied[:most],
+        "recent": tuple(p for p in facts.recent if p not in dropped),
+    }
+    left_out = {"partitions": len(dropped)} | {
+        name: len(getattr(facts, name)) - len(rows) for name, rows in shortened.items()
+    }
+    return (
+        replace(facts, properties=properties, **shortened),
+        {name: number for name, number in left_out.items() if number},
+    )

@@ -1,0 +1,181 @@
+"""Check whether metadata contradicts itself or the specification: one function per finding."""
+
+from icekit.common.sql import identifier
+from icekit.common.units import count
+from icekit.health.definition import Flaw, MetadataFlaw
+from icekit.health.files import Scalar
+from icekit.health.findings import Context, Finding, Severity
+from icekit.health.integrity import NarrowManifest
+from icekit.health.model import TableFacts
+
+
+def duplicate_files(context: Context) -> Finding | None:
+    """Files with more than one live entry: a scan reads each entry."""
+    integrity = context.facts.integrity
+    if not integrity.duplicates:
+        return None
+    ids = {snapshot_id for each in integrity.duplicates for snapshot_id in each.snapshot_ids}
+    first = integrity.duplicates[0]
+    return context.finding(
+        (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
+        severity=Severity.CRITICAL,
+        evidence=f"{count(integrity.duplicate_data_file_count, 'data file')} and "
+        f"{count(integrity.duplicate_delete_file_count, 'delete file')} with more than one live "
+        f"entry, so scans count {count(integrity.duplicate_record_count, 'row')} again; "
+        f"{first.path} has {first.entry_count:,}; added by snapshots "
+        f"{', '.join(map(str, sorted(ids)))}; "
+        f"{count(len(integrity.duplicate_manifests), 'manifest')} more than once in the manifest list",
+        threshold="one file with more than one live entry",
+        source="table spec, Manifests: each live file has one entry; nothing checks it when a "
+        "file is added",
+        effect="Every query counts the rows of these data files as often as they are listed, and "
+        "shows rows again that were deleted before the last entry was added. A rewrite would keep "
+        "the copies for good, or fail.",
+        remedy="If nothing after it has to stay, roll back to the snapshot before the one that "
+        "added the second entry. Otherwise write the rows again, each row of a file once, with "
+        "the statement. Stop all writers first: a file that one of them commits meanwhile may be "
+        "replaced, too.",
+        sql=(_once(context),),
+    )
+
+
+def _once(context: Context) -> str:
+    """A statement that writes the rows of the affected partitions again, each position of a file
+    once, in one commit; of the whole table where no simple condition selects the partitions.
+    """
+    facts, table = context.facts, context.table
+    columns = dict.fromkeys(
+        identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
+    )
+    condition = context.files_where(facts.integrity.duplicate_partitions) or "true"
+    return (
+        f"INSERT INTO {table} REPLACE WHERE {condition} SELECT {', '.join(columns)} FROM (SELECT "
+        "*, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM "
+        f"{table} WHERE {condition}) WHERE icekit_copy = 1"
+    )
+
+
+def manifest_bounds(context: Context) -> Finding | None:
+    """Manifests whose partition summary in the manifest list does not cover their entries."""
+    facts = context.facts
+    narrow, files = facts.integrity.narrow_manifests, facts.integrity.narrow_manifest_count
+    if not files:
+        return None
+    specs = sorted({each.spec_id for each in narrow if not each.is_alone})
+    calls = [
+        context.call(
+            "rewrite_manifests", **({} if spec == facts.default_spec_id else {"spec_id": spec})
+        )
+        for spec in specs
+    ]
+    if any(each.is_alone for each in narrow):
+        # With all data files rewritten, the entries of a narrow delete manifest apply to nothing.
+        options = {"rewrite-all": "true"}
+        if any(each.is_deletes for each in narrow):
+            options["remove-dangling-deletes"] = "true"
+        calls += context.rewrite(options)
+    return context.finding(
+        [each.path for each in narrow],
+        severity=Severity.CRITICAL,
+        evidence=f"{count(files, 'manifest')} with a partition summary that is narrower than the "
+        f"entries; {_narrow(narrow[0])}",
+        threshold="one partition value outside the summary of its manifest",
+        source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
+        "summaries for binary partitions",
+        effect="A filter on the partition skips the manifest: queries lose its rows or its "
+        "deletes, and a rewrite with a filter misses them.",
+        remedy="Rewrite the manifests; this does not touch data files. rewrite_manifests leaves "
+        "the only manifest of a spec alone: for it, rewrite all data files, without a filter.",
+        sql=tuple(calls),
+    )
+
+
+def _narrow(each: NarrowManifest) -> str:
+    missing = f" and {each.missing}" if each.missing else ""
+    return (
+        f"{each.path}: the summary of {each.field} says {_range(each.listed)}, its entries hold "
+        f"{_range(each.held)}{missing}"
+    )
+
+
+def _range(bounds: tuple[Scalar, Scalar]) -> str:
+    return "no value" if bounds[0] is None else " to ".join(map(str, bounds))
+
+
+def unreadable_metadata(context: Context) -> Finding | None:
+    """Metadata that breaks the specification, so that a part of what an engine does with the table
+    fails.
+    """
+    facts = context.facts
+    if not facts.flaws:
+        return None
+    texts = [_TEXTS[each.flaw] for each in facts.flaws]
+    return context.finding(
+        [example for each in facts.flaws for example in each.examples],
+        severity=max(_severity(facts, each) for each in facts.flaws),
+        evidence="; ".join(
+            f"{count(each.count, noun)} {what}"
+            for each, (noun, what, _, _) in zip(facts.flaws, texts, strict=True)
+        ),
+        threshold="one such part of the metadata",
+        source="table spec: manifest lists count the files of each manifest from version 2 on; "
+        "schema-id names an existing schema",
+        effect=" ".join(effect for *_, effect, _ in texts),
+        remedy=" ".join(remedy for *_, remedy in texts),
+        sql=() if facts.ref is not None else _repair(context),
+    )
+
+
+def _repair(context: Context) -> tuple[str, ...]:
+    facts = context.facts
+    examples = {each.flaw: each.examples for each in facts.flaws}
+    if Flaw.UNCOUNTED_MANIFESTS in examples:
+        return context.rewrite({"rewrite-all": "true", "partial-progress.enabled": "false"})
+    if Flaw.SCHEMA_GONE in examples:
+        return (context.call("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
+    if Flaw.OLD_SCHEMA_GONE in examples:
+        ids = tuple(map(int, examples[Flaw.OLD_SCHEMA_GONE]))
+        return (context.call("expire_snapshots", snapshot_ids=ids),)
+    return ()
+
+
+def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
+    """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
+    always_fails = flaw.flaw is Flaw.SCHEMA_GONE or (
+        flaw.flaw is Flaw.UNCOUNTED_MANIFESTS and facts.format_version > 1
+    )
+    return Severity.CRITICAL if always_fails else Severity.WARNING
+
+
+#: For each flaw: what is counted, what is wrong with it, what fails, and what to do.
+_TEXTS = {
+    Flaw.UNCOUNTED_MANIFESTS: (
+        "manifest",
+        "in the manifest list without numbers of files",
+        "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, "
+        "which requires the numbers, each commit that keeps such a manifest fails too.",
+        "Rewrite all data files in one commit, which keeps none of these manifests; "
+        "rewrite_manifests is refused.",
+    ),
+    Flaw.SCHEMA_GONE: (
+        "observed snapshot",
+        "with a schema that the metadata does not have",
+        "Iceberg reads a snapshot with its own schema: scans, DELETE and rewrites fail.",
+        "A commit that adds a snapshot without reading this one gives it the current schema: "
+        "rewrite_manifests, or an append, also of no rows.",
+    ),
+    Flaw.OLD_SCHEMA_GONE: (
+        "other snapshot",
+        "with a schema that the metadata does not have",
+        "Time travel to them fails, and so do branches and tags of them.",
+        "Expire these snapshots, which needs no schema: the statement names up to five of them, "
+        "of which no branch or tag may be the head.",
+    ),
+    Flaw.ORDER_BY_DROPPED: (
+        "former sort order",
+        "by a column that was dropped",
+        "Iceberg 1.11.0 cannot load the table; other versions can.",
+        "Give every engine another version of Iceberg than 1.11.0: no statement removes a former "
+        "sort order.",
+    ),
+}

@@ -1,0 +1,194 @@
+"""Check manifests, snapshots, metadata files and statistics files: one function per finding."""
+
+from icekit.common.units import count, elapsed, percent, size, span
+from icekit.health.findings import Context, Finding, Severity
+from icekit.health.manifest_counts import expected_manifests
+from icekit.health.snapshot_statistics import renewal
+
+#: A choice: the time of one small request to an object store, in seconds.
+_REQUEST_SECONDS = 0.02
+_MERGING = "commit.manifest-merge.enabled"
+
+
+def fragmented_manifests(context: Context) -> Finding | None:
+    """Many data manifests that would fit into few."""
+    facts, limits = context.facts, context.thresholds
+    manifests = facts.manifests
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    of_specs = [
+        (of_spec.data_count, expected_manifests(of_spec.data_bytes, target))
+        for of_spec in manifests.by_spec
+        if of_spec.data_count
+    ]
+    needed = sum(fewest for _, fewest in of_specs)
+    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or all(
+        n <= 2 * fewest for n, fewest in of_specs
+    ):
+        return None
+    saved = manifests.data_count - needed
+    sql, evidence, remedy = [context.call("rewrite_manifests")], "", ""
+    if not facts.is_on(_MERGING):
+        sql.append(context.alter({_MERGING: "true"}))
+        evidence = f"; {_MERGING} is false"
+        remedy = (
+            " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on "
+            "a schedule instead."
+        )
+    return context.finding(
+        evidence=f"{count(manifests.data_count, 'data manifest')} of "
+        f"{size(manifests.data_bytes / manifests.data_count)} on average with "
+        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} "
+        f"of {size(target)} would be enough{evidence}",
+        threshold=f"{limits.fragmented_manifests} data manifests smaller than half of "
+        "commit.manifest.target-size-bytes",
+        source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
+        effect="Every query opens every manifest that its filter cannot rule out: planning waits "
+        "for one request per manifest before the first row is read. A rewrite saves a query up to "
+        f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on "
+        f"an object store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
+        "measures it.",
+        remedy=f"Rewrite the manifests; this does not touch data files.{remedy}",
+        sql=tuple(sql),
+    )
+
+
+def overlapping_manifests(context: Context) -> Finding | None:
+    """Manifests whose partition ranges overlap, so that partition filters skip none.
+
+    Checked only if a rewrite would leave several manifests; otherwise there is nothing to
+    cluster.
+    """
+    facts, limits = context.facts, context.thresholds
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    if facts.manifests.data_bytes <= 2 * target:
+        return None
+    overlaps = [
+        o
+        for o in facts.manifests.overlaps
+        if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests
+    ]
+    if not overlaps:
+        return None
+    # A filter on the best clustered field still skips manifests.
+    best = min(overlaps, key=lambda o: o.mean_share)
+    if best.mean_share < limits.overlap_share:
+        return None
+    return context.finding(
+        [o.field for o in overlaps],
+        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
+        f"other {count(best.manifest_count - 1, 'manifest')} on average; every other partition "
+        "field is as bad or worse",
+        threshold=f"{percent(limits.overlap_share)} of the other manifests, with "
+        f"{limits.overlap_min_manifests} manifests or more",
+        effect="A query for one partition opens most manifests, because almost every manifest may "
+        "list its files.",
+        remedy="Rewrite the manifests, which groups their entries by partition.",
+        sql=(context.call("rewrite_manifests"),),
+    )
+
+
+def snapshots_piling_up(context: Context) -> Finding | None:
+    """More snapshots than anybody uses for time travel."""
+    history, limits = context.facts.history, context.thresholds
+    if (
+        history.snapshot_count < limits.snapshots
+        or history.oldest_snapshot_ms is None
+        or history.newest_snapshot_ms is None
+    ):
+        return None
+    facts = context.facts
+    kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
+    max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
+    retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    gone = history.expirable_count
+    sql: tuple[str, ...] = ()
+    if not facts.is_on("gc.enabled"):
+        remedy = (
+            "The table has gc.enabled=false, so snapshots must not be expired: another table may "
+            "share its files."
+        )
+    elif gone == 0:
+        remedy = (
+            "No snapshot would expire now: each is younger than the table's limit of "
+            f"{span(max_age)}, among the last of a branch (every branch keeps its own), or the "
+            "head of a branch or tag. Drop branches and tags that nobody needs, or state a "
+            f"shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+        )
+    else:
+        remedy = (
+            f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last "
+            f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how "
+            "far back people need to look."
+        )
+        sql = (context.call("expire_snapshots", retain_last=retained),)
+    would = "" if gone is None else f"; {gone:,} would expire now"
+    return context.finding(
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
+        f"protected branches and tags: {len(history.refs):,}{would}",
+        threshold=f"{limits.snapshots} snapshots",
+        effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
+        "file that a snapshot references can be deleted.",
+        remedy=remedy,
+        sql=sql,
+    )
+
+
+def metadata_files_piling_up(context: Context) -> Finding | None:
+    """A full metadata log, with deletion turned off: older metadata files leave the log but stay in
+    storage.
+    """
+    facts = context.facts
+    kept = facts.int_setting("write.metadata.previous-versions-max")
+    limit = min(kept, context.thresholds.metadata_log)
+    deleting = facts.is_on("write.metadata.delete-after-commit.enabled")
+    if deleting or facts.history.metadata_log_count < limit:
+        return None
+    return context.finding(
+        severity=Severity.INFO,
+        evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
+        "write.metadata.delete-after-commit.enabled is false",
+        threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
+        f"{context.thresholds.metadata_log}",
+        source="table properties of metadata file retention",
+        effect="Each commit drops the oldest entry from the log and leaves its file in storage, "
+        "where only a search for orphan files finds it.",
+        remedy="Let commits delete the metadata files that they drop. Files dropped earlier need "
+        "remove_orphan_files.",
+        sql=(
+            context.alter({"write.metadata.delete-after-commit.enabled": "true"}),
+            context.list_orphans(),
+        ),
+    )
+
+
+def stale_statistics(context: Context) -> Finding | None:
+    """Table or partition statistics of a snapshot from before many rows changed."""
+    facts, limits = context.facts, context.thresholds
+    stale = [
+        age
+        for age in facts.statistics
+        if age.commit_count
+        and age.record_count is not None
+        and age.changed_count > limits.stale_statistics * age.record_count
+    ]
+    if not stale:
+        return None
+    ages = (
+        f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, "
+        f"{count(age.commit_count, 'commit')} ago: it had "
+        f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or "
+        "deleted since"
+        for age in stale
+    )
+    return context.finding(
+        [str(age.snapshot_id) for age in stale],
+        severity=Severity.INFO,
+        evidence="; ".join(ages),
+        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
+        "of those at the time",
+        effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct "
+        "values in these statistics, and choose badly if they no longer hold.",
+        remedy="Compute the statistics again, best after each large load. If nothing renews them, "
+        "let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
+        sql=tuple(renewal(facts.catalog, facts.table, age.statistics) for age in stale),
+    )

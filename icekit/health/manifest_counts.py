@@ -1,0 +1,151 @@
+"""Hold the number and the sizes of a snapshot's manifests, what rewriting them leaves, and the
+column statistics of a few files.
+"""
+
+from icekit.common import frozen
+
+
+@frozen
+class RangeOverlap:
+    """How much manifests overlap on one partition field.
+
+    ``mean_share`` is the mean over manifests of the share of the other manifests of the
+    spec whose range of this field intersects theirs: 0 is perfectly clustered, 1 is not at all.
+    """
+
+    spec_id: int
+    field: str
+    manifest_count: int
+    mean_share: float
+
+
+@frozen
+class SpecManifests:
+    """The manifests of one partition spec: data and delete manifests, which are never combined."""
+
+    spec_id: int
+    data_count: int = 0
+    data_bytes: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of both kinds."""
+        return self.data_bytes + self.delete_bytes
+
+    def files_in(self, target_bytes: int) -> int:
+        """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
+        it is.
+        """
+        return sum(n for n, _ in self._rewritten(target_bytes))
+
+    def files_out(self, target_bytes: int) -> int:
+        """How many replace them."""
+        rewritten = self._rewritten(target_bytes)
+        return sum(expected_manifests(total, target_bytes) for _, total in rewritten)
+
+    def is_fragmented(self, target_bytes: int) -> bool:
+        """Whether there are more than twice as many as needed, of either kind."""
+        return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._kinds)
+
+    @property
+    def _kinds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
+
+    def _rewritten(self, target_bytes: int) -> list[tuple[int, int]]:
+        return [(n, total) for n, total in self._kinds if n > 1 or total > target_bytes]
+
+
+def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
+    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up
+    (RewriteManifestsSparkAction).
+    """
+    return max(1, -(-size_in_bytes // target_bytes))
+
+
+@frozen
+class ManifestFacts:
+    """The manifests of the snapshot, from its manifest list.
+
+    ``*_entry_count`` are live (added and existing) entries. ``undersized_data_manifest_count`` are
+    data manifests smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts
+    the manifests by partition spec, as they are rewritten.
+    """
+
+    data_count: int = 0
+    data_bytes: int = 0
+    data_entry_count: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+    delete_entry_count: int = 0
+    undersized_data_manifest_count: int = 0
+    overlaps: tuple[RangeOverlap, ...] = ()
+    by_spec: tuple[SpecManifests, ...] = ()
+
+    @property
+    def bytes_per_data_entry(self) -> float | None:
+        """Compressed manifest bytes per data file."""
+        return self.data_bytes / self.data_entry_count if self.data_entry_count else None
+
+
+@frozen
+class ColumnSample:
+    """One column's statistics in the sampled data files.
+
+    ``stab_share`` is the mean share of sampled files that a point lookup on the column
+    must read by its bounds (1.0: bounds never skip); None with fewer than two files.
+    """
+
+    column: str
+    bounds_file_count: int
+    counts_file_count: int
+    stab_share: float | None
+
+
+@frozen
+class SampledWrite:
+    """What one commit added, as far as the sample has it: data files, their bytes and partitions,
+    and the tasks that wrote them, by the files' names.
+    """
+
+    file_count: int
+    task_count: int
+    size_in_bytes: int
+    partition_count: int = 1
+
+
+@frozen
+class RepeatedIdentifiers:
+    """A commit that added more records than its files can have identifiers: by the bounds of the
+    identifier fields, at most ``most``.
+    """
+
+    snapshot_id: int
+    record_count: int
+    most: int
+
+
+@frozen
+class MetricsSample:
+    """The actual statistics of a few data files.
+
+    ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the
+    sizes of their columns; for Parquet those of column chunks, without bloom filters, indexes and
+    footers. ``writes`` are commits that a sampled manifest has in full, oldest first; ``repeated``
+    those of them that are certain to have an identifier in more than one record, by
+    ``identifiers``, the identifier fields.
+    """
+
+    file_count: int = 0
+    columns: tuple[ColumnSample, ...] = ()
+    sized_files: int = 0
+    file_bytes: int = 0
+    column_bytes: int = 0
+    writes: tuple[SampledWrite, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    repeated: tuple[RepeatedIdentifiers, ...] = ()
+
+    def column(self, name: str) -> ColumnSample | None:
+        """The sample of one column, None if it is unknown."""
+        return next((c for c in self.columns if c.column == name), None)

@@ -1,0 +1,408 @@
+"""Read manifest lists and manifests: count them, measure how their partition ranges overlap, sample
+their statistics.
+
+Works on the bytes of the manifest list and of a few manifests, so both collectors share it.
+"""
+
+import io
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from icekit.common.errors import MetadataUnreadable, first_line
+from icekit.health.decode import Read, record_reader
+from icekit.health.definition import Column, PartitionSpec
+from icekit.health.files import Partition
+from icekit.health.manifest_counts import (
+    ColumnSample,
+    ManifestFacts,
+    MetricsSample,
+    RangeOverlap,
+    RepeatedIdentifiers,
+    SampledWrite,
+    SpecManifests,
+)
+from icekit.health.values import partition_of, range_of
+
+DATA_FIELDS = frozenset({"file_path", "record_count", "file_size_in_bytes"})
+DELETE_FIELDS = DATA_FIELDS | {
+    "content",
+    "content_offset",
+    "content_size_in_bytes",
+    "equality_ids",
+    "file_format",
+    "referenced_data_file",
+}
+BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
+NULL_FIELDS = frozenset({"null_value_counts", "value_counts"})
+_SAMPLED_FIELDS = DATA_FIELDS | BOUND_FIELDS | {"value_counts", "column_sizes"}
+_MAPS = BOUND_FIELDS | NULL_FIELDS | {"column_sizes"}
+# The fields of a file that every manifest has, from any writer.
+_OF_FILE = frozenset(
+    {"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"}
+)
+# The fields of a manifest that every manifest list has, from any writer.
+_OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
+
+#: The bounds of a partition field in a manifest list.
+BOUNDS = ("lower_bound", "upper_bound")
+
+Record = Mapping[str, Any]
+
+
+#: Files that are read at once: a storage answers after a while, and has time for many.
+_AT_ONCE = 16
+
+
+def read_ahead(
+    read: Callable[[str], bytes], manifests: Iterable[Record]
+) -> Iterator[tuple[Record, bytes]]:
+    """Manifests with their contents, in order; while one is used, the next are read."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    begun = ((manifest, pool.submit(read, manifest["manifest_path"])) for manifest in manifests)
+    try:
+        reading = deque(islice(begun, _AT_ONCE))
+        while reading:
+            manifest, content = reading.popleft()
+            raw = content.result()
+            reading.extend(islice(begun, 1))
+            yield manifest, raw
+    finally:
+        # After an error or Ctrl+C nobody waits for the reads that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def manifest_list(raw: bytes, location: str) -> list[Record]:
+    """Every manifest of a snapshot, as decoded from its manifest list."""
+    import fastavro
+
+    try:
+        manifests: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
+        for manifest in manifests:
+            if not all(isinstance(manifest[field], kind) for field, kind in _OF_MANIFEST.items()):
+                raise TypeError("a manifest without a path, a length or a partition spec")
+        return manifests
+    except Exception as error:
+        raise _corrupt(location, error) from None
+
+
+@lru_cache(maxsize=100)  # the manifests of a table share a few
+def _reader(
+    schema_text: str,
+    file_fields: frozenset[str],
+    of_columns: tuple[tuple[str, tuple[int, ...]], ...],
+) -> Read:
+    """The reader of the entries of manifests with a schema; see :func:`files_of`."""
+    from fastavro.schema import expand_schema
+
+    own = "status", "snapshot_id", "sequence_number"
+    wanted: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
+    wanted.update(of_columns)
+    # With repeated named types written out: two equal decimals share one.
+    schema = expand_schema(json.loads(schema_text))
+    _check_fields(schema, wanted.keys())
+    return record_reader(schema, {**dict.fromkeys(own), "data_file": wanted})
+
+
+def files_of(
+    manifest: Record,
+    raw: bytes,
+    fields: frozenset[str],
+    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Iterator[tuple[Record, Partition, int, int | None]]:
+    """The live files of a manifest, each with its partition, and the sequence number and the
+    snapshot that it was added with: its entry's, or else those of the manifest (table spec,
+    "Manifest Entry Inheritance").
+
+    Of a file, only the ``fields`` are read, statistics by the ids of their columns, and of the
+    statistics ``of_columns`` only these columns.
+    """
+    import fastavro
+
+    location, partitions = manifest["manifest_path"], dict[tuple[object, ...], Partition]()
+    added_by, added_at = manifest.get("added_snapshot_id"), manifest.get("sequence_number") or 0
+    try:
+        blocks = fastavro.block_reader(io.BytesIO(raw))
+        schema = blocks.metadata["avro.schema"]
+        read = _reader(schema, fields | {"partition"}, tuple(of_columns.items()))
+        for block in blocks:
+            data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
+            for _ in range(block.num_records):
+                entry, at = read(data, at)
+                if entry["status"] == 2:
+                    continue
+                file, snapshot_id = entry["data_file"], entry.get("snapshot_id")
+                sequence, values = entry.get("sequence_number"), tuple(file["partition"].values())
+                if values not in partitions:
+                    partitions[values] = partition_of(manifest["partition_spec_id"], values)
+                yield (
+                    file,
+                    partitions[values],
+                    added_at if sequence is None else sequence,
+                    added_by if snapshot_id is None else snapshot_id,
+                )
+            if at != len(data):
+                raise ValueError("a block does not end with its last entry")
+    except Exception as error:
+        raise _corrupt(location, error) from None
+
+
+def _check_fields(schema: Any, file_fields: Set[str]) -> None:
+    """Check that a manifest's own schema has the fields of every manifest; the schema may be
+    corrupt too.
+    """
+    entry = {field["name"]: field["type"] for field in schema["fields"]}
+    file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
+    if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
+        raise KeyError(*missing)
+    for name in file_fields & file.keys() & _MAPS:
+        branches = file[name] if isinstance(file[name], list) else [file[name]]
+        pair = next(branch["items"] for branch in branches if isinstance(branch, dict))
+        if {field["name"] for field in pair["fields"]} != {"key", "value"}:
+            raise KeyError(name)
+
+
+def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
+    # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
+    return MetadataUnreadable(
+        f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it "
+        "from a backup, or roll back to a snapshot before it."
+    )
+
+
+#: A choice: the data files of a sample of statistics.
+SAMPLED_FILES = 300
+
+
+def is_delete_manifest(manifest: Record) -> bool:
+    """Tell whether a manifest holds delete files."""
+    return bool(manifest.get("content", 0) == 1)
+
+
+def live_count(manifest: Record) -> int:
+    """Added and existing entries; old writers name the counts differently."""
+    return sum(
+        manifest.get(f"{change}_files_count") or manifest.get(f"{change}_data_files_count") or 0
+        for change in ("added", "existing")
+    )
+
+
+def is_counted(manifest: Record) -> bool:
+    """Tell whether a manifest list counts the entries: format v1 may leave that out."""
+    return manifest.get("added_files_count", manifest.get("added_data_files_count")) is not None
+
+
+def may_have_live(manifest: Record) -> bool:
+    """Tell whether a manifest is worth reading."""
+    return not is_counted(manifest) or live_count(manifest) > 0
+
+
+class FileCounts(NamedTuple):
+    """The live data files and delete files of a snapshot."""
+
+    data: int
+    deletes: int
+
+
+def file_counts(manifests: Sequence[Record]) -> FileCounts | None:
+    """The file counts of a manifest list, which every engine plans by; None if it leaves them out,
+    as format version 1 may.
+    """
+    if not all(map(is_counted, manifests)):
+        return None
+    deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
+    return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
+
+
+def manifest_facts(
+    manifests: Sequence[Record],
+    specs: Iterable[PartitionSpec],
+    files: FileCounts,
+    target_bytes: int,
+) -> ManifestFacts:
+    """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
+    ``commit.manifest.target-size-bytes``.
+
+    A data manifest smaller than half the target counts as undersized (a choice:
+    two of them fit into one).
+    """
+    data = [m for m in manifests if not is_delete_manifest(m)]
+    deletes = [m for m in manifests if is_delete_manifest(m)]
+    return ManifestFacts(
+        data_count=len(data),
+        data_bytes=sum(m["manifest_length"] for m in data),
+        data_entry_count=files.data,
+        delete_count=len(deletes),
+        delete_bytes=sum(m["manifest_length"] for m in deletes),
+        delete_entry_count=files.deletes,
+        undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
+        overlaps=tuple(_overlaps(data, specs)),
+        by_spec=by_spec(manifests),
+    )
+
+
+def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
+    """The manifests of a manifest list, counted by partition spec."""
+    lengths: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for manifest in manifests:
+        lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
+            manifest["manifest_length"]
+        )
+    return tuple(
+        SpecManifests(spec_id, len(data), sum(data), len(deletes), sum(deletes))
+        for spec_id, (data, deletes) in sorted(lengths.items())
+    )
+
+
+def _overlaps(
+    manifests: Sequence[Record], specs: Iterable[PartitionSpec]
+) -> Iterable[RangeOverlap]:
+    for spec in specs:
+        of_spec = [
+            m.get("partitions") or []
+            for m in manifests
+            if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
+        ]
+        for index, field in enumerate(spec.fields):
+            ranges = [
+                decoded
+                for summaries in of_spec
+                for summary in summaries[index : index + 1]
+                if (decoded := range_of(field.result_type, *map(summary.get, BOUNDS)))
+            ]
+            if (n := len(ranges)) > 1:
+                # Each range meets itself, too.
+                share = (_meeting(ranges, ranges) - n) / (n * (n - 1))
+                yield RangeOverlap(spec.spec_id, field.name, n, share)
+
+
+def _meeting(ranges: Sequence[tuple[Any, Any]], others: Iterable[tuple[Any, Any]]) -> int:
+    """How many pairs of a range and another one have a value in common, in O(n log n)."""
+    lows = sorted(low for low, _ in ranges)
+    highs = sorted(high for _, high in ranges)
+    return sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in others)
+
+
+def sample_metrics(
+    manifests: Sequence[Record],
+    columns: Sequence[Column],
+    read: Callable[[str], bytes],
+    identifier_ids: Collection[int],
+) -> MetricsSample:
+    """Sample the statistics of up to 300 data files in up to three data manifests: the newest, the
+    oldest and a middle one, so that a sample also has files written before a setting changed.
+
+    ``identifier_ids`` are the field ids of the schema's identifier fields.
+    """
+    live = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    if not live:
+        return MetricsSample()
+    data = [live[i] for i in sorted({0, len(live) // 2, len(live) - 1})]
+    files: list[Record] = []
+    writes: dict[int, list[Record]] = defaultdict(list)
+    most = SAMPLED_FILES // len(data)
+    for manifest in data:
+        listed = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
+        sampled = list(islice(listed, most + 1))
+        files += [file for file, *_ in sampled[:most]]
+        for file, _, _, snapshot_id in sampled if len(sampled) <= most else ():
+            writes[snapshot_id or 0].append(file)
+    commits = sorted(writes.items())
+    sized = [f for f in files if f.get("column_sizes")]
+    identifiers = [c for c in columns if c.field_id in identifier_ids]
+    return MetricsSample(
+        len(files),
+        tuple(_column_sample(column, files) for column in columns),
+        sized_files=len(sized),
+        file_bytes=sum(f["file_size_in_bytes"] for f in sized),
+        column_bytes=sum(sum(f["column_sizes"].values()) for f in sized),
+        writes=tuple(filter(None, (_write(added) for _, added in commits))),
+        identifiers=tuple(c.name for c in identifiers),
+        repeated=tuple(
+            filter(None, (_repeated_identifiers(*commit, identifiers) for commit in commits))
+        ),
+    )
+
+
+# Types whose values are whole numbers, so that bounds limit how many different ones there are.
+_WHOLE = ("int", "long", "date", "time")
+
+
+def _repeated_identifiers(
+    snapshot_id: int, files: Sequence[Record], identifiers: Sequence[Column]
+) -> RepeatedIdentifiers | None:
+    """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or
+    in all of them.
+    """
+    partitions: dict[str, list[Record]] = defaultdict(list)
+    for file in files:
+        partitions[repr(file["partition"])].append(file)
+    repeated = [
+        (records - most, records, most)
+        for group in (files, *partitions.values())
+        if (most := _most_identifiers(group, identifiers)) is not None
+        and (records := sum(file["record_count"] for file in group)) > most
+    ]
+    return RepeatedIdentifiers(snapshot_id, *max(repeated)[1:]) if repeated else None
+
+
+def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
+    """The most different identifiers that the bounds of files leave; None if they set no limit.
+
+    Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the
+    lower one.
+    """
+    most = 1
+    for column in identifiers:
+        bounds = {
+            (file.get(end) or {}).get(column.field_id) for file in files for end in BOUND_FIELDS
+        }
+        if None in bounds or (len(bounds) > 1 and not column.type.startswith(_WHOLE)):
+            return None
+        if len(bounds) > 1:
+            numbers = [
+                int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None
+            ]
+            most *= max(numbers) - min(numbers) + 1
+    return most if identifiers else None
+
+
+# The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the
+# operation, the number of the file.
+_TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
+
+
+def _write(files: Sequence[Record]) -> SampledWrite | None:
+    """What one commit added, with its tasks; None if a name does not say which task wrote the
+    file.
+    """
+    tasks = [_TASK.search(file["file_path"]) for file in files]
+    if None in tasks:
+        return None
+    return SampledWrite(
+        len(files),
+        len({task[1] for task in tasks if task}),
+        sum(file["file_size_in_bytes"] for file in files),
+        len({repr(file["partition"]) for file in files}),
+    )
+
+
+def _column_sample(column: Column, files: Sequence[Record]) -> ColumnSample:
+    counts, lows, highs = (
+        [(file.get(name) or {}).get(column.field_id) for file in files]
+        for name in ("value_counts", "lower_bounds", "upper_bounds")
+    )
+    bounds = [pair for pair in zip(lows, highs, strict=True) if None not in pair]
+    ranges = list(filter(None, (range_of(column.type, *pair) for pair in bounds)))
+    is_known = len(ranges) == len(bounds) > 1
+    # The values that are looked up are the lower bounds of all files.
+    hits = _meeting(ranges, ((low, low) for low, _ in ranges))
+    share = hits / len(ranges) ** 2 if is_known else None
+    return ColumnSample(column.name, len(bounds), len(files) - counts.count(None), share)

@@ -1,0 +1,255 @@
+"""Hold the facts of a table: frozen, bounded in size, with units in the names and values as in the
+Iceberg spec.
+
+:class:`TableFacts` is a rollup. Its size grows with partitions, never with files.
+Both collectors (:mod:`icekit.health.spark`, :mod:`icekit.health.local`) give equal facts.
+A missing value is ``None``, never zero.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from icekit.common.sql import display_name
+from icekit.common.units import count, size
+from icekit.health.definition import (
+    Column,
+    DistributionMode,
+    MetadataFlaw,
+    OtherOptimizer,
+    PartitionSpec,
+    Setting,
+    SortField,
+    other_optimizer,
+)
+from icekit.health.files import (
+    DELETE_KINDS,
+    EqualityKey,
+    FileGroup,
+    Kind,
+    Partition,
+    SequenceCounts,
+    Totals,
+)
+from icekit.health.integrity import Contradiction, DeleteState, Integrity, UnappliedDeletes
+from icekit.health.manifest_counts import ManifestFacts, MetricsSample
+from icekit.health.snapshots import History, StatisticsAge
+from icekit.health.storage import MissingFiles, StorageFacts
+from icekit.health.values import partition_path
+from icekit.health.where import askable, where
+
+#: The name of the single partition of an unpartitioned table.
+UNPARTITIONED = "(unpartitioned)"
+
+
+@dataclass(frozen=True, repr=False)
+class TableFacts:
+    """Everything icekit knows about a table at one snapshot, without a row per file.
+
+    ``recent`` are the partitions written within :data:`icekit.health.head.RECENT_MINUTES` of the
+    observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so
+    that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
+    ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
+    although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
+    """
+
+    catalog: str
+    table: tuple[str, ...]
+    table_uuid: str | None
+    location: str
+    format_version: int
+    snapshot_id: int | None
+    ref: str | None
+    snapshot_ms: int | None
+    schema_id: int
+    columns: tuple[Column, ...]
+    specs: tuple[PartitionSpec, ...]
+    default_spec_id: int
+    sort_order: tuple[SortField, ...]
+    properties: Mapping[str, str]
+    settings: tuple[Setting, ...]
+    distribution: tuple[DistributionMode, ...]
+    filter_columns: tuple[str, ...]
+    data_edges: tuple[int, ...]
+    groups: tuple[FileGroup, ...]
+    sequences: tuple[SequenceCounts, ...]
+    sequence_width: int
+    manifests: ManifestFacts
+    history: History
+    metrics_sample: MetricsSample
+    storage: StorageFacts | None = None
+    missing: MissingFiles | None = None
+    statistics: tuple[StatisticsAge, ...] = ()
+    flaws: tuple[MetadataFlaw, ...] = ()
+    unlisted: str | None = None
+    equality_keys: tuple[EqualityKey, ...] = ()
+    unapplied: tuple[UnappliedDeletes, ...] = ()
+    integrity: Integrity = field(default_factory=Integrity)
+    recent: tuple[Partition, ...] = field(default=(), compare=False)
+    metadata_bytes: int | None = None
+    collector: str = field(default="", compare=False)
+    iceberg_version: str | None = field(default=None, compare=False)
+    collected_at_ms: int = field(default=0, compare=False)
+    seconds: float = field(default=0.0, compare=False)
+
+    def __repr__(self) -> str:
+        files, held = count(self.data.file_count, "data file"), size(self.data.size_in_bytes)
+        return f"<TableFacts of {self.name}: {files}, {held}>"
+
+    @property
+    def sql_name(self) -> tuple[str, ...]:
+        """The table's name, with its catalog."""
+        return (self.catalog, *self.table)
+
+    @property
+    def name(self) -> str:
+        """``namespace.table`` as a person writes it."""
+        return display_name(self.table)
+
+    @cached_property
+    def _by_kind(self) -> Mapping[Kind, tuple[FileGroup, ...]]:
+        return {kind: tuple(g for g in self.groups if g.kind is kind) for kind in Kind}
+
+    def of_kind(self, kind: Kind) -> tuple[FileGroup, ...]:
+        """The file groups of one kind, ordered by partition."""
+        return self._by_kind[kind]
+
+    @cached_property
+    def _totals(self) -> Mapping[Kind, Totals]:
+        return {kind: Totals.of(groups) for kind, groups in self._by_kind.items()}
+
+    def total(self, kind: Kind) -> Totals:
+        """Sums over all partitions."""
+        return self._totals[kind]
+
+    @property
+    def data(self) -> Totals:
+        """Sums over the data files."""
+        return self.total(Kind.DATA)
+
+    @property
+    def has_deletes(self) -> bool:
+        """Tell whether any delete file or deletion vector is live, even if it applies to
+        nothing.
+        """
+        return bool(self.unapplied) or any(self.total(kind).file_count for kind in DELETE_KINDS)
+
+    @property
+    def equality_delete_partitions(self) -> frozenset[Partition]:
+        """The partitions with equality deletes that are later than some data, also those that key
+        bounds rule out now.
+        """
+        of_new_keys = {each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)}
+        return frozenset({g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | of_new_keys)
+
+    def unapplied_in(self, state: DeleteState) -> tuple[UnappliedDeletes, ...]:
+        """The deletes that apply to nothing for one reason."""
+        return tuple(each for each in self.unapplied if each.state is state)
+
+    @property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What no rewrite of this snapshot's files may build on."""
+        integrity = self.integrity
+        shown = {
+            Contradiction.DUPLICATE_FILES: integrity.duplicate_data_file_count
+            or integrity.duplicate_delete_file_count,
+            Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
+            Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
+        }
+        return tuple(each for each, is_shown in shown.items() if is_shown)
+
+    def setting(self, name: str) -> str | None:
+        """The value in force of a table property (explicit or default)."""
+        known = {setting.name: setting.value for setting in self.settings}
+        return known.get(name, self.properties.get(name))
+
+    def int_setting(self, name: str) -> int:
+        """A whole-number property in force; raises KeyError for one without a value."""
+        value = self.setting(name)
+        if value is None:
+            raise KeyError(name)
+        return int(value)
+
+    def is_on(self, name: str) -> bool:
+        """Tell whether a property in force is true, as Java reads it."""
+        return (self.setting(name) or "").lower() == "true"
+
+    @property
+    def target_bytes(self) -> int:
+        """The target size of data files in force."""
+        return self.int_setting("write.target-file-size-bytes")
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Column]:
+        """The leaf columns by their dotted names."""
+        return {column.name: column for column in self.columns}
+
+    @property
+    def mean_partition_bytes(self) -> float:
+        """Mean bytes of data files per partition, over the partitions with a live file."""
+        return self.data.size_in_bytes / max(1, len({group.partition for group in self.groups}))
+
+    @cached_property
+    def specs_by_id(self) -> Mapping[int, PartitionSpec]:
+        """The partition specs by their ids."""
+        return {spec.spec_id: spec for spec in self.specs}
+
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """A partition spec by its id."""
+        return self.specs_by_id[spec_id]
+
+    def where(self, partitions: Iterable[Partition], *, of_rows: bool = False) -> str | None:
+        """A predicate for partitions, see :func:`icekit.health.where.where`."""
+        return where(self.catalog, self.specs_by_id, self.columns, partitions, of_rows=of_rows)
+
+    def askable(self, partition: Partition) -> bool:
+        """Tell whether a procedure can take a predicate for a partition."""
+        return askable(self.spec(partition.spec_id), partition)
+
+    @property
+    def default_spec(self) -> PartitionSpec:
+        """The spec that new files are written with."""
+        return self.spec(self.default_spec_id)
+
+    @property
+    def other_optimizer(self) -> OtherOptimizer | None:
+        """The service that maintains the table by itself, as its properties and its location show;
+        None if nothing shows one.
+        """
+        return other_optimizer(self.properties, self.location)
+
+    @property
+    def fragile_fields(self) -> tuple[str, ...]:
+        """Partition fields whose column was dropped, while deletes apply to data files of their
+        spec; see :func:`fragile`.
+
+        Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
+        but no filter selects such a partition, and no position deletes can be written for it.
+        """
+        data, deletes = (
+            {g.partition.spec_id for k in kinds for g in self.of_kind(k)}
+            for kinds in ((Kind.DATA,), DELETE_KINDS)
+        )
+        # With nulls instead of their values, deletes that apply to nothing may apply to other
+        # files.
+        deletes |= {each.partition.spec_id for each in self.unapplied}
+        are_global = any(
+            self.spec(partition.spec_id).is_unpartitioned
+            for partition in self.equality_delete_partitions
+        )
+        under = data if are_global else data & deletes
+        return tuple(
+            dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped)
+        )
+
+    def partition_name(self, partition: Partition | None) -> str:
+        """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people, or the name
+        for the single partition of an unpartitioned table.
+        """
+        if partition is None:
+            return UNPARTITIONED
+        return partition_path(self.spec(partition.spec_id), partition.values) or UNPARTITIONED
+
+    def partitions(self) -> Iterator[Partition]:
+        """Every partition with a live file, in order, once."""
+        yield from dict.fromkeys(group.partition for group in self.groups)

@@ -1,0 +1,83 @@
+"""Hold the snapshots of a table: its newest commits, branches and tags, and how far their
+statistics are behind.
+"""
+
+from dataclasses import field
+from typing import Literal
+
+from icekit.common import frozen
+
+
+@frozen
+class Commit:
+    """One snapshot of the lineage, from its summary; None for a value that the writer left out."""
+
+    snapshot_id: int
+    committed_at_ms: int
+    operation: str | None
+    writer: str | None
+    added_data_files: int | None
+    added_delete_files: int | None
+    added_bytes: int | None
+    added_records: int | None
+    removed_data_files: int | None
+    changed_partitions: int | None
+    removed_delete_files: int | None = None
+
+
+@frozen
+class Ref:
+    """A branch or tag."""
+
+    name: str
+    type: str
+    snapshot_id: int
+
+
+@frozen
+class History:
+    """Snapshots of the table, and the newest commits of the lineage, oldest first.
+
+    ``commits`` holds at most :data:`icekit.health.metadata.MAX_COMMITS`. ``expirable_count`` are the
+    snapshots that ``icekit maintain`` would expire now without a stated retention; None if that is
+    not known. ``schema_count`` is the number of schemas that the metadata keeps.
+    """
+
+    snapshot_count: int = 0
+    oldest_snapshot_ms: int | None = None
+    newest_snapshot_ms: int | None = None
+    median_seconds_between_commits: float | None = None
+    commits: tuple[Commit, ...] = ()
+    refs: tuple[Ref, ...] = ()
+    metadata_log_count: int = 0
+    expirable_count: int | None = field(default=None, compare=False)
+    schema_count: int = 1
+
+
+@frozen
+class SnapshotStatistics:
+    """Statistics that a snapshot has in a file of their own: of the table (Puffin) or of its
+    partitions.
+
+    ``columns`` are those with table statistics; empty for all top-level columns of a primitive
+    type.
+    """
+
+    kind: Literal["table", "partition"]
+    columns: tuple[str, ...] = ()
+
+
+@frozen
+class StatisticsAge:
+    """How far statistics are behind the observed snapshot: in commits, and in records that these
+    added and deleted (compactions do not count).
+
+    ``record_count`` are the table's records, before deletes, at the snapshot of the statistics;
+    None if its writer did not count them.
+    """
+
+    statistics: SnapshotStatistics
+    snapshot_id: int
+    commit_count: int
+    changed_count: int
+    record_count: int | None

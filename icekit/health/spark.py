@@ -1,0 +1,330 @@
+"""Collect the file rollup in Spark: the tasks that read manifests also count the files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from icekit.common.errors import MetadataUnreadable
+from icekit.common.sql import Identifier, display_name, identifier
+from icekit.common.units import count
+from icekit.engine.bridge import iceberg_version, lent
+from icekit.engine.compat import arrow_of
+from icekit.engine.errors import explaining
+from icekit.health.counts import NEVER, Rollup, add
+from icekit.health.files import Kind
+from icekit.health.integrity import (
+    DeleteState,
+    NarrowManifest,
+)
+from icekit.health.key_bounds import KeyColumn, Keyed, compared
+from icekit.health.local_deletes import PATH_FIELD_ID
+from icekit.health.manifests import FileCounts
+from icekit.health.spark_entries import (
+    ENTRY,
+    KINDS,
+    REDUCERS,
+    STATES,
+    Snapshot,
+    file_hash,
+    grouped,
+    kind_code,
+    last_part,
+    range_end_sql,
+    scalar_sql,
+    state_code,
+)
+from icekit.health.summaries import FieldRange, comparable, narrow_fields, of_manifests
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id: int) -> bool:
+    """Count every live file of a snapshot; ``table`` includes its catalog.
+
+    Tells whether files are listed more than once or deletes are misplaced:
+    :func:`icekit.health.local.roll_up` names them.
+
+    This reads ``entries``, the only table with sequence numbers, and no statistics. The columns
+    that count are cached while they are aggregated: by partition, by file and by manifest. The
+    driver receives a row per partition, kind, size bucket and, with deletes, sequence number, and a
+    row per manifest. More is read only to join delete files with the data files that they name, and
+    to compare the key bounds of equality deletes.
+    """
+    snapshot = Snapshot(spark, table, snapshot_id, rollup)
+    with explaining(table):
+        rows = _files(snapshot).persist()
+        try:
+            if rollup.has_deletes:
+                rollup.set_width(grouped(rows, snapshot.scope, "count(*)").count)
+                _read(snapshot, with_named_state(snapshot, rows))
+                rollup.set_older_apart()
+                _read_equality_keys(snapshot, rows)
+                rule_out_by_keys(snapshot, rows)
+            else:
+                _read(snapshot, rows.selectExpr("*", "0L AS sequence", "-1 AS named_state"))
+            return is_contradicted(snapshot, rows)
+        finally:
+            rows.unpersist()
+
+
+def _files(snapshot: Snapshot) -> DataFrame:
+    """The live files; with what tells which deletes apply only if there are any."""
+    edges, data = snapshot.rollup.edges, kind_code(Kind.DATA)
+    size, file = "data_file.file_size_in_bytes", file_hash("data_file.file_path")
+    if snapshot.rollup.has_deletes:
+        # Only deletion vectors have a size of content, and Iceberg before 1.8 has no such column.
+        size, file = f"coalesce(data_file.content_size_in_bytes, {size})", ENTRY
+    files = snapshot.entries(
+        f"{size} AS size",
+        f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket",
+        f"{file} AS file",
+        f"{file_hash(last_part('data_file.file_path'))} AS name",
+        "array_sort(data_file.equality_ids) AS ids",
+        "input_file_name() AS manifest",
+    )
+    return files if snapshot.rollup.has_deletes else files.drop("place", "sequence", "name", "ids")
+
+
+def _read(snapshot: Snapshot, rows: DataFrame) -> None:
+    """Read the counts of files, of those that apply and of those that do not."""
+    from pyspark.sql import functions as F
+
+    rollup = snapshot.rollup
+    keys = "kind", "sequence", "bucket", "state"
+    ranged = rows.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
+    counted = grouped(
+        ranged.selectExpr("*", "greatest(named_state, 0) AS state"),
+        [*snapshot.scope, *keys],
+        "count_if(named_state = 0) AS scoped",
+        "count(*) AS files",
+        "sum(size) AS bytes",
+        "sum(records) AS records",
+        "min(size) AS low",
+        "max(size) AS high",
+    )
+    sums = "scoped", "files", "bytes", "records", "low", "high"
+    for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
+        counted, *keys, *sums
+    ):
+        kind = KINDS[code]
+        if state:
+            add(rollup.unapplied[partition, kind, STATES[state - 1]], *row[:3])
+            continue
+        rollup.counted[partition, kind, sequence][edge] = row
+        if scoped:
+            rollup.file_scoped[partition, kind] += scoped
+
+
+def check_listed(
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    expected: FileCounts | None,
+    listed: FileCounts,
+) -> None:
+    """Check that the metadata tables list as many files as the snapshot has; ``expected`` is None
+    if nothing counts them.
+
+    Raises :class:`~icekit.common.errors.MetadataUnreadable` otherwise: with a file missing here,
+    icekit would call a table healthy, or a delete resolved.
+    """
+    if expected is None or listed == expected:
+        return
+    existing, seen = (
+        f"{count(n.data, 'data file')} and {count(n.deletes, 'delete file')}"
+        for n in (expected, listed)
+    )
+    raise MetadataUnreadable(
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
+        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
+        "another version of iceberg-spark-runtime."
+    )
+
+
+def _bucket(size: str, edges: Sequence[int]) -> str:
+    cases = " ".join(f"WHEN {size} < {upper}L THEN {lower}L" for lower, upper in pairwise(edges))
+    return f"CASE {cases} ELSE {edges[-1]}L END"
+
+
+def _read_equality_keys(snapshot: Snapshot, rows: DataFrame) -> None:
+    rollup = snapshot.rollup
+    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.counted, *rollup.unapplied)):
+        return
+    deletes = rows.where(f"kind = {kind_code(Kind.EQUALITY_DELETES)}")
+    for ids, *counts in grouped(deletes, ["ids"], "count(*)", "sum(records)").collect():
+        add(rollup.by_key[tuple(ids or ())], *counts)
+
+
+# Spark's names (``typeName()``) of Iceberg's types, where :func:`scalar_sql` needs them.
+_SPARK_TYPES = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
+
+
+def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
+    """The files with ``named_state``: whether the delete files that name a single data file,
+    directly or by equal bounds (ContentFileUtil.referencedDataFile), apply to it; -1 for others.
+
+    A delete applies to the live data file that has exactly the path it names, is not newer, and has
+    its spec and partition (DeleteFileIndex). Only this needs bounds of delete files, and a join by
+    path.
+    """
+    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
+    path = (
+        f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
+        "AS path"
+    )
+    files = snapshot.files("delete_files").where("content + 0 = 1")
+    named = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
+    scoped = named.where("path IS NOT NULL").selectExpr(
+        "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
+    )
+    if scoped.isEmpty():
+        return rows.selectExpr("*", "-1 AS named_state")
+    is_data = f"kind = {kind_code(Kind.DATA)}"
+    data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
+    oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
+    live = grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
+    beside = grouped(
+        data.selectExpr("place", "name AS named_name", "sequence"),
+        ["place", "named_name"],
+        "min(sequence) AS alike_sequence",
+    )
+    state = (
+        "CASE WHEN named_sequence IS NULL AND alike_sequence <= sequence THEN "
+        f"{state_code(DeleteState.UNMATCHED)} WHEN coalesce(named_sequence, {NEVER}L) > sequence "
+        f"THEN {state_code(DeleteState.DANGLING)} WHEN named_place <> place THEN "
+        f"{state_code(DeleteState.MISFILED)} ELSE 0 END"
+    )
+    judged = (
+        deletes.select("file", "place", "sequence")
+        .join(scoped.distinct(), "file")
+        .repartition(REDUCERS, "named")
+        .join(live, "named", "left")
+        .repartition(REDUCERS, "place", "named_name")
+        .join(beside, ["place", "named_name"], "left")
+    )
+    states = grouped(judged, ["file"], f"min({state}) AS state")
+    known = deletes.join(states, "file", "left").selectExpr(
+        "*", "coalesce(state, -1) AS named_state"
+    )
+    return data.selectExpr("*", "-1 AS named_state").unionByName(known.drop("state"))
+
+
+def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
+    """Compare the key bounds of equality deletes with those of data.
+
+    The driver receives a row per partition with equality deletes, kind, key and (range of) sequence
+    number.
+    """
+    rollup = snapshot.rollup
+    columns = compared(rollup.columns, rollup.by_key)
+    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
+        return
+    # The names of two columns may differ by case alone.
+    with lent(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
+        table = arrow_of(_key_spans(snapshot, rows, columns))
+    partitions = snapshot.partitions.read(table)
+    numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
+    data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
+    for partition, row in zip(partitions, table.to_pylist(), strict=True):
+        number, key = numbers[partition], tuple(row["ids"] or ())
+        keyed = data
+        if row["kind"] != kind_code(Kind.DATA):
+            keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
+        into = keyed.row(number, row["sequence"])
+        keyed.files[into], keyed.records[into] = row["files"], row["records"]
+        for column, spans in keyed.columns.items():
+            spans.merge(into, *(row[f"{name}{column}"] for name in spans._fields))
+    rollup.rule_out(list(numbers), data, deletes)
+
+
+def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
+    """What equality deletes, and the data files that they may apply to, may hold in the columns of
+    keys: for each, the fields of :class:`~icekit.health.key_bounds.Spans`.
+    """
+    from pyspark.sql import functions as F
+
+    equality, rollup = kind_code(Kind.EQUALITY_DELETES), snapshot.rollup
+    stated, spans = [], []
+    for i, column in columns.items():
+        metrics = f"readable_metrics.{identifier(column.name)}"
+        nulls, values = (f"{metrics}.{name}_count" for name in ("null_value", "value"))
+        maybe = "false" if column.required else f"coalesce({nulls}, 1) > 0"
+        only = f"coalesce({maybe} AND {nulls} = {values}, false)"
+        kind = _SPARK_TYPES.get(column.type, column.type)
+        ends = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
+        low, high = (f"if({only}, NULL, {end})" for end in ends)
+        stated += [
+            f"{low} AS low{i}",
+            f"{high} AS high{i}",
+            f"{maybe} AS has_null{i}",
+            f"NOT {only} AS has_value{i}",
+        ]
+        is_bounded = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
+        spans += [
+            f"min(low{i}) AS low{i}",
+            f"max(high{i}) AS high{i}",
+            f"max(has_null{i}) AS has_null{i}",
+            f"max(has_value{i}) AS has_value{i}",
+            f"min({is_bounded}) AS is_bounded{i}",
+        ]
+    files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
+    data, deletes = (files.where(f"kind = {kind}") for kind in (kind_code(Kind.DATA), equality))
+    if not rollup.has_global_deletes:
+        data = data.join(rows.where(f"kind = {equality}").select("place"), "place", "left_semi")
+    end = F.expr(range_end_sql(rollup.width))
+    keys = [*snapshot.scope, "kind", "sequence", "ids"]
+    ranged = data.unionByName(deletes).withColumn("sequence", end)
+    return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
+
+
+def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
+    """Tell whether ``rows``, which the rollup has counted, have files that are listed more than
+    once or deletes that are misplaced; adds what the manifests alone contradict.
+    """
+    rollup = snapshot.rollup
+    rollup.integrity = of_manifests(rollup.manifests, _narrow(snapshot, rows))
+    misplaced = {DeleteState.MISFILED, DeleteState.UNMATCHED}
+    if any(state in misplaced for _, _, state in rollup.unapplied):
+        return True
+    repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
+    return not repeated.isEmpty()
+
+
+def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
+    """The manifests whose summary does not cover their entries: one row per manifest and spec, with
+    the range of each partition field. A manifest whose path Spark spells in another way is not
+    compared.
+    """
+    specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
+    if not any(
+        m.get("partitions") and not specs[m["partition_spec_id"]].is_unpartitioned
+        for m in snapshot.rollup.manifests
+    ):
+        return
+    by_path = {manifest["manifest_path"]: manifest for manifest in snapshot.rollup.manifests}
+    types = dict(rows.dtypes)
+    sums = []
+    for column in columns:
+        is_nan = f"isnan({column})" if types[column] in {"float", "double"} else "false"
+        value = f"if({is_nan}, NULL, {column})"
+        sums += [
+            f"min({value}) AS low_{column}",
+            f"max({value}) AS high_{column}",
+            f"max({column} IS NULL) AS null_{column}",
+            f"max({is_nan}) AS nan_{column}",
+        ]
+    keys = ["manifest", "spec_id"]
+    for row in arrow_of(grouped(rows.select("manifest", *snapshot.scope), keys, *sums)).to_pylist():
+        manifest = by_path.get(row["manifest"])
+        if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
+            continue
+        fields = specs[row["spec_id"]].fields
+        ranges = []
+        for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
+            low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
+            ends = (comparable(field.result_type, end) for end in (low, high))
+            ranges.append(FieldRange(*ends, *map(bool, has)))
+        yield from narrow_fields(manifest, fields, ranges)

@@ -1,0 +1,1 @@
+"""Learn table maintenance: the lab's sick tables, and lessons on them."""

@@ -1,0 +1,226 @@
+"""Functions for the cells of the lessons: start one with freshly restored tables, measure the cost
+of a query, compare two measurements; ``check`` checks exercises.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from icekit import notebook
+from icekit.api import Lake, connect
+from icekit.common.errors import ParameterError
+from icekit.common.sql import Identifier
+from icekit.common.units import count, elapsed, size
+from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
+from icekit.engine.planner import kind, metric, nodes, query_of_frame
+from icekit.learn.lab import build, is_kept, reset
+from icekit.learn.lab.workbench import embedded
+
+#: The number of runs that count, after one warm-up run.
+RUNS = 3
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class QueryCost(Shown):
+    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest
+    is from its last run.
+
+    ``delete_files`` counts a delete file once per data file that it is opened with. ``bytes`` is
+    the size of the data files opened; the query reads only its own columns in them. ``manifests``
+    counts data manifests. ``rows`` is the result, as sorted strings.
+    """
+
+    seconds: float
+    runs: tuple[float, ...]
+    planning_seconds: float
+    data_files: int
+    delete_files: int
+    manifests: int
+    bytes: int
+    rows: tuple[str, ...]
+
+    @property
+    def spread(self) -> str:
+        """The fastest and the slowest run."""
+        return f"{elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
+
+    def blocks(self) -> Sequence[Block]:
+        """The figures in two sentences."""
+        deletes = (
+            f"and delete files {count(self.delete_files, 'time')}"
+            if self.delete_files
+            else "and no delete files"
+        )
+        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
+        sentence = (
+            f"The query takes {elapsed(self.seconds)} (median of {_warm(self)}, {self.spread}), "
+            f"including {elapsed(self.planning_seconds)} to plan. It reads "
+            f"{count(self.manifests, 'manifest')} and opens {opened}."
+        )
+        return [Sentence(sentence)]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FolderSize(Shown):
+    """The content of a table's folder: files and bytes of data (with deletes) and of metadata,
+    referenced or not.
+    """
+
+    data_files: int
+    data_bytes: int
+    metadata_files: int
+    metadata_bytes: int
+
+    def blocks(self) -> Sequence[Block]:
+        """The figures in one sentence."""
+        data = f"{count(self.data_files, 'data or delete file')} of {size(self.data_bytes)}"
+        metadata = f"{count(self.metadata_files, 'metadata file')} of {size(self.metadata_bytes)}"
+        return [Sentence(f"The folder has {data} in total and {metadata} in total.")]
+
+
+def begin(*tables: str) -> Lake:
+    """Connect to the embedded lake and restore the lab tables of a lesson to their state after the
+    build.
+
+    ``tables`` are names without the namespace. A missing table is built, which takes a
+    minute the first time. Runs go into a new ledger of the lab, so that exercises neither affect
+    the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
+    Raises the errors of :func:`icekit.learn.lab.build` and :func:`icekit.learn.lab.reset`.
+    """
+    notebook.begin({})
+    lake = connect()
+    if missing := [name for name in tables if not is_kept(lake, name)]:
+        build(lake, missing, rebuild=True)
+    reset(lake, tables)
+    ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
+    ledger.parent.mkdir(exist_ok=True)
+    if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
+        ledger.unlink(missing_ok=True)
+    return lake
+
+
+def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
+    """Run a query ``runs`` times, after a warm-up run, and measure its cost.
+
+    The result of ``query`` comes to the driver and must have few rows. Files, manifests and
+    planning time are Iceberg's own figures (ScanMetrics, as Spark shows them for a scan). Raises
+    :class:`~icekit.common.errors.ParameterError` for a query that opens no files of an Iceberg
+    table, such as one that Iceberg answers from metadata; an error in the query raises Spark's own
+    exception.
+    """
+    took, planning = [], []
+    for _ in range(runs + 1):
+        frame = lake.spark.sql(query)
+        started = time.monotonic()
+        rows = frame.collect()
+        took.append(time.monotonic() - started)
+        plan = query_of_frame(frame).executedPlan()
+        scans = [node for node in nodes(plan) if kind(node) == "BatchScanExec"]
+        if not scans:
+            raise ParameterError(
+                "The query opens no files of an Iceberg table, so there is nothing to measure; "
+                "select a column."
+            )
+        planning.append(sum(metric(scan, "totalPlanningDuration") for scan in scans) / 1000)
+
+    def opened(name: str) -> int:
+        return sum(metric(scan, name) for scan in scans)
+
+    return QueryCost(
+        seconds=statistics.median(took[1:]),
+        runs=tuple(took[1:]),
+        planning_seconds=statistics.median(planning[1:]),
+        data_files=opened("resultDataFiles"),
+        delete_files=opened("resultDeleteFiles"),
+        manifests=opened("scannedDataManifests"),
+        bytes=opened("totalDataFileSize"),
+        rows=tuple(sorted(str(tuple(row)) for row in rows)),
+    )
+
+
+def storage(lake: Lake, table: str | Identifier) -> FolderSize:
+    """Count the files in the folder of a table of the embedded lake, including files that no
+    snapshot references.
+    """
+    home = embedded(lake).joinpath("warehouse", *lake.identifier(table))
+    # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
+    data, metadata = (
+        [path.stat().st_size for path in home.glob(f"{part}/**/[!.]*") if path.is_file()]
+        for part in ("data", "metadata")
+    )
+    return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
+
+
+_COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
+_Figure = tuple[str, float, Callable[[float], str]]
+
+
+@dataclass(frozen=True, repr=False)
+class BeforeAfter(Shown):
+    """One query or one folder before and after; displays as a small table."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    note: str
+
+    def blocks(self) -> Sequence[Block]:
+        """The table, and what it rests on."""
+        return [Grid("", _COLUMNS, self.rows), Sentence(self.note)]
+
+
+def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
+    """Compare two measurements of the same query, or of the same table's folder."""
+    pairs = zip(_figures(before), _figures(after), strict=True)
+    rows = tuple(
+        (name, unit(old), unit(new), _factor(old, new, *_WORDS.get(unit, ("fewer", "more"))))
+        for (name, old, unit), (_, new, _) in pairs
+    )
+    if isinstance(before, QueryCost) and isinstance(after, QueryCost):
+        same = "the same" if before.rows == after.rows else "not the same: rows changed in between"
+        note = (
+            f"The result is {same}. Times are medians of {_warm(before)} before and {_warm(after)} "
+            f"after ({before.spread} before, {after.spread} after)."
+        )
+        return BeforeAfter(rows, note)
+    return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
+
+
+def _warm(cost: QueryCost) -> str:
+    return count(len(cost.runs), "warm run")
+
+
+def _figures(measured: QueryCost | FolderSize) -> Sequence[_Figure]:
+    if isinstance(measured, FolderSize):
+        return (
+            ("data and delete files", measured.data_files, _count),
+            ("bytes of data", measured.data_bytes, size),
+            ("metadata files", measured.metadata_files, _count),
+            ("bytes of metadata", measured.metadata_bytes, size),
+        )
+    return (
+        ("the query", measured.seconds, elapsed),
+        ("planning", measured.planning_seconds, elapsed),
+        ("data files opened", measured.data_files, _count),
+        ("delete files opened with them", measured.delete_files, _count),
+        ("manifests read", measured.manifests, _count),
+        ("size of the data files opened", measured.bytes, size),
+    )
+
+
+_WORDS = {elapsed: ("faster", "slower"), size: ("less", "more")}
+
+
+def _factor(old: float, new: float, less: str, more: str) -> str:
+    """The factor, with what it means; empty if it means nothing."""
+    if old == new or not old or not new:
+        return ""
+    factor, word = (old / new, less) if old > new else (new / old, more)
+    return f"{factor:.0f}× {word}" if factor >= 10 else f"{factor:.1f}× {word}"
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+__all__ = ["BeforeAfter", "FolderSize", "QueryCost", "begin", "compare", "measure", "storage"]

@@ -1,0 +1,350 @@
+"""Check exercises: a check says what is missing, never the solution.
+
+Pure: a check looks only at the result of the learner's cell (a number, a plan, facts).
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from numbers import Real
+from typing import Any, ParamSpec
+
+from icekit.common import frozen
+from icekit.common.units import count, percent, size, span
+from icekit.common.view import Badge, Sentence, as_html
+from icekit.health.files import Kind
+from icekit.health.findings import Findings
+from icekit.health.model import TableFacts
+from icekit.health.retention import Retention
+from icekit.health.rollup import delete_ratios
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import Outcome
+
+
+@frozen
+class Checked:
+    """Whether an exercise is done, and a sentence: what is missing, or the meaning of the
+    answer.
+    """
+
+    is_done: bool
+    sentence: str
+
+    def __repr__(self) -> str:
+        mark = "✔" if self.is_done else "…"
+        return f"{mark} {self.sentence}"
+
+    def _repr_html_(self) -> str:
+        badge = Badge("fine", "done", "") if self.is_done else Badge("info", "not yet", "")
+        return as_html([badge, Sentence(self.sentence)])
+
+
+class NotYet(Exception):
+    """What an answer lacks, in one sentence."""
+
+
+P = ParamSpec("P")
+
+
+def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
+    """Make a check of a function that returns the meaning of an answer, or raises
+    :class:`NotYet`.
+    """
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Checked:
+        try:
+            return Checked(True, check(*args, **kwargs))
+        except NotYet as missing:
+            return Checked(False, str(missing))
+
+    return checked
+
+
+@exercise
+def guess(number: object, what: str) -> str:
+    """Note a prediction before the measurement; any number of 0 or more is accepted."""
+    return f"Your guess is noted ({what}: {_number(number, 'guess'):,}). The next cells measure the real value."
+
+
+@exercise
+def read_off(number: object, facts: TableFacts) -> str:
+    """Check the number of data files, read from a card."""
+    _exactly(number, facts.data.file_count, "Look at the line *data files* of the card.")
+    return (
+        f"{number:,} files for {size(facts.data.size_in_bytes)}: that is this table's problem in "
+        "one line."
+    )
+
+
+@exercise
+def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
+    """Check that a plan reads at most ``most_bytes`` and saves something."""
+    planned = _plan_for(plan, facts)
+    if not planned.actions:
+        raise NotYet(
+            "The plan is empty: its budget is too small for a single partition, or it leaves "
+            "alone files written in the last hour."
+        )
+    read = planned.prediction.bytes_in
+    if read > most_bytes:
+        raise NotYet(
+            f"The plan reads {size(read)}, more than tonight's budget of {size(most_bytes)}; give "
+            "the plan a budget."
+        )
+    saved = planned.prediction.file_opens_saved
+    return (
+        f"The plan reads {size(read)}, and a scan opens {count(saved, 'fewer file')}. The rest "
+        "can wait until tomorrow night."
+    )
+
+
+@exercise
+def cause(name: object, findings: Findings) -> str:
+    """Check the name of the finding that explains why small files come back after a compaction."""
+    if not isinstance(name, str):
+        raise NotYet("Write the name of a finding into answer, as a string in quotes.")
+    wanted = name.replace(" ", "_")
+    if wanted not in findings.names:
+        raise NotYet(
+            f"{name!r} is not a finding of this table; its findings are "
+            f"{', '.join(sorted(findings.names))}."
+        )
+    if wanted != "distribution_mode":
+        raise NotYet(
+            f"{name!r} describes existing files. Which finding describes what the writer does at "
+            "every commit?"
+        )
+    return (
+        "As long as the writer does that, the next commits bring the problem back. The last "
+        "lesson fixes the writer."
+    )
+
+
+@exercise
+def thrown_away(number: object, facts: TableFacts) -> str:
+    """Check the number of rows that each full scan reads and drops."""
+    dead = facts.total(Kind.POSITION_DELETES).record_count
+    hint = "Each position delete names one such row: add up the position deletes of all partitions."
+    _exactly(number, dead, hint)
+    return (
+        f"{percent(dead / facts.data.record_count)} of the rows are read and dropped by every "
+        "scan, until a rewrite removes them."
+    )
+
+
+@exercise
+def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
+    """Check that a plan takes exactly the partitions with at least ``least_ratio`` position deletes
+    per row.
+    """
+    planned = _plan_for(plan, facts)
+    ratios = delete_ratios(facts)
+    wanted = {each for each, ratio in ratios.items() if (ratio.by_records or 0) >= least_ratio}
+    taken = {p for action in planned.actions for p in action.partitions}
+    if extra := taken - wanted:
+        raise NotYet(
+            f"The plan takes {count(len(taken), 'partition')}, {len(extra):,} of them with "
+            f"deletes for less than {percent(least_ratio)} of their rows."
+        )
+    if wanted - taken:
+        raise NotYet(
+            f"The plan leaves out {count(len(wanted - taken), 'partition')} with deletes for "
+            f"{percent(least_ratio)} of their rows or more."
+        )
+    return (
+        f"{', '.join(planned.actions[0].partition_names)} is rewritten; the other partitions wait "
+        "until a rewrite is worth it."
+    )
+
+
+@exercise
+def half_the_commits(share: object) -> str:
+    """Check the share of the readers' work that is left when an upsert stream commits half as
+    often.
+    """
+    left = _number(share, "work_left")
+    if not 0 < left < 1:
+        raise NotYet(
+            "Write a share between 0 and 1: how much of the readers' current work is left?"
+        )
+    if abs(left - 0.25) > 0.02:
+        raise NotYet(
+            f"{percent(left)} would be right if the work grew differently. Half as many "
+            "data files, each with half as many later delete files …"
+        )
+    return (
+        "Work grows with the square of the commits. A longer commit interval is the cheapest fix."
+    )
+
+
+@exercise
+def small_first(outcome: object) -> str:
+    """Check for a dry run of a conversion of one partition."""
+    if not isinstance(outcome, Outcome):
+        raise NotYet("Assign the result of lake.convert(…) to trial_run.")
+    if not outcome.is_dry_run:
+        raise NotYet(
+            "That was executed. Start the lesson again without execute: a dry run is the default."
+        )
+    partitions = sum(len(action.partitions) for action in outcome.plan.actions)
+    if partitions != 1:
+        raise NotYet(
+            f"This would convert {count(partitions, 'partition')}; give it a where that matches "
+            "only one."
+        )
+    return (
+        "One partition, and nothing has run. On a large table, start like this, check the "
+        "outcome, then convert more."
+    )
+
+
+@exercise
+def retention(kept: object, need_hours: float) -> str:
+    """Check a retention that keeps what people need and states the need, so that a plan must
+    respect it.
+    """
+    if not isinstance(kept, Retention):
+        raise NotYet("Assign a Retention.of({…}) to kept.")
+    age_ms, last = kept.in_force({})
+    if age_ms < need_hours * 3_600_000:
+        raise NotYet(
+            f"It keeps {span(age_ms)}, but people look back {span(need_hours * 3_600_000)}."
+        )
+    if kept.need_hours is None or kept.need_hours < need_hours:
+        raise NotYet(
+            "That keeps enough today. State the need too: then icekit rejects a plan that would "
+            "violate it, even if somebody changes the age."
+        )
+    return (
+        f"{span(age_ms)} and the last {count(last, 'snapshot')} stay, and nobody can lower this "
+        "below the need by mistake."
+    )
+
+
+@exercise
+def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
+    """Check the share of the stored bytes that the current snapshot uses."""
+    live = _number(share, "live")
+    if abs(live - live_bytes / stored_bytes) > 0.01:
+        raise NotYet(
+            f"It is not {percent(live)}. Divide the bytes of the table's current data "
+            "files by the data bytes in its folder."
+        )
+    return (
+        f"{percent(1 - live_bytes / stored_bytes)} of the bytes serve only time travel. Whether "
+        "that is waste depends on who uses time travel."
+    )
+
+
+@exercise
+def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
+    """Check for a column whose lookups skipped most files before the table was sorted by another
+    column, and few after.
+    """
+    if not isinstance(column, str):
+        raise NotYet("Write the name of a column into loser, as a string in quotes.")
+    was, now = (facts.metrics_sample.column(column) for facts in (before, after))
+    if was is None or now is None or was.stab_share is None or now.stab_share is None:
+        raise NotYet(f"There is no column {column!r} with bounds in both tables of columns.")
+    message = (
+        f"A lookup of one {column} read {percent(was.stab_share)} of the files before and reads "
+        f"{percent(now.stab_share)} now."
+    )
+    if now.stab_share < 2 * was.stab_share or now.stab_share < 0.5:
+        raise NotYet(f"{message} Look for a column that reads more files now.")
+    return f"{message} Rows can have only one order, so some queries pay for it."
+
+
+@exercise
+def pays_back(
+    plan: object, everything: Plan, facts: TableFacts, *, least_win: float, most_bytes: float
+) -> str:
+    """Check that a plan has most of the savings of a complete rewrite for a part of its bytes; the
+    limits are shares.
+    """
+    planned = _plan_for(plan, facts)
+    win = planned.prediction.file_opens_saved / everything.prediction.file_opens_saved
+    cost = planned.prediction.bytes_in / everything.prediction.bytes_in
+    message = (
+        f"The plan saves {percent(win)} of the possible file opens for {percent(cost)} of the bytes"
+    )
+    if win < least_win:
+        raise NotYet(f"{message}; it should save {percent(least_win)}.")
+    if cost > most_bytes:
+        raise NotYet(
+            f"{message}; it should read at most {percent(most_bytes)}. Most of these files are "
+            "well-sized, and a rewrite gains nothing."
+        )
+    return f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
+
+
+@exercise
+def left_alone(reason: object, plan: Plan) -> str:
+    """Check the reason why a plan leaves alone files that were just written."""
+    if not isinstance(reason, str):
+        raise NotYet("Assign the plan's reason to answer: plan.left_alone has the reasons.")
+    if reason not in {skipped.reason for skipped in plan.left_alone if skipped.is_recent}:
+        raise NotYet(
+            f"{reason!r} is not the reason for the partition that was just written; look at "
+            "careful.left_alone."
+        )
+    return (
+        "Its writer may still be active. If it deletes or updates rows of these files, a rewrite "
+        "fails at the commit; if it only appends, the partition soon has small files again."
+    )
+
+
+@exercise
+def writer_fixed(facts: TableFacts) -> str:
+    """Check that the newest commit wrote one file into each partition."""
+    mode = (facts.setting("write.distribution-mode") or "").lower()
+    if mode == "none":
+        raise NotYet(
+            "The table's write.distribution-mode is still none: run your ALTER TABLE before the "
+            "batch."
+        )
+    newest = facts.history.commits[-1]
+    per_partition = (newest.added_data_files or 0) / (newest.changed_partitions or 1)
+    if per_partition != 1:
+        raise NotYet(
+            f"The newest commit wrote {per_partition:.1f} files into each partition. Write a "
+            "batch after the ALTER TABLE."
+        )
+    return (
+        f"{count(newest.added_data_files or 0, 'file')} for "
+        f"{count(newest.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight."
+    )
+
+
+@exercise
+def files_a_day(number: object, interval_minutes: int) -> str:
+    """Check the number of files per day of a writer that commits one file every
+    ``interval_minutes``.
+    """
+    hint = "How often does it commit in 24 hours, and how many files does each commit write?"
+    _exactly(number, 24 * 60 // interval_minutes, hint)
+    return "No distribution mode changes that: only a longer interval makes fewer commits."
+
+
+def _number(answer: object, name: str) -> Any:
+    if isinstance(answer, bool) or not isinstance(answer, Real):
+        raise NotYet(f"Write a number into {name} in the cell above, and run both cells again.")
+    if float(answer) < 0:
+        raise NotYet("The number must be 0 or more.")
+    return answer
+
+
+def _exactly(answer: object, right: int, hint: str) -> None:
+    if _number(answer, "answer") != right:
+        raise NotYet(f"It is not {answer:,}. {hint}")
+
+
+def _plan_for(plan: object, facts: TableFacts) -> Plan:
+    if not isinstance(plan, Plan):
+        raise NotYet(
+            "Make a plan with lake.plan(facts, findings, …) in the cell above, and run both cells "
+            "again."
+        )
+    if plan.table != facts.table:
+        raise NotYet(f"That is a plan for {plan.name}; make one for {facts.name}.")
+    return plan

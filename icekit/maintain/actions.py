@@ -1,0 +1,247 @@
+"""Make the action for a batch of candidates: its partitions, filter and options, fitted to the
+cluster, and why.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from icekit.common import frozen
+from icekit.common.units import count, size
+from icekit.engine.cluster import Cluster
+from icekit.health.files import Kind, Partition
+from icekit.health.findings import Findings, Thresholds, limit_options
+from icekit.health.integrity import DeleteState
+from icekit.health.model import TableFacts
+from icekit.health.rollup import sort_key
+from icekit.maintain.candidates import Candidate, Mode, has_filter
+from icekit.maintain.model import (
+    DANGLING,
+    REWRITE_NOTHING,
+    Action,
+    Explained,
+    Prediction,
+    RewriteOrder,
+    total_of,
+)
+
+_NAMES = 10
+_LONGEST_FILTER = 20_000
+_GIB = 2**30
+# Iceberg's defaults, kept unless the cluster gives a reason to change them.
+_GROUP_BYTES = 100 * _GIB
+_COMMITS = 10
+# Size of compressed columns as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
+_ROWS_PER_FILE_BYTES = 3
+
+_WHY = {
+    "size": "merges small files and splits large ones; others stay",
+    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, "
+    "which the default ignores",
+    "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it "
+    "counts only deletes that name a single data file",
+    "all": "rewrites every file of these partitions",
+    "spec": "moves every file of these partitions into the current spec, so that its filters "
+    "prune them; the rows are shuffled",
+    "table": "rewrites every file of the table in one commit, because after a commit of some of "
+    "them the deletes may no longer apply to the others",
+}
+
+
+def parallelism(
+    cluster: Cluster,
+    target_bytes: int,
+    bytes_in: int,
+    group_count: int,
+    *,
+    sorting: bool,
+    whole: bool = False,
+) -> Iterator[Explained]:
+    """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
+
+    ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
+    group: only when all groups of a partition are done can a resumed run see which files are done,
+    so it would rewrite a partition of several groups twice.
+    """
+    groups = max(group_count, 1)
+    # Groups: enough at once that no core waits for the last task of another group.
+    tasks_per_group = max(1, math.ceil(bytes_in / groups / target_bytes))
+    at_once = min(groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    yield Explained(
+        "max-concurrent-file-group-rewrites",
+        str(at_once),
+        f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so that "
+        f"{count(at_once, 'group')} at once can keep the cores busy",
+    )
+    if sorting:
+        rows, memory = target_bytes * _ROWS_PER_FILE_BYTES, cluster.executor.task_memory_bytes
+        yield Explained(
+            "shuffle-partitions-per-file",
+            str(max(1, math.ceil(rows / memory))),
+            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use "
+            f"{size(memory)}",
+        )
+    elif not whole:
+        # A failure loses one group; small groups lose little, and still give every core a few
+        # tasks.
+        yield Explained(
+            "max-file-group-size-bytes",
+            str(min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))),
+            f"limits what one failure costs: four files of {size(target_bytes)} for each of "
+            f"{count(cluster.cores, 'core')}, at least 1 GiB",
+        )
+    yield Explained(
+        "partial-progress.max-commits",
+        str(min(_COMMITS, groups, max(2, math.ceil(bytes_in / _GIB)))),
+        f"{count(groups, 'group')} of {size(bytes_in)}: finished groups are committed during the "
+        "run, in at most this many snapshots (one per GiB, two to ten)",
+    )
+
+
+@frozen
+class Rewriting:
+    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to
+    the cluster.
+    """
+
+    facts: TableFacts
+    limits: Thresholds
+    order: RewriteOrder
+    parallel: Mapping[str, str]
+
+
+def rewrite_action(
+    shared: Rewriting, action_id: str, batch: Sequence[Candidate], taken: Sequence[Action] = ()
+) -> Action:
+    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the
+    engine predicts it.
+
+    ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
+    """
+    facts, mode = shared.facts, batch[0].mode
+    partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
+    asked = facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
+    unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
+    worst = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
+    return Action(
+        action_id=action_id,
+        procedure="rewrite_data_files",
+        catalog=facts.catalog,
+        table=facts.table,
+        why=_why(shared, batch, partitions),
+        prediction=total_of(c.prediction for c in batch),
+        partitions=partitions,
+        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
+            :_NAMES
+        ],
+        where=excluding(asked, unless),
+        unless=unless,
+        must_save=all(c.must_save for c in batch),
+        order=shared.order,
+        options=_options(shared, mode),
+        branch=facts.ref,
+    )
+
+
+def excluding(asked: str | None, unless: str | None) -> str | None:
+    """A filter without the rows of another one."""
+    if unless is None:
+        return asked
+    return f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})"
+
+
+def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
+    """The options of ``rewrite_data_files`` for candidates of a mode."""
+    facts, limits = shared.facts, shared.limits
+    options = {"partial-progress.enabled": "true", **shared.parallel}
+    if mode == "table":
+        options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
+    options |= limit_options(limits, facts.target_bytes)
+    if mode in {"all", "spec", "table"}:
+        options["rewrite-all"] = "true"
+    elif mode == "deletes":
+        options["delete-file-threshold"] = "1"
+    elif mode == "vectors":
+        options["delete-ratio-threshold"] = f"{limits.delete_ratio:g}"
+    if mode != "size" and facts.has_deletes:
+        options[DANGLING] = "true"
+        if _renews(facts):
+            options["use-starting-sequence-number"] = "false"
+    return options
+
+
+def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
+    """The findings that ask for a rewrite, and what it does about them."""
+    mode, order = batch[0].mode, shared.order
+    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
+    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
+    if mode in {"all", "spec", "table"} and order.is_sorting:
+        why += f", rows ordered by {order.sql or 'the sort order of the table'}"
+    if mode not in {"spec", "table"} and any(
+        p.spec_id != shared.facts.default_spec_id for p in partitions
+    ):
+        why += (
+            "; files of older specs go into the current one, and its files that hold matching "
+            "rows are rewritten with them"
+        )
+    return why
+
+
+def _kept_out(
+    shared: Rewriting, partitions: Sequence[Partition], taken: Sequence[Action]
+) -> str | None:
+    """A filter for rows of the current spec's partitions, and of those of other specs that earlier
+    actions move; None if there is none that is short.
+
+    No filter selects the files of one spec. But a filter for what is *not* in these partitions
+    skips their files, and takes files of older specs unless all their rows belong to them.
+    """
+    facts = shared.facts
+    current = [
+        g.partition
+        for g in facts.of_kind(Kind.DATA)
+        if g.partition.spec_id == facts.default_spec_id
+    ]
+    own = {p.spec_id for p in partitions}
+    moved = [p for action in taken for p in action.partitions if p.spec_id not in own]
+    named = [p for p in dict.fromkeys((*current, *moved)) if facts.askable(p)]
+    held = facts.where(named) if named else None
+    return held if held is not None and len(held) <= _LONGEST_FILTER else None
+
+
+def drop_dangling(
+    facts: TableFacts, findings: Findings, actions: Sequence[Action]
+) -> Action | None:
+    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so
+    anyway.
+    """
+    if (
+        "dangling_deletes" not in findings.names
+        or facts.fragile_fields
+        or any(a.options.get(DANGLING) for a in actions)
+    ):
+        return None
+    finding = next(f for f in findings if f.name == "dangling_deletes")
+    dropped = sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
+    return Action(
+        "",
+        "rewrite_data_files",
+        facts.catalog,
+        facts.table,
+        f"{finding.evidence}: drops those that a scan gives to no data file, and rewrites none",
+        Prediction(delete_files_removed=dropped, source="metadata"),
+        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
+        branch=facts.ref,
+    )
+
+
+def _renews(facts: TableFacts) -> bool:
+    """Whether rewritten files should get a new sequence number.
+
+    By default they keep the sequence number of the snapshot that the rewrite starts from, so that
+    equality deletes of a live stream still apply to them. Position deletes of that same snapshot
+    that name no single file then also apply to them, according to the specification, and are never
+    dropped: the rewrite would never be finished. A table without equality deletes does not need
+    this.
+    """
+    scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
+    return not scoped and not facts.equality_delete_partitions

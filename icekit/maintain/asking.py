@@ -1,0 +1,111 @@
+"""Ask the engine's own planner which files an action takes, and predict from its answer."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen
+from icekit.engine.bridge import load_now
+from icekit.engine.errors import explaining
+from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
+from icekit.maintain.model import Action, Prediction
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def engine_plan(spark: SparkSession, action: Action) -> Any:
+    """Iceberg's plan of a rewrite of data files or of position delete files; None for a table
+    without a snapshot.
+
+    Needs a classic session; raises the errors of :mod:`icekit.common.errors`.
+    """
+    name = action.sql_name
+    with explaining(name):
+        table = load_now(spark, name)
+        snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+        if snapshot is None:
+            return None
+        return plan_rewrite(
+            spark,
+            name,
+            table,
+            snapshot,
+            action.options,
+            where=action.where,
+            of_deletes=action.rewrites_deletes,
+        )
+
+
+def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
+    """What an action would rewrite with its filter and options, by the procedure's own planner.
+
+    ``deletes`` also counts the delete files that apply. Raises as :func:`engine_plan` does.
+    """
+    keeps_order = not (action.order.is_sorting or action.rewrites_deletes)
+    return rolled_up(
+        engine_plan(spark, action), spark=spark if keeps_order else None, deletes=deletes
+    )
+
+
+def by_planner(
+    estimate: Prediction, planned: PlannedRewrite, files_out: int, **figures: Any
+) -> Prediction:
+    """An estimate with what the engine's planner takes instead; as large a share of the bytes stays
+    as was estimated.
+    """
+    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+    return replace(
+        estimate,
+        files_in=planned.files_in,
+        bytes_in=planned.bytes_in,
+        files_out=files_out,
+        bytes_out=round(planned.bytes_in * live),
+        groups=planned.groups,
+        source="planner",
+        **figures,
+    )
+
+
+#: A choice: actions within this factor count as of about one size.
+_ALIKE = 4
+
+
+@frozen
+class Speed:
+    """The bytes that each of some earlier actions read, and its seconds."""
+
+    measured: tuple[tuple[float, float], ...]
+
+    @property
+    def most_bytes(self) -> float:
+        """The largest size that the earlier actions say something about."""
+        return _ALIKE * max(size for size, _ in self.measured)
+
+    def seconds(self, size_in_bytes: float) -> float | None:
+        """The seconds of an action that reads this many bytes, at the median speed of those of
+        about its size (one that waited for a full cluster says nothing about the next); None
+        without any.
+        """
+        rates = [
+            seconds / size
+            for size, seconds in self.measured
+            if size <= size_in_bytes * _ALIKE and size_in_bytes <= size * _ALIKE
+        ]
+        return size_in_bytes * statistics.median(rates) if rates else None
+
+    def bytes_within(self, seconds: float) -> int:
+        """The bytes that actions read in this time, at the speed of the largest ones."""
+        largest = self.most_bytes / _ALIKE
+        return int(seconds * largest / (self.seconds(largest) or seconds))
+
+
+def speed_of(measured: Iterable[tuple[float | None, float | None]]) -> Speed | None:
+    """The speed of actions from the bytes that each read, and its seconds; None if none was
+    measured.
+    """
+    known = tuple((size, seconds) for size, seconds in measured if size and seconds)
+    return Speed(known) if known else None

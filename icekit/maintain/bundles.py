@@ -1,0 +1,102 @@
+"""Put small groups of files together: each group takes queries of its own, and a query takes longer
+than reading a little data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from icekit.health.metadata import columns, schema_of
+from icekit.maintain.group import Group
+from icekit.maintain.group_rows import RewriteSession
+from icekit.maintain.key import Key
+
+#: Choices: the most bytes and groups that one query writes for small groups together. It keeps a
+# writer open for each column of each partition, and opens one file after another: fewer are spread
+# over the tasks that run at once.
+BUNDLE_BYTES, BUNDLE_GROUPS = 64 << 20, 100
+_MOST_WRITERS, _LEAST_FILES, _MOST_FILES = 5_000, 128, 500
+_ONE_SPLIT = 2**50
+
+
+@dataclass
+class Bundle:
+    """Groups (objects of Iceberg's API) with the keys of each, their bytes and files, and the
+    delete records that Iceberg's reader applies.
+    """
+
+    groups: list[Any] = field(default_factory=list)
+    keys: list[Sequence[Key]] = field(default_factory=list)
+    size_in_bytes: int = 0
+    files: int = 0
+    applied: int = 0
+
+    def work(self, rewrite: RewriteSession, at_once: int) -> Group:
+        """All of them as one group, which one task writes: each of their partitions gets one
+        file.
+        """
+        first = self.groups[0]
+        if len(self.groups) == 1:
+            return Group(rewrite, first, self.keys[0], at_once)
+        jvm: Any = rewrite.spark._jvm
+        tasks = jvm.java.util.ArrayList()
+        for group in self.groups:
+            tasks.addAll(group.fileScanTasks())
+        together = jvm.org.apache.iceberg.actions.RewriteFileGroup(
+            first.info(),
+            tasks,
+            int(first.outputSpecId()),
+            int(first.maxOutputFileSize()),
+            _ONE_SPLIT,
+            len(self.groups),
+        )
+        keys = [key for each in self.keys for key in each]
+        return Group(rewrite, together, keys, at_once)
+
+    def apart(self) -> list[Bundle]:
+        """Each group by itself."""
+        return [Bundle([group], [keys]) for group, keys in zip(self.groups, self.keys, strict=True)]
+
+
+def bundled(
+    rewrite: RewriteSession, groups: Sequence[Any], keys: Sequence[Sequence[Key]], at_once: int
+) -> list[Bundle]:
+    """Groups of one partition with their keys: small ones that become one file each together, if
+    possible in as many bundles as are written at once, and each other one by itself.
+
+    Only those are together whose equality deletes Iceberg's own reader applies, file by file: a
+    join with the deletes of one partition must not see the rows of another. Those without equality
+    deletes are apart, because they are checked in another way; and rows that are sorted stay with
+    their group.
+    """
+    leaves = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
+    most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaves)))
+    share = sum(int(group.inputFileNum()) for group in groups) // at_once
+    most_files = min(_MOST_FILES, max(_LEAST_FILES, share))
+    result: list[Bundle] = []
+    last: dict[bool, Bundle] = {}
+    for group, own in zip(groups, keys, strict=True):
+        size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
+        becomes_one = size <= BUNDLE_BYTES and int(group.expectedOutputFiles()) == 1
+        applied = rewrite.applied(group) if becomes_one and rewrite.runner is None else None
+        if applied is None:
+            result.append(Bundle([group], [own]))
+            continue
+        bundle = last.get(bool(own))
+        if (
+            bundle is None
+            or len(bundle.groups) == most_groups
+            or bundle.files + files > most_files
+            or bundle.size_in_bytes + size > BUNDLE_BYTES
+            or bundle.applied + applied > rewrite.most_applied
+        ):
+            bundle = last[bool(own)] = Bundle()
+            result.append(bundle)
+        bundle.groups.append(group)
+        bundle.keys.append(own)
+        bundle.size_in_bytes += size
+        bundle.files += files
+        bundle.applied += applied
+    return result

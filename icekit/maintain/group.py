@@ -1,0 +1,344 @@
+"""Write the rows of one group to new files, and check the files before their commit: among others
+the rows of some keys, by a plain join that has nothing in common with the rewrite's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen
+from icekit.common.sql import identifier
+from icekit.common.units import count
+from icekit.common.waiting import DeadlineExceeded, within
+from icekit.deletes.applies import disagreement, order_sql
+from icekit.deletes.join import hinted, sampled
+from icekit.engine.bridge import elements
+from icekit.maintain.group_rows import GroupRows
+from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, ORDER, SAMPLED, Key
+from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
+from icekit.prove.fingerprint import Fingerprint, summed, summed_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+_OBSERVED_SECONDS = 120
+# A split may grow to this multiple of its size, where most of its rows are deleted.
+_MOST_GROWTH = 32
+
+
+@frozen
+class Sample:
+    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the
+    fingerprint of those that live.
+    """
+
+    one_in: int
+    rows: int
+    live: Fingerprint
+
+
+def _live_share(samples: Iterable[Sample]) -> float:
+    """The smallest share of rows that live in a sample; at least what splits may grow by."""
+    shares = (sample.live.row_count / sample.rows for sample in samples if sample.rows)
+    return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
+
+
+class Group(GroupRows):
+    """One group of files: its rows without those that equality deletes delete, written to new files
+    and checked.
+    """
+
+    def compare_files(self, group: Any) -> None:
+        """Read some whole files of a group twice, also without equality deletes."""
+        if not (self.keys or self.read_deletes):
+            self.chosen.addAll(self._some(SAMPLED_FILES, group.fileScanTasks()))
+
+    def run(self) -> CheckedRows:
+        """Write the group's new files and check them; raises if they are not right, after removing
+        them.
+        """
+        name = str(uuid.uuid4())
+        self.rewrite.stop.check()
+        self.rewrite.deletes.check_listed(self.tasks)
+        try:
+            with contextlib.ExitStack() as stack:
+                self.java.stage(
+                    self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name
+                )
+                stack.callback(self.java.clear, name)
+                # The same rows, to find their columns: how they are split follows from how many of
+                # them live.
+                first = self.staging.frame(name, {})
+                self.hash = self._hash(first)
+                columns = [identifier(column) for column in first.columns]
+                newest = {key: self._newest(stack, key) for key in self.keys}
+                samples = (
+                    {key: self._sampled(first, key) for key in self.keys}
+                    if self.rewrite.check
+                    else {}
+                )
+                share = _live_share(samples.values())
+                files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
+                # Rows that are shuffled are not written split by split.
+                growth = 1 if self.rewrite.runner is not None or self.is_shuffled else 1 / share
+                frame = self.staging.frame(
+                    name, {"split-size": str(int(self.group.inputSplitSize() * growth))}
+                )
+                rows = self._live(frame, newest, files)
+                # A sort is a second query with a broadcast of its own.
+                needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
+                with (
+                    self.rewrite.memory.holding(needed, self.rewrite.stop),
+                    disagreement(self._path),
+                ):
+                    self.rewrite.stop.check()
+                    # A sort reads the rows twice, so that they cannot be counted on their way into
+                    # it.
+                    unsorted = (
+                        self._fingerprint(rows)
+                        if self.rewrite.check and self.rewrite.runner is not None
+                        else None
+                    )
+                    planned = self._write(rows, columns, name, files, samples)
+            checked = (
+                self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
+            )
+            for tasks, rows_read in self._rows_read():
+                self.rewrite.deletes.check_deleted(
+                    tasks, rows_read, is_observed=self.seen is not None
+                )
+            return checked
+        except Exception:
+            self.rewrite.take_back(self.group)
+            raise
+
+    def _rows_read(self) -> Iterator[tuple[Any, int | None]]:
+        """The old files, those of each partition where several are written together, and their rows
+        without those that are deleted by position; None if that is unknown.
+        """
+        if self.keys:
+            yield self.tasks, int(_observed(self.seen)["rows"]) if self.seen else None
+            return
+        added = self.group.addedFiles()
+        parts = list(elements(self.java.byPartition(self.tasks)))
+        for tasks in parts:
+            rows = (
+                self.java.records(added)
+                if len(parts) == 1
+                else self.java.recordsBeside(added, tasks.get(0))
+            )
+            yield tasks, None if self.read_deletes else int(rows)
+
+    def _options(self) -> dict[str, str]:
+        # As Iceberg's own action does for files of the current spec.
+        options = {
+            "target-file-size-bytes": str(self.group.maxOutputFileSize()),
+            "output-spec-id": str(self.group.outputSpecId()),
+        }
+        if self.rewrite.runner is None:
+            return {**options, "distribution-mode": "none"}
+        by_order = (
+            {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
+        )
+        return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
+
+    def _write(
+        self,
+        rows: DataFrame,
+        columns: Sequence[str],
+        name: str,
+        files: int,
+        samples: Mapping[Key, Sample],
+    ) -> Mapping[str, Any]:
+        """Write rows, sorted into so many files if they are sorted, and add up their hashes as they
+        are written, unless nothing is checked.
+        """
+        from pyspark.sql import Observation
+
+        check, runner = self.rewrite.check, self.rewrite.runner
+        of_deletes: list[str] = []
+        if CHOSEN in rows.columns and check:
+            of_deletes = [identifier(CHOSEN)]
+        for key, sample in samples.items():
+            identity = self._identity(sample.one_in)
+            of_deletes.append(
+                f"if({self._sample(key, sample.one_in)}, {identity}, NULL) AS "
+                f"{identifier(key.sampled)}"
+            )
+        rows = rows.selectExpr(*columns, *of_deletes)
+        if runner is not None:
+            rows = self.staging.sorted(rows, runner, self.group, files)
+        if not check:
+            self.group.setOutputFiles(self.staging.write(rows, name, self._options()))
+            return {}
+        seen = Observation()
+        sums = summed(HASH, "all")
+        if of_deletes:
+            sums += summed(HASH, "chosen", identifier(CHOSEN))
+        for key in samples:
+            sums += summed(key.sampled, key.sampled, f"{identifier(key.sampled)} IS NOT NULL")
+        # After the sort: Spark reads all rows before it, too, to find ranges.
+        hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(HASH)}")
+        self.group.setOutputFiles(
+            self.staging.write(
+                hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()
+            )
+        )
+        return _observed(seen)
+
+    def _checked(
+        self,
+        written: Mapping[str, Any],
+        samples: Mapping[Key, Sample],
+        unsorted: Fingerprint | None,
+    ) -> CheckedRows:
+        """Compare the new files, read back, with what was to be written and with the samples of the
+        old files.
+        """
+        planned = Fingerprint.of_sums(written, "all")
+        if unsorted not in {None, planned}:
+            raise _differ(
+                f"{unsorted} were read from the old files, but {planned} came out of the sort"
+            )
+        after = Fingerprint()
+        # No file is written if no row lives.
+        if int(self.group.addedFiles().size()):
+            with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
+                after = self._fingerprint(rows)
+        if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
+            raise _differ(f"the new files hold {after}, but {planned} were to be written")
+        for key, sample in samples.items():
+            if sample.live != (ours := Fingerprint.of_sums(written, key.sampled)):
+                raise _differ(
+                    f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
+                    f"rewrite wrote {ours}"
+                )
+        files, stock = int(self.chosen.size()), Fingerprint()
+        if files:
+            with self.staging.reading(self.chosen) as rows:
+                stock = self._fingerprint(rows)
+            if stock != (ours := Fingerprint.of_sums(written, "chosen")):
+                raise _differ(
+                    f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
+                    f"this rewrite wrote {ours}"
+                )
+        sampled_rows = sum(sample.rows for sample in samples.values())
+        return CheckedRows(
+            rows=after.row_count,
+            sampled=sampled_rows,
+            files=files,
+            of_files=stock.row_count,
+            read=after.row_count
+            + (unsorted.row_count if unsorted else 0)
+            + sampled_rows
+            + stock.row_count,
+            resolved=self.read_deletes + sum(key.records for key in self.keys),
+            one_in=max((sample.one_in for sample in samples.values()), default=0),
+            by_reader=after.row_count if self.read_deletes else 0,
+        )
+
+    def _fingerprint(self, rows: DataFrame) -> Fingerprint:
+        return summed_up(rows, self.hash)
+
+    def _sample(self, key: Key, one_in: int) -> str:
+        """SQL for whether a row, or a delete, has one of the sampled keys."""
+        return sampled(key.values, self.rewrite.salt, one_in)
+
+    def _identity(self, one_in: int) -> str:
+        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns
+        where nothing else compares them well.
+
+        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand
+        for all rows.
+        """
+        fields = dict.fromkeys(
+            (identifier(*c.names), value)
+            for each in self.keys
+            for c, value in zip(each.columns, each.values, strict=True)
+        )
+        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
+        values = [f"isnull({field}), {value}" for field, value in fields]
+        more = [] if is_compared else [self.hash]
+        return f"xxhash64({', '.join([*values, identifier(ORDER), identifier(FILE), *more])})"
+
+    def _sampled(self, rows: DataFrame, key: Key) -> Sample:
+        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
+        keys to show something.
+        """
+        if key.records >= UNSEEN * SAMPLED_KEYS:
+            sample, keys = self._looked_up(rows, key, SAMPLED_KEYS)
+            if keys >= UNSEEN:
+                return sample
+        return self._looked_up(rows, key, 1)[0]
+
+    def _looked_up(self, rows: DataFrame, key: Key, one_in: int) -> tuple[Sample, int]:
+        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves;
+        also about how many keys the rows have.
+        """
+        from pyspark.sql import functions as F
+
+        with contextlib.ExitStack() as stack:
+            sums = self._marked(stack, rows, key, one_in).agg(
+                F.count("*").alias("rows"),
+                F.approx_count_distinct(SAMPLED).alias("keys"),
+                *summed(HASH, "live", f"NOT {identifier(DELETED)}"),
+            )
+            row = sums.collect()[0].asDict()
+        return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
+
+    def _marked(
+        self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int
+    ) -> DataFrame:
+        """The rows with some keys, each with its identity and whether a delete of any key deletes
+        it.
+        """
+        from pyspark.sql import functions as F
+
+        where = self._sample(key, one_in)
+        placed = self._placed(
+            rows.where(where), self.staging.files(self.tasks), order_sql("sequence")
+        )
+        live = placed.selectExpr(
+            "*",
+            f"{self._identity(one_in)} AS {identifier(HASH)}",
+            f"{key.hash(key.values)} AS {identifier(SAMPLED)}",
+        )
+        dead = F.lit(False)
+        for each in self.keys:
+            is_sampled = each.values == key.values
+            newest = f"{DELETED} {each.number}"
+            deletes = (
+                self._deletes(stack, each, where if is_sampled else "true")
+                .groupBy(*each.names)
+                .agg(F.max(ORDER).alias(newest))
+            )
+            equal = F.col(newest) > F.col(ORDER)
+            for value, name in zip(each.values, each.names, strict=True):
+                equal = F.expr(value).eqNullSafe(F.col(name)) & equal
+            records = each.records // (one_in if is_sampled else 1)
+            live = live.join(hinted(deletes, records), equal, "left").drop(*each.names)
+            dead = dead | F.col(newest).isNotNull()
+        return live.withColumn(DELETED, dead)
+
+
+def _observed(observation: Observation) -> Mapping[str, Any]:
+    """The sums of an observed query that has ended. Spark's own call would wait forever if it lost
+    them.
+    """
+    try:
+        return within(_OBSERVED_SECONDS, lambda: observation.get)
+    except DeadlineExceeded:
+        raise RowsDiffer(
+            f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files "
+            "were discarded. Run it again."
+        ) from None
+
+
+def _differ(what: str) -> RowsDiffer:
+    return RowsDiffer.of(
+        "files", what, "`icekit convert` and a compaction after it do the same work in another way."
+    )

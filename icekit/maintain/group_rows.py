@@ -1,0 +1,301 @@
+"""Read the rows of a group of files without those that equality deletes delete, by one join for
+each key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from icekit.common.sql import identifier
+from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
+from icekit.deletes.join import tasks as tasks_for
+from icekit.engine.bridge import elements, encryption_of, metadata_of
+from icekit.engine.cluster import cluster_of
+from icekit.engine.interrupting import POLL_SECONDS, Stop
+from icekit.engine.staging import Staging
+from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, KNOWN, LISTED, ORDER, ROW, Key
+from icekit.maintain.position_deletes import PositionDeletes
+from icekit.prove.checked import SAMPLED_FILES
+from icekit.prove.fingerprint import LINEAGE, row_hash
+from icekit.prove.readers import most_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+
+class NotHere(Exception):
+    """Only Iceberg's own action can do this rewrite; says why."""
+
+
+# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at
+# work may take, and the most that is broadcast of one key set: Spark's driver refuses results of
+# 1 GiB (spark.driver.maxResultSize).
+_BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
+# What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence
+# number, offsets.
+_ROW_BYTES = 88
+# If Iceberg's own reader takes in at most this many delete records for the files of a small group,
+# added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
+# start.
+_FEW_APPLIED = 1_000_000
+
+
+class Memory:
+    """Bytes that groups share: each waits until what it needs is free."""
+
+    def __init__(self, size_bytes: float) -> None:
+        self.size_bytes = size_bytes
+        self._taken = 0
+        self._freed = threading.Condition()
+
+    @contextlib.contextmanager
+    def holding(self, needed: int, stop: Stop) -> Iterator[None]:
+        """Wait for so many bytes, and free them afterwards; raises :class:`Stopped` after a request
+        to stop.
+        """
+        with self._freed:
+            while not self._freed.wait_for(
+                lambda: not self._taken or self._taken + needed <= self.size_bytes, POLL_SECONDS
+            ):
+                stop.check()
+            self._taken += needed
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._taken -= needed
+                self._freed.notify_all()
+
+
+class RewriteSession:
+    """What the groups of one rewrite share; ``table`` is an object of Iceberg's API."""
+
+    def __init__(
+        self, spark: SparkSession, table: Any, branch: str | None, stop: Stop, check: bool
+    ) -> None:
+        self.spark, self.table, self.stop, self.check = spark, table, stop, check
+        if encryption := encryption_of(table):
+            raise NotHere(f"the table's files are encrypted ({encryption})")
+        self.metadata = metadata_of(spark, table)
+        self.cluster = cluster_of(spark)
+        heap = min(
+            self.cluster.executor.heap_bytes,
+            int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
+        )
+        self.most_applied = _FEW_APPLIED
+        self.memory = Memory(_BROADCAST_SHARE * heap)
+        # One for all groups: Spark compiles a query again if a number in it differs.
+        self.salt = random.getrandbits(31)
+        self.staging = Staging(spark, table)
+        self.snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+        self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
+        self.deletes = PositionDeletes(self.staging, self.snapshot_id)
+        #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
+        # is none of the table's.
+        self.runner: Any = None
+        self.order_id = 0
+
+    def applied(self, group: Any) -> int | None:
+        """The records of equality deletes that Iceberg's own reader takes in for the files of a
+        group, added up over the files; None if a join applies them faster, or they do not fit.
+        """
+        # A larger group is split by how many of its rows live, which only the sample of a join
+        # tells.
+        is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
+        applied = int(
+            self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster.executor))
+        )
+        return applied if is_small and 0 <= applied <= self.most_applied else None
+
+    def take_back(self, group: Any) -> None:
+        """Remove the files of a group that was not committed."""
+        with contextlib.suppress(Exception):
+            self.commit_manager().abortFileGroup(group)
+
+    def commit_manager(self, *more: Any) -> Any:
+        """Iceberg's object that commits groups of this table."""
+        actions: Any = self.spark._jvm.org.apache.iceberg.actions  # type: ignore[union-attr]
+        return actions.RewriteDataFilesCommitManager(self.table, *more)
+
+
+class GroupRows:
+    """The rows of one group of files, as the specification says that they are read."""
+
+    def __init__(
+        self, rewrite: RewriteSession, group: Any, keys: Sequence[Key], at_once: int
+    ) -> None:
+        self.rewrite, self.group, self.at_once = rewrite, group, at_once
+        self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
+        self.java, self.tasks = self.staging.java, group.fileScanTasks()
+        self.hash = ""
+        self.broadcast_bytes = 0
+        # Whether keys were too many to broadcast.
+        self.is_shuffled = False
+        # Counts the rows as they are read.
+        self.seen: Observation | None = None
+        # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
+        self.is_numbered = int(rewrite.metadata["format-version"]) < 3
+        are_few = bool(keys) and rewrite.applied(group) is not None
+        self.keys, self.read_deletes = (
+            ((), sum(key.records for key in keys)) if are_few else (keys, 0)
+        )
+        if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
+            raise ValueError("a join with the deletes of one partition, for rows of several")
+        # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
+        # deletes.
+        self.chosen = (
+            self.tasks
+            if are_few and rewrite.check
+            else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
+        )
+        # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
+        lists_by_column = {
+            key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
+            for key in self.keys
+        }
+        self.ruled_out = {
+            column: lists for column, lists in lists_by_column.items() if lists is not None
+        }
+
+    def _some(self, files: int, tasks: Any = None) -> Any:
+        tasks = self.tasks if tasks is None else tasks
+        return self.java.some(tasks, files, most_records(self.cluster.executor), self.rewrite.salt)
+
+    def _path(self, file: str) -> str:
+        """The path of a data file by what its rows are marked with: its number, or its path."""
+        return str(self.tasks.get(int(file)).file().location()) if self.is_numbered else file
+
+    def _hash(self, rows: DataFrame) -> str:
+        """SQL for the hash of a row, with its lineage if every row has one."""
+        from pyspark.sql.types import StructType
+
+        known = self.java.haveRowIds(self.tasks)
+        return row_hash(
+            StructType(
+                [field for field in rows.schema.fields if known or field.name not in LINEAGE]
+            )
+        )
+
+    def _placed(
+        self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str
+    ) -> DataFrame:
+        """Rows with the number of their file, or its path, and the file's order, which is SQL
+        (:func:`icekit.deletes.applies.order_of`).
+        """
+        from pyspark.sql import functions as F
+
+        file = F.col("_spec_id") if self.is_numbered else F.input_file_name()
+        rows = rows.select("*", file.alias(FILE))
+        listed = listed.select(
+            F.col("file" if self.is_numbered else "path").alias(LISTED),
+            F.expr(order).alias(KNOWN),
+            *more,
+        )
+        # No delete would apply to a row whose file is not listed.
+        number = (
+            f"coalesce({identifier(KNOWN)}, raise_error(concat('icekit: not a file of this "
+            f"rewrite: ', {identifier(FILE)})))"
+        )
+        joined = rows.join(listed.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
+        return joined.withColumn(ORDER, F.expr(number)).drop(LISTED, KNOWN)
+
+    def _deletes(
+        self, stack: contextlib.ExitStack, key: Key, where: str = "true", **options: str
+    ) -> DataFrame:
+        """The deleted keys, each with the order of its delete file."""
+        rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
+        keys = [
+            f"{value} AS {identifier(name)}"
+            for value, name in zip(key.values, key.names, strict=True)
+        ]
+        placed = self._placed(
+            rows.where(where),
+            self.staging.files(key.files),
+            order_sql("sequence", "file"),
+        )
+        return placed.selectExpr(*keys, identifier(ORDER))
+
+    def _newest(self, stack: contextlib.ExitStack, key: Key) -> DataFrame:
+        """The newest delete of each key, which Spark broadcasts, or shuffles if it is too large."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions as F
+
+        tasks = max(1, self.cluster.cores // self.at_once)
+        # Groups next to each other keep the cores busy: one task each, and no shuffle.
+        deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
+        gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
+        newest = gathered.groupBy(*key.names).agg(F.max(ORDER).alias(DELETED))
+        newest = newest.withColumn(
+            HASH, F.expr(key.hash([identifier(name) for name in key.names]))
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        stack.callback(newest.unpersist)
+        texts = [
+            f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)"
+            for name in key.names
+        ]
+        row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
+        keys = int(row["keys"])
+        needed = keys * _ROW_BYTES + int(row["text"])
+        fits = self.broadcast_bytes + needed <= self.rewrite.memory.size_bytes
+        if not fits or needed > _BROADCAST_MOST:
+            # As a conversion does: Spark's own shuffle, which spills.
+            self.is_shuffled = True
+            partitions = max(tasks_for(keys), self.cluster.cores)
+            return newest.repartition(partitions, HASH).hint("shuffle_hash")
+        self.broadcast_bytes += needed
+        return newest.hint("broadcast")
+
+    def _live(self, rows: DataFrame, newest: Mapping[Key, DataFrame], files: int) -> DataFrame:
+        """The rows without those that the deletes delete; the chosen files' rows are marked.
+        Shuffled rows are for so many files.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        chosen = [str(task.file().location()) for task in elements(self.chosen)]
+        if not self.keys:
+            return rows.withColumn(CHOSEN, F.input_file_name().isin(chosen)) if chosen else rows
+        if self.rewrite.check and self.rewrite.runner is None:
+            self.seen = Observation()
+            rows = rows.observe(self.seen, F.count(F.lit(1)).alias("rows"))
+        listed = self.staging.files(self.tasks, **self.ruled_out)
+        # A shuffle does not move the words; see _without.
+        words = [] if self.is_shuffled else self.ruled_out
+        live = self._placed(
+            rows,
+            listed,
+            order_sql("sequence"),
+            F.col("path").isin(chosen).alias(CHOSEN),
+            *words,
+        )
+        if self.is_shuffled:
+            live = live.withColumn(ROW, F.monotonically_increasing_id())
+        for key, deletes in newest.items():
+            live = self._without(live, key, deletes, listed)
+        if self.is_shuffled and self.rewrite.runner is None:
+            # The files keep the order of their rows.
+            live = live.repartitionByRange(files, ROW).sortWithinPartitions(ROW)
+        return live
+
+    def _without(
+        self, live: DataFrame, key: Key, deletes: DataFrame, listed: DataFrame
+    ) -> DataFrame:
+        """The rows without those that some deletes delete."""
+        from pyspark.sql import functions as F
+
+        column = key.ruled_out
+        if column not in self.ruled_out or not self.is_shuffled:
+            matches = key.matches(rules_out=column in self.ruled_out)
+            return live.join(deletes, F.expr(matches), "left_anti")
+        # A delete of each key, so that no row is doubled.
+        matched = live.join(deletes, F.expr(key.matches()), "left")
+        words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
+        placed = matched.join(words.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
+        is_deleted = unless_ruled_out(
+            f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column, identifier(FILE)
+        )
+        return placed.where(f"NOT {is_deleted}").drop(*deletes.columns, LISTED, column)

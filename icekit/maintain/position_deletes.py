@@ -1,0 +1,149 @@
+"""Compare what position deletes and deletion vectors say with the rows that a rewrite leaves
+out.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from icekit.common.errors import DeletesUnmatched
+from icekit.common.units import count
+from icekit.engine.bridge import compiled, elements, load_now
+from icekit.engine.staging import Staging
+from icekit.maintain.asking import engine_plan
+from icekit.prove.checked import RowsDiffer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.maintain.model import Action
+
+# The share of the driver's heap that read positions may take, if each takes eight bytes.
+_HEAP_SHARE = 1 / 8
+
+
+class PositionDeletes:
+    """The position deletes and deletion vectors of one snapshot, to check rewrites of its data
+    files.
+    """
+
+    def __init__(self, staging: Staging, snapshot_id: int) -> None:
+        self.staging, self.snapshot_id = staging, snapshot_id
+        jvm: Any = staging.spark._jvm
+        most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
+        #: An object of the Java class.
+        self.java = compiled(staging.spark, staging.table, "PositionDeletes", staging.java, most)
+        self._is_looked_up = False
+        self._lock = threading.Lock()
+
+    def check_listed(self, tasks: Any) -> None:
+        """Check that no delete file names a data file of some scan tasks by another path; its
+        deletes would apply to nothing.
+
+        Raises :class:`~icekit.common.errors.DeletesUnmatched`.
+        """
+        with self._lock:
+            if not self._is_looked_up:
+                self.java.lookUp(self.snapshot_id)
+                self._is_looked_up = True
+        _refuse(self.java.unlisted(tasks))
+
+    def check_paths(self, files: Any, tasks: Any = None) -> None:
+        """Check the paths inside delete files against the files of these scan tasks, or of the
+        snapshot, as :meth:`check_listed` does.
+        """
+        # Java keeps what one call finds.
+        with self._lock:
+            wrong = self.java.wrong(files, tasks, self.snapshot_id)
+        _refuse(wrong)
+
+    def check_deleted(self, tasks: Any, rows: int | None, *, is_observed: bool = False) -> None:
+        """Check that a rewrite read every row of some scan tasks once, without those that position
+        deletes delete.
+
+        ``rows`` are those that it read, before any equality delete took one; if they are unknown
+        (None), rows under position deletes are counted again, and so are rows that were counted in
+        a query (``is_observed``), if they are too many: Spark counts those of a task that it runs
+        again twice. Where each delete names one file, and the records add up, nothing is read.
+        Raises :class:`~icekit.common.errors.DeletesUnmatched` or
+        :class:`~icekit.prove.checked.RowsDiffer`.
+        """
+        java, staging = self.java, self.staging
+        of, deleted = tasks, java.deleted(tasks)
+        if rows is None:
+            if not deleted.size():
+                return
+            of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
+        records, of_files = int(java.records(of)), int(staging.java.records(of))
+        if of_files - rows == records >= 0:
+            return
+        if deleted.size():
+            self.check_paths(java.files(deleted), of)
+        expected = int(java.expected(of, None))
+        if of_files - rows != expected:
+            # A writer may have counted the rows of a file wrongly.
+            counted = _counted(staging, java.bare(of))
+            of_files, expected = int(java.total(counted)), int(java.expected(of, counted))
+        if is_observed and of_files - rows < expected:
+            rows = _count(staging, staging.java.plain(of, False))
+        if of_files - rows != expected:
+            raise RowsDiffer.of(
+                "files",
+                f"{count(expected, 'row')} of the old files are deleted by position, but "
+                f"{of_files - rows:,} were left out",
+                "Nothing was changed.",
+            )
+
+
+def check_paths(spark: SparkSession, action: Action) -> Any:
+    """Check the paths in the position deletes that Iceberg's own action would apply or rewrite.
+
+    Returns Iceberg's plan of the action; None without a snapshot. Raises
+    :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should be.
+    """
+    table = load_now(spark, action.sql_name)
+    snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+    if snapshot is None:
+        return None
+    plan = engine_plan(spark, action)
+    deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+    tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    for group in elements(plan.groups()):
+        tasks.addAll(group.fileScanTasks())
+    if not action.rewrites_deletes:
+        deletes.check_listed(tasks)
+    deletes.check_paths(deletes.java.files(tasks), None if action.rewrites_deletes else tasks)
+    return plan
+
+
+def _count(staging: Staging, tasks: Any) -> int:
+    with staging.reading(tasks) as rows:
+        return rows.count()
+
+
+def _counted(staging: Staging, tasks: Any) -> Any:
+    """Java's list of the rows in each file of some tasks."""
+    from pyspark.sql import functions as F
+
+    with staging.reading(tasks) as rows:
+        return rows.groupBy(F.input_file_name().alias("path")).count()._jdf.collectAsList()
+
+
+def _refuse(wrong: Any) -> None:
+    """Raise the error for a path that Java found to be wrong, if it found one."""
+    if wrong is None:
+        return
+    file, path, positions, instead = map(str, elements(wrong))
+    verb, them = ("names", "it") if positions == "1" else ("name", "them")
+    what = (
+        f"{verb} the data file {path}, which the table has as {instead}"
+        if path
+        else "may name no data file"
+    )
+    raise DeletesUnmatched(
+        f"{count(int(positions), 'position delete')} in {file} {what}, so Spark does not apply "
+        f"{them}, but other engines may. Nothing was committed. If these "
+        "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
+        "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."
+    )

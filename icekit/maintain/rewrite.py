@@ -1,0 +1,331 @@
+"""Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many
+equality deletes by one join per group.
+
+Spark's own rewrite builds, for each data file, a set of all equality deletes that apply to it, so
+its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
+file. Here the deletes of a group are read once, reduced to the newest delete of each key, and
+joined to the group's rows as they are read. Each group is checked before it is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen
+from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
+from icekit.deletes.keys import keys_of, path_to
+from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
+from icekit.engine.cluster import CACHE_KEYS
+from icekit.engine.compat import reads_dropped_keys
+from icekit.engine.errors import kind_of, reason
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
+from icekit.health.metadata import schema_of, specs
+from icekit.maintain.bundles import Bundle, bundled
+from icekit.maintain.group import Group
+from icekit.maintain.group_rows import NotHere, RewriteSession
+from icekit.maintain.key import Key
+from icekit.maintain.model import Action
+from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.prove.fingerprint import exact_case
+from icekit.prove.readers import most_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ConvertFirst(IcekitError):
+    """A rewrite that no reader has the memory for, or can make, before its equality deletes are
+    position deletes.
+    """
+
+
+# Errors that end a rewrite once the groups at work have finished, also where other groups may be
+# committed.
+_ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
+# Groups without equality deletes of which some whole files are read twice: each group takes a query
+# of its own.
+_COMPARED_GROUPS = 8
+
+
+#: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
+Written = tuple[Any, CheckedRows]
+
+
+def _is_always_raised(error: Exception) -> bool:
+    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
+
+
+@frozen
+class RewriteResult:
+    """The engine's result of one call; it may misreport, so icekit also checks the table.
+
+    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
+    """
+
+    planned: PlannedRewrite | None = None
+    failed_groups: int = 0
+    reason: str = "the engine logs the reason"
+    #: Manifest lists that an expiry deleted: one for each snapshot.
+    manifest_lists: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the planner selected nothing."""
+        return self.planned is not None and not self.planned.groups
+
+
+class CheckedRewrite(RewriteSession):
+    """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's
+    API, ``tags`` go into each commit.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        action: Action,
+        table: Any,
+        tags: Mapping[str, str],
+        *,
+        stop: Stop | None = None,
+        check: bool = True,
+    ) -> None:
+        super().__init__(spark, table, action.branch, stop or Stop(), check)
+        self.action, self.tags = action, tags
+        #: Specs of which a column was dropped.
+        self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
+
+    def run(self) -> RewriteResult:
+        """Rewrite, check and commit every group; the result counts those that failed.
+
+        With partial progress the other groups are committed, as Iceberg's own action does; without
+        it, nothing is committed and the first error is raised. A conflict, a commit's error,
+        :class:`RowsDiffer` and :class:`~icekit.common.errors.ReadersDisagree` are always raised,
+        once the groups at work have finished. Nothing begins and nothing is committed after a
+        request to stop. Raises :class:`NotHere` and :class:`ConvertFirst` before anything is
+        written.
+        """
+        action, options = self.action, self.action.options
+        if self.snapshot is None:
+            return RewriteResult(rolled_up(None))
+        plan = plan_rewrite(
+            self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
+        )
+        groups, planned = list(elements(plan.groups())), rolled_up(plan)
+        if not groups:
+            return RewriteResult(planned)
+        keys = self._keys_of(groups)
+        is_partial = options.get("partial-progress.enabled") == "true"
+        # The first commit after an upgrade gives all rows ids, so that other files that were read
+        # without would be a conflict.
+        gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
+        most_commits = int(options.get("partial-progress.max-commits", "10"))
+        with lent(self.spark, self._settings()):
+            if action.order.is_sorting:
+                # Iceberg's own action sorts in a session of its own: a copy of this one as it is
+                # now.
+                stock = spark_actions(self.spark).rewriteDataFiles(self.table)
+                stock = ordered(self.spark, stock, self.table, action)
+                self.runner = self.staging.java.runner(stock, options)
+                self.order_id = int(self.staging.java.sortOrderId(self.runner))
+            at_once = min(
+                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
+            )
+            works = self._works(bundled(self, groups, keys, at_once), at_once)
+            commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
+            failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
+        return RewriteResult(planned, len(failed), reason(failed[0]) if failed else "")
+
+    def _works(self, bundles: Sequence[Bundle], at_once: int) -> list[tuple[Bundle, Group]]:
+        """The work of each bundle; some files of a few of their groups are read twice."""
+        at_once = min(at_once, len(bundles))
+        works = [(bundle, bundle.work(self, at_once)) for bundle in bundles]
+        if self.check:
+            every = [(group, work) for bundle, work in works for group in bundle.groups]
+            for group, work in random.sample(every, min(_COMPARED_GROUPS, len(every))):
+                work.compare_files(group)
+        return works
+
+    def _rewritten(
+        self, works: Sequence[tuple[Bundle, Group]], at_once: int, commits: int, *, is_partial: bool
+    ) -> list[Exception]:
+        """Run the groups and commit them, in so many commits; the errors of those that failed."""
+        failed: list[Exception] = []
+        raised: list[Exception] = []
+        ready: list[Written] = []
+        enough = -(-len(works) // commits)
+
+        def commit() -> None:
+            done, ready[:] = list(ready), []
+            try:
+                self._commit(done)
+            except Exception as error:
+                raised.append(error)
+
+        with ThreadPoolExecutor(at_once) as pool:
+            futures = [
+                pool.submit(for_thread(self.spark, partial(self._written, *work))) for work in works
+            ]
+            for future in as_completed(futures):
+                try:
+                    written, errors = future.result()
+                except CancelledError:
+                    continue
+                ready += written
+                for error in errors:
+                    (raised if _is_always_raised(error) else failed).append(error)
+                if errors and (not is_partial or self.stop.is_set):
+                    pool.shutdown(wait=False, cancel_futures=True)
+                if is_partial and not self.stop.is_set and len(ready) >= enough:
+                    commit()
+        if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
+            commit()
+        for group, _ in ready:
+            self.take_back(group)
+        if raised or (failed and not is_partial):
+            raise (raised or failed)[0]
+        return failed
+
+    def _written(self, bundle: Bundle, work: Group) -> tuple[list[Written], list[Exception]]:
+        """Write a bundle, or where that fails each of its groups by itself; returns what is ready
+        to be committed, and the errors.
+        """
+        try:
+            return [(work.group, work.run())], []
+        except Exception as error:
+            if len(bundle.groups) == 1 or self.stop.is_set:
+                return [], [error]
+        alone = [self._written(*each) for each in self._works(bundle.apart(), work.at_once)]
+        return [done for written, _ in alone for done in written], [
+            error for _, errors in alone for error in errors
+        ]
+
+    def _settings(self) -> dict[str, str]:
+        """Settings of the session while it rewrites."""
+        return {
+            **exact_case(schema_of(self.metadata)["fields"]),
+            # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
+            # 15039).
+            CACHE_KEYS[1]: "false",
+            "spark.sql.adaptive.enabled": "true",
+            # Its small first map would be full at once.
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+            # The cached keys are all distinct, and read twice.
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        }
+
+    def _commit(self, done: Sequence[Written]) -> None:
+        """Commit some groups as Iceberg's own action does; their files are removed if the commit
+        certainly failed.
+        """
+        checked = sum((rows for _, rows in done), CheckedRows())
+        tags = dict(self.tags)
+        if self.check:
+            tags[CHECKED_TAG] = checked.text()
+        keeps = self.action.options.get("use-starting-sequence-number") != "false"
+        manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
+        manager.commitOrClean({group for group, _ in done})
+
+    def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
+        """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
+        has no memory for the deletes either.
+        """
+        keys: list[list[Key]] = []
+        refusals: list[NotHere] = []
+        for group in groups:
+            try:
+                keys.append(self._keys(group))
+            except NotHere as refusal:
+                refusals.append(refusal)
+        if not refusals:
+            return keys
+        most = most_records(self.cluster.executor)
+        fits = all(
+            int(self.staging.java.applied(group.fileScanTasks(), most)) >= 0 for group in groups
+        )
+        # A conversion is refused where a column of a spec was dropped.
+        if fits or self.dropped_specs:
+            raise refusals[0]
+        why = f"{refusals[0]}, and a data file has more deletes than fit in memory"
+        raise ConvertFirst(_CONVERT_FIRST.format(why))
+
+    def _keys(self, group: Any) -> list[Key]:
+        """The keys of a group's equality deletes.
+
+        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and
+        :class:`ConvertFirst` if this version of it cannot either.
+        """
+        java, tasks = self.staging.java, group.fileScanTasks()
+        fields = schema_of(self.metadata)["fields"]
+        if self.dropped_specs and not self.dropped_specs.isdisjoint(
+            int(task.file().specId()) for task in elements(tasks)
+        ):
+            raise NotHere(
+                "a column of their partition spec was dropped, so that they cannot be converted "
+                "first either"
+            )
+        result: list[Key] = []
+        for entry in elements(java.deletes(tasks).entrySet()):
+            ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
+            try:
+                keys = keys_of(self.metadata, ids)
+            except ConversionRefused as refused:
+                raise NotHere(str(refused)) from None
+            if not all(path_to(fields, i) for i in ids):
+                why = "the column of their key was dropped"
+                if reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)):
+                    raise NotHere(why)
+                raise ConvertFirst(_CONVERT_FIRST.format(why))
+            result.append(
+                Key(
+                    len(result),
+                    files,
+                    tuple(keys.columns[i] for i in ids),
+                    int(java.records(files)),
+                )
+            )
+        if not java.areOf(tasks, int(group.outputSpecId())):
+            # Spark would sort rows into the new partitions, and sample them for it: they would be
+            # counted twice as they are read.
+            raise NotHere("their data files move to another partition spec")
+        if result and int(java.paths(tasks)) < int(tasks.size()):
+            raise NotHere("a data file is in the table twice")
+        return result
+
+
+_CONVERT_FIRST = (
+    "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table "
+    "first; it turns them into position deletes. Nothing was changed."
+)
+
+
+def spark_actions(spark: SparkSession) -> Any:
+    """Iceberg's own actions in a session."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
+def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
+    """Set the strategy of a rewrite, as the procedure does."""
+    order = action.order
+    if not order.is_sorting:
+        return rewrite.binPack()
+    if not order.by:
+        return rewrite.sort()
+    jvm: Any = spark._jvm
+    names = [".".join(path) for path in order.by]
+    if order.strategy == "sort":
+        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
+        for name in names:
+            builder = builder.asc(name, jvm.org.apache.iceberg.NullOrder.NULLS_FIRST)
+        return rewrite.sort(builder.build())
+    gateway: Any = spark.sparkContext._gateway
+    columns = gateway.new_array(gateway.jvm.java.lang.String, len(names))
+    for i, name in enumerate(names):
+        columns[i] = name
+    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)

@@ -1,0 +1,363 @@
+"""Run one action until it is finished: retry after a conflict, split an action that is too
+large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from icekit.common.errors import (
+    EngineFailed,
+    IcekitError,
+    MetadataUnreadable,
+    ParameterError,
+    Status,
+)
+from icekit.common.units import count
+from icekit.deletes.convert import is_refused
+from icekit.engine.errors import explain, is_of_engine, kind_of, reason
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.lake import Lake
+from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.health.definition import fragile
+from icekit.health.head import Head, head, since
+from icekit.health.metadata import Json, snapshots_by_id, specs
+from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.maintain.execute import (
+    deletes_left,
+    execute,
+    narrowed,
+    only_dangling,
+    partitions_left,
+)
+from icekit.maintain.model import CONVERT, Action
+from icekit.maintain.rewrite import RewriteResult
+from icekit.maintain.run.options import Limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+# The procedures that commit a snapshot.
+_COMMITTING = frozenset(
+    {"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT}
+)
+
+
+# A choice: seconds between two looks for commits of an action that is still at work.
+_LOOK_SECONDS = 60.0
+
+
+class Conflict(Exception):
+    """Another commit was in the way, or a commit of ours is missing from the table."""
+
+
+class TooLarge(Exception):
+    """A group failed, or the cluster was too small for the action."""
+
+
+def ended_by(problem: BaseException) -> tuple[Status, str | None]:
+    """How an error ends an action, and what is said of it; ``split``: it was too large, and is to
+    be run in smaller parts.
+    """
+    if isinstance(problem, TooLarge):
+        return Status.SPLIT, str(problem)
+    if isinstance(problem, (Stopped, KeyboardInterrupt)):
+        return Status.STOPPED, None
+    if isinstance(problem, Conflict):
+        advice = (
+            "Run it again when the catalog answers and fewer writers are active, or with a "
+            "narrower time window; the engine logs more."
+        )
+        return Status.FAILED, f"{problem}. {advice}"
+    return Status.FAILED, str(problem) if isinstance(problem, IcekitError) else reason(problem)
+
+
+@dataclass
+class ActionProgress:
+    """The results of one action so far; kept across its attempts.
+
+    ``commits`` are its commits by id, oldest first, as the table had them right after each;
+    ``on_commit`` is called when there are new ones, and ``before_call`` right before the engine is:
+    it raises if the action must not run. ``unit`` is what the action's prediction counts.
+    """
+
+    starting_snapshot_id: int | None
+    starting_sequence_number: int
+    unit: str = "file"
+    attempts: int = 0
+    seconds: float = 0.0
+    commits: dict[int, Json] = field(default_factory=dict)
+    actual: Actual = field(default_factory=Actual)
+    result: RewriteResult = field(default_factory=RewriteResult)
+    #: Whether ``result`` covers every attempt that may have changed the table.
+    is_counted: bool = True
+    on_commit: Callable[[], None] = lambda: None
+    before_call: Callable[[], None] = lambda: None
+
+    def note(self, now: Head, run_id: str, action_ids: Collection[str]) -> None:
+        """Add the commits of the action, or of its parts, as the table has them now; those that
+        another job has let expire since stay.
+        """
+        commits = own_commits(now, run_id, action_ids, among=self.commits)
+        snapshots = snapshots_by_id(now.metadata)
+        gone = {each: commit for each, commit in self.commits.items() if each not in snapshots}
+        self.commits = {**gone, **{int(commit["snapshot-id"]): commit for commit in commits}}
+        self.actual = actual(self.commits.values(), self.unit)
+        if commits:
+            self.on_commit()
+
+
+@dataclass
+class Runner:
+    """Runs actions of one run on one table; calls ``say`` with progress lines; ``stop`` ends it.
+
+    Under the claim of the run, ``lost`` tells whether another run has taken the table over.
+    """
+
+    lake: Lake
+    limits: Limits
+    stop: Stop
+    say: Callable[[str], None]
+    run_id: str = field(init=False)
+    lost: Callable[[], bool] = field(init=False)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs the actions."""
+        return self.lake.spark
+
+    def complete(self, action: Action, progress: ActionProgress) -> None:
+        """Run an action until the table has nothing left for it to do; ``progress`` is filled
+        during the run.
+
+        Conflicts are retried with a fresh plan. Raises :class:`Conflict` when all attempts are
+        used, :class:`TooLarge`, :class:`Stopped`, or the engine's error.
+        """
+        retry = self.limits.retry
+        retrying = Retrying(
+            stop=stop_after_attempt(retry.attempts),
+            wait=wait_random_exponential(multiplier=retry.first_wait, max=retry.longest_wait),
+            retry=retry_if_exception_type(Conflict),
+            sleep=self.stop.sleep,
+            before_sleep=lambda state: self.say(
+                "  conflict ("
+                + str(state.outcome.exception() if state.outcome else "")
+                + "); trying again with a fresh plan"
+            ),
+            reraise=True,
+        )
+        for attempt in retrying:
+            with attempt:
+                self._attempt(action, progress)
+
+    def what_is_left(self, action: Action, progress: ActionProgress) -> Action | None:
+        """The action cut down to what is left of it in the table; None if nothing is left.
+
+        The engine's planner selects what is left when the action runs; but it may also select files
+        that the run itself has written: a rewrite of every file does, and deletes as new as the
+        snapshot it started from still apply to its output. So a partition is done if the planner
+        selects no file in it from before the run.
+        """
+        if action.procedure == CONVERT:
+            # A batch of several commits may have been killed between them: the table shows what is
+            # left.
+            return action if not progress.attempts or deletes_left(self.spark, action) else None
+        if action.procedure == "expire_snapshots":
+            return self._unexpired(action)
+        if not progress.actual.any:
+            return action
+        if action.procedure != "rewrite_data_files":
+            return None
+        before = progress.starting_sequence_number
+        # Format version 1 has no sequence numbers, which tell files from before the run.
+        left = partitions_left(self.spark, action, before) if before else None
+        if left is None or len(left) == len(action.partitions) > 0:
+            return action
+        # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
+        return narrowed(self.lake, action, left) if left else only_dangling(action)
+
+    def _unexpired(self, action: Action) -> Action | None:
+        """An expiry cut down to those of its snapshots that are still in the table: Iceberg may
+        fail if most are not.
+        """
+        named = action.arguments.get("snapshot_ids")
+        if not isinstance(named, tuple):
+            return action
+        snapshots = snapshots_by_id(head(self.lake, action.table).metadata)
+        left = tuple(snapshot_id for snapshot_id in named if snapshot_id in snapshots)
+        return (
+            replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
+        )
+
+    def _attempt(self, action: Action, progress: ActionProgress) -> None:
+        left = self.what_is_left(action, progress)
+        if left is None:
+            return
+        if self.lost():
+            self.stop.set("claim")
+            raise Stopped
+        before = head(self.lake, action.table, action.branch)
+        self._check_fragile(left, before)
+        progress.before_call()
+        progress.attempts += 1
+        earlier = set(progress.commits)
+        started = time.monotonic()
+        failure: Exception | None = None
+        answer = RewriteResult()
+        try:
+            answer = execute(
+                self.spark,
+                left,
+                {RUN_TAG: self.run_id, ACTION_TAG: action.action_id},
+                stop=self.stop,
+                tick=self._tick(action, progress),
+                check=self.limits.prove != "none",
+            )
+        except (Stopped, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            failure = error
+        finally:
+            progress.seconds += time.monotonic() - started
+            # Whatever the engine reported.
+            now = self._note(action, progress)
+            own = [commit for each, commit in progress.commits.items() if each not in earlier]
+        if failure is not None:
+            # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
+            if now.metadata != before.metadata and not is_refused(failure):
+                progress.is_counted = False
+            if self._is_in_the_way(failure, left, before, now):
+                raise Conflict(reason(failure))
+            raise _as_kind(failure, is_final=not own and not _moved(before, now, progress.commits))
+        progress.result = answer
+        if answer.is_idle and not own:
+            progress.attempts -= 1  # there was nothing to do
+        _check(answer, actual(own).files_in)
+
+    def _note(self, action: Action, progress: ActionProgress) -> Head:
+        """Note the commits of an action, as the table has them now."""
+        now = head(self.lake, action.table, action.branch)
+        progress.note(now, self.run_id, {action.action_id})
+        return now
+
+    def _is_in_the_way(self, failure: Exception, action: Action, before: Head, now: Head) -> bool:
+        """Whether an action failed because of what another process did to the table meanwhile."""
+        moved = now.snapshot_id != before.snapshot_id
+        if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
+            # Another process's compaction and expiry removed files that were being read.
+            return True
+        if action.procedure == "expire_snapshots" and self._unexpired(action) != action:
+            return True  # another job's expiry came first
+        # Whatever Iceberg says of a table that is gone.
+        return _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other"
+
+    def _check_fragile(self, action: Action, before: Head) -> None:
+        """Refuse a commit that may change which rows are deleted: the column of a partition field
+        was dropped, see :func:`fragile`.
+        """
+        gone = {spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped}
+        is_whole = action.where is None and action.options.get("rewrite-all") == "true"
+        is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
+        if (
+            not gone
+            or is_whole
+            or before.snapshot_id is None
+            or action.procedure not in _COMMITTING
+        ):
+            return
+        entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where(
+            "status < 2"
+        )
+        listed = entries.selectExpr("data_file.spec_id", f"{CONTENT} = 0").distinct()
+        kinds = {tuple(row) for row in listed.collect()}
+        fields = [
+            name
+            for spec_id, names in gone.items()
+            if {(spec_id, True), (spec_id, False)} <= kinds
+            for name in names
+        ]
+        if fields:
+            raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
+
+    def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
+        """Report from time to time how long the action has taken, and note its commits before they
+        can expire.
+        """
+        reported, looked = [0.0], [0.0]
+
+        def tick(seconds: float) -> None:
+            if self.lost():
+                self.stop.set("claim")
+            if seconds - reported[0] >= 10:
+                reported[0] = seconds
+                self.say(f"  {seconds:.0f} s")
+            if seconds - looked[0] >= _LOOK_SECONDS:
+                looked[0] = seconds
+                # What cannot be read now is read after the attempt.
+                with contextlib.suppress(Exception):
+                    self._note(action, progress)
+
+        return tick
+
+
+def _is_gone(before: Head, now: Head) -> bool:
+    """Whether the snapshot that an attempt began from is no longer in the history: the branch was
+    rolled back, or the snapshot expired.
+    """
+    return before.snapshot_id is not None and all(
+        commit["snapshot-id"] != before.snapshot_id for commit in now.lineage()
+    )
+
+
+def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
+    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids
+    of our commits.
+    """
+    return _is_gone(before, now) or any(
+        int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id)
+    )
+
+
+def _check(answer: RewriteResult, replaced: int) -> None:
+    """Compare the plan with the data files that were replaced: with partial progress an engine only
+    logs what failed.
+    """
+    planned = answer.planned
+    missing = planned.files_in - replaced if planned else 0
+    if planned is None or missing <= 0:
+        return
+    if answer.failed_groups:
+        raise TooLarge(
+            f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
+        )
+    raise Conflict(
+        f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
+        "replaced"
+    )
+
+
+def _as_kind(error: Exception, *, is_final: bool) -> Exception:
+    """An attempt's error as a conflict, as too large an action, as a refusal for good, or as it is.
+
+    A catalog may be busy with another table, or not answer, so a commit may fail although nobody
+    has changed this one. But if Iceberg refuses a commit to a table that nobody has changed
+    (``is_final``), the attempt itself included, it always will.
+    """
+    kind, message = kind_of(error), reason(error)
+    if isinstance(error, IcekitError) or kind == "other":
+        return error
+    if kind == "capacity":
+        return TooLarge(message)
+    if kind == "refused" and is_final:
+        return EngineFailed(
+            "Iceberg refuses this action, and no other commit to this table came in between, so it "
+            f"would refuse the next attempt, too: {message}."
+        )
+    return Conflict(message)

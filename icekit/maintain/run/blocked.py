@@ -1,0 +1,116 @@
+"""Block a table after a run whose proof failed, until a person has looked at the table and clears
+the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from icekit.common.errors import ParameterError, RunDisproved, Status, TableNotFound
+from icekit.common.secrets import mask_data
+from icekit.common.sql import Identifier, display_name
+from icekit.common.units import span
+from icekit.engine.lake import Lake
+from icekit.health.head import head
+from icekit.maintain.claims import RunRecord, now_ms, reader
+from icekit.maintain.ledger import Ledger, open_ledger
+from icekit.maintain.model import Plan
+from icekit.prove.proof import Check, CommitProof, Proof
+
+
+def kept(plan: Plan) -> dict[str, Any]:
+    """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
+    does.
+    """
+    written: dict[str, Any] = reader(Plan).dump_python(plan, mode="json")
+    return written if mask_data(written) == written else {}
+
+
+def plan_of(record: RunRecord) -> Plan:
+    """The plan of a run whose record has one."""
+    plan: Plan = reader(Plan).validate_python(record.plan)
+    return plan
+
+
+def finding(proof: Proof) -> str:
+    """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
+    roll back, and what was lost.
+    """
+    checks: tuple[CommitProof | Check, ...] = (*proof.commits, *proof.kept)
+    failed = [check.lines() for check in checks if check.ok is False]
+    return " ".join(line.strip() for lines in failed for line in lines)
+
+
+def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
+    """Raise :class:`~icekit.common.errors.RunDisproved` for a table that a person has yet to look
+    at, under any of its names.
+    """
+    for run in _held(ledger.disproved(), table, uuid):
+        raise RunDisproved(
+            f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} "
+            f"ago, failed: {run.error} icekit runs nothing more on the table, and does not resume "
+            "that run, until a person has looked at it. Compare the rows before and after, and "
+            "roll back if they are damaged; do not let any snapshot expire until then. After "
+            f"that, clear the run with `{clearing(run)}` (and the same --ledger, if you gave "
+            "one), and plan again: the new plan includes work that was rolled back.",
+            run.run_id,
+        )
+
+
+def clear(
+    lake: Lake,
+    table: Identifier | str,
+    run_id: str | None = None,
+    *,
+    ledger: Ledger | str | None = None,
+) -> tuple[RunRecord, ...]:
+    """Record that a person has looked at a failed or missing proof; returns the runs that blocked
+    the table.
+
+    ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the
+    table are then allowed again; a cleared run is not resumed, and new plans start from the table
+    as it is. Raises :class:`~icekit.common.errors.ParameterError` if that run does not block the
+    table.
+    """
+    name = lake.identifier(table)
+    book = open_ledger(ledger)
+    blocking = holding(lake, name, book)
+    chosen = tuple(run for run in blocking if run_id in {None, run.run_id})
+    if run_id is not None and not chosen:
+        known = ", ".join(run.run_id for run in blocking) or "no run"
+        raise ParameterError(
+            f"Run {run_id} does not block {display_name(name)}, which is blocked by {known} (in "
+            "this ledger)."
+        )
+    for run in chosen:
+        book.save_run(replace(run, status=Status.CLEARED))
+    return chosen
+
+
+def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
+    """The runs on a table whose proof failed or could not be made, until a person has looked.
+
+    A failed proof blocks every run (:func:`refuse`), a missing one the passes of a policy.
+    """
+    try:
+        uuid = head(lake, table).metadata.get("table-uuid")
+    except TableNotFound:
+        uuid = None  # dropped meanwhile
+    return _held(
+        (*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid
+    )
+
+
+def _held(runs: Sequence[RunRecord], table: str, uuid: str | None) -> tuple[RunRecord, ...]:
+    return tuple(
+        run
+        for run in runs
+        if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table)
+    )
+
+
+def clearing(run: RunRecord) -> str:
+    """The command with which a person clears a run."""
+    if run.plan:
+        return plan_of(run).command_with("--clear", run.run_id)
+    return f"icekit compact {run.table} --clear {run.run_id}"

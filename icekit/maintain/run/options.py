@@ -1,0 +1,101 @@
+"""Read the options of the commands that may change a table: one reader for the command line and for
+policies.
+"""
+
+import json
+from dataclasses import field
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.commands import (
+    CompactSection,
+    ConvertSection,
+    MaintainSection,
+    PolicyOptions,
+    Proving,
+)
+from icekit.common.errors import ParameterError
+from icekit.common.parsing import size_in_bytes
+from icekit.engine.predicate import check_text
+from icekit.health.retention import Retention
+from icekit.maintain.policy import Policy
+from icekit.maintain.upkeep import DEFAULT_PROCEDURES, check_procedures
+
+#: What is proved of a run: each rewrite before it is committed, and commits that were not checked
+# are compared in full; all changed partitions of every commit compared after it; or nothing.
+PROVING = ("checked", "full", "none")
+
+
+@frozen
+class Retry:
+    """How often and with which waits a conflict is retried, and how small an action may become.
+
+    Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
+    exponential jitter). ``floor_files`` is the smallest group size, in target files; below it
+    icekit gives up on an action that is too large.
+    """
+
+    attempts: int = 5
+    first_wait: float = 2.0
+    longest_wait: float = 60.0
+    floor_files: int = 2
+
+
+@frozen
+class Limits:
+    """The settings of a run: retries, and what is proved (one of :data:`PROVING`)."""
+
+    retry: Retry = field(default_factory=Retry)
+    prove: str = "checked"
+
+    def __post_init__(self) -> None:
+        if self.prove not in PROVING:
+            raise ParameterError(f"prove cannot be {self.prove!r}; use {', '.join(PROVING)}.")
+
+
+@frozen
+class CommandOptions:
+    """The options of one command.
+
+    ``settings`` are a :class:`icekit.maintain.policy.Policy` for a compaction; ``where`` and
+    ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
+    ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
+    """
+
+    settings: Any
+    limits: Limits
+    trial: bool
+    given: str
+
+
+def read_options(options: Proving) -> CommandOptions:
+    """Read the options of ``convert``, ``compact`` or ``maintain``; raises
+    :class:`~icekit.common.errors.ParameterError`.
+
+    What an empty text means is up to the reader of each option: a filter of a variable without a
+    value must not select the whole table.
+    """
+    kind = next(
+        kind
+        for kind in (CompactSection, ConvertSection, MaintainSection)
+        if isinstance(options, kind)
+    )
+    own = options.changed(kind)
+    limits, trial = Limits(prove=options.prove), own.pop("trial", False)
+    own.pop("prove", None)
+    settings: Any = own
+    if isinstance(options, CompactSection):
+        settings = Policy.of(options.only(*PolicyOptions.declared))
+    elif isinstance(options, ConvertSection):
+        check_text("true" if options.where is None else options.where)
+        size_in_bytes("0" if options.batch_bytes is None else options.batch_bytes)
+    elif isinstance(options, MaintainSection):
+        procedures = options.procedures or DEFAULT_PROCEDURES
+        check_procedures(procedures)
+        storage = options.storage or "remove_orphan_files" in procedures
+        settings = {
+            "retention": Retention.of(options.only("keep", "keep_last", "need")),
+            "procedures": procedures,
+            "storage": storage,
+        }
+    return CommandOptions(settings, limits, trial, json.dumps(own))

@@ -1,0 +1,162 @@
+"""Run a plan, resume a run that was killed, convert the equality deletes of a table."""
+
+import contextlib
+import uuid
+from collections.abc import Callable
+
+from icekit.common.errors import IcekitError, ParameterError, Status
+from icekit.common.sql import Identifier, display_name
+from icekit.engine.interrupting import Stop
+from icekit.engine.lake import Lake
+from icekit.health.head import head
+from icekit.maintain.claims import RunRecord
+from icekit.maintain.ledger import Ledger, open_ledger
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.run.blocked import plan_of, refuse
+from icekit.maintain.run.options import Limits
+
+#: Statuses of a run that has something left to do.
+UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
+
+
+def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
+    """The last run on a table, if it was killed or stopped and its plan is stored; a run that
+    failed is planned again, because its plan is the reason.
+    """
+    record = ledger.last_run(display_name(lake.sql_name(table)))
+    return (
+        record
+        if record is not None and record.status in {Status.RUNNING, Status.STOPPED} and record.plan
+        else None
+    )
+
+
+def new_run_id() -> str:
+    """A new, unique run id."""
+    return uuid.uuid4().hex[:12]
+
+
+def run(
+    lake: Lake,
+    plan: Plan,
+    *,
+    execute: bool = False,
+    ledger: Ledger | str | None = None,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+    run_id: str | None = None,
+) -> Outcome:
+    """Run a plan; a dry run unless ``execute`` is true.
+
+    Each action is recorded in the ledger (a :class:`Ledger`, a path, or None for the default file)
+    before and after, tagged in the snapshots it commits, retried or split where that helps, and
+    proved as ``limits`` say. Raises :class:`~icekit.common.errors.TableClaimed` if another run
+    holds the table, and :class:`~icekit.common.errors.RunDisproved` if the proof of an earlier run
+    failed and nobody has cleared it (:func:`~icekit.maintain.run.blocked.clear`). Failures of an
+    action are in the outcome. Pass ``run_id`` (from :func:`new_run_id`) to know it before the run
+    begins.
+    """
+    if not execute:
+        return Outcome(
+            plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions)
+        )
+    book = open_ledger(ledger)
+    if not plan.actions:
+        # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
+        refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
+        return Outcome(plan, None, ())
+    # What changes tables is loaded for that: a dry run takes a third of the time without it.
+    from icekit.maintain.run.checkpointed import CheckpointedRun
+
+    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
+    return checkpointed.start(run_id or new_run_id())
+
+
+def resume(
+    lake: Lake,
+    table: Identifier | str,
+    *,
+    command: str = "compact",
+    ledger: Ledger | str | None = None,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+    run_id: str | None = None,
+) -> Outcome:
+    """Continue the last run on a table, if it is unfinished; does only what is left of it.
+
+    What was done is read from the table's own snapshots, not from the killed run's last
+    records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or
+    ``maintain``: a run of another command is refused, and so is any run but ``run_id``, if that is
+    given.
+    Raises :class:`~icekit.common.errors.ParameterError` if there is none,
+    :class:`~icekit.common.errors.TableClaimed` if it is still running, and
+    :class:`~icekit.common.errors.RunDisproved` as :func:`run` does.
+    """
+    name = lake.identifier(table)
+    full = display_name(lake.sql_name(name))
+    book = open_ledger(ledger)
+    refuse(book, full, head(lake, name).metadata.get("table-uuid"))
+    # The newest run of all: an older run's plan was made for an earlier state of the table.
+    record = book.last_run(full)
+    if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
+        raise ParameterError(
+            f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
+            "--resume."
+        )
+    if not record.plan:
+        raise ParameterError(
+            f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. "
+            "Plan and run without --resume."
+        )
+    plan = plan_of(record)
+    if plan.command != command:
+        raise ParameterError(
+            f"The unfinished run on {display_name(name)} is of another command. Continue it with "
+            f"`{plan.resume_command}`, or plan again."
+        )
+    if plan.converts:
+        # Clones that the killed run left next to the table.
+        from icekit.sandbox.scratch import remove_stale, stale_clones
+
+        with contextlib.suppress(IcekitError):
+            remove_stale(lake, stale_clones(lake, name))
+    from icekit.maintain.run.checkpointed import CheckpointedRun
+
+    checkpointed = CheckpointedRun(lake, limits or Limits(), stop or Stop(), progress, plan, book)
+    return checkpointed.resume(record)
+
+
+def convert_equality_deletes(
+    lake: Lake,
+    table: Identifier | str,
+    where: str | None = None,
+    *,
+    branch: str | None = None,
+    execute: bool = False,
+    batch_bytes: int | str | None = None,
+    ledger: Ledger | str | None = None,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+) -> Outcome:
+    """Replace a table's equality deletes with position deletes (deletion vectors from format
+    version 3 on).
+
+    A dry run unless ``execute`` is true. Each batch is one commit (or several, where a partition is
+    too large for the disk), recorded, retried after a conflict, resumed after a kill and proved, as
+    in :func:`icekit.maintain.run.verbs.run`; no row changes. ``where``, ``branch`` and
+    ``batch_bytes`` are as in :func:`~icekit.maintain.equality_deletes.plan_conversion`.
+    """
+    from icekit.maintain.equality_deletes import plan_conversion
+
+    plan = plan_conversion(
+        lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
+    )
+    if execute and plan.actions:
+        progress(f"{plan.text()}\n")
+    return run(
+        lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress
+    )

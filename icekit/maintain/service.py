@@ -1,0 +1,217 @@
+"""Plan for a table of a catalog: read the inputs of the pure plan, and try a plan on a clone;
+writes nothing to the table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from icekit.common.errors import MetadataUnreadable
+from icekit.common.sql import display_name
+from icekit.engine.bridge import has_bridge, missing_api
+from icekit.engine.cluster import cluster_of
+from icekit.engine.interrupting import Stop
+from icekit.engine.lake import Lake
+from icekit.engine.planner import PlannedRewrite
+from icekit.health.diagnose import diagnose
+from icekit.health.files import DELETE_KINDS
+from icekit.health.findings import Findings, Thresholds
+from icekit.health.head import head, written_within
+from icekit.health.model import TableFacts
+from icekit.maintain.asking import Speed, ask_planner, by_planner, speed_of
+from icekit.maintain.candidates import dropped_by
+from icekit.maintain.claims import ActionRecord
+from icekit.maintain.ledger import Ledger, open_ledger
+from icekit.maintain.model import DANGLING, Action, Plan, Prediction, statistics_notes
+from icekit.maintain.plan import plan
+from icekit.maintain.policy import Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def past_speed(
+    ledger: Ledger | str | None, table: str, unit: str = "file", figure: str = "bytes_in"
+) -> Speed | None:
+    """The speed of past actions whose prediction counts ``unit`` (by their rows for ``rows_in``):
+    of the table's own, or without any of those of all tables.
+    """
+    book = open_ledger(ledger)
+
+    def speed(records: Iterable[ActionRecord]) -> Speed | None:
+        return speed_of(
+            (getattr(record.actual, figure), record.seconds)
+            for record in records
+            if record.actual is not None and record.predicted.unit == unit
+        )
+
+    return speed(book.outcomes(table)) or speed(book.outcomes())
+
+
+def delete_files_removed(
+    facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int
+) -> int:
+    """The delete files that a rewrite removes: as the planner counts them, or those that apply to
+    no data file afterwards.
+    """
+    if "delete-ratio-threshold" not in action.options and action.options.get(DANGLING) == "true":
+        renewed = action.options.get("use-starting-sequence-number") == "false"
+        return dropped_by(facts, action.partitions, sequence_number + renewed)
+    # The planner counts a delete file once for each data file.
+    return min(
+        planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS)
+    )
+
+
+@dataclass
+class EnginePlanner:
+    """Predicts actions: the first ``most`` by the engine's own planner; the estimates of the others
+    stay, and their ``source`` says so.
+
+    Without a session with a bridge every estimate stays.
+    """
+
+    spark: SparkSession | None
+    facts: TableFacts
+    sequence_number: int
+    speed: Speed | None = None
+    row_speed: Speed | None = None
+    most: int = 0
+    asked: set[str] = field(default_factory=set)
+
+    def __call__(self, action: Action) -> Action:
+        """The action with its prediction instead of the estimate that it was selected by."""
+        # Also once more, if it is cut down to a budget.
+        if len(self.asked) < self.most:
+            self.asked.add(action.action_id)
+        p, spark = action.prediction, self.spark if action.action_id in self.asked else None
+        if action.only_drops and spark is not None:
+            from icekit.deletes.dangling import count_dangling
+
+            files = count_dangling(spark, action.sql_name, branch=action.branch)
+            p = replace(p, delete_files_removed=files)
+        elif not action.only_drops:
+            p = self._by_planner(spark, action) if spark is not None else p
+            shuffled = p.bytes_in if p.shuffle_bytes else 0
+            p = replace(p, shuffle_bytes=shuffled, seconds=self._seconds(p))
+        return replace(action, prediction=p)
+
+    def _seconds(self, p: Prediction) -> float | None:
+        """The seconds of an action by its bytes, or by its rows if these take longer."""
+        by_bytes = self.speed.seconds(p.bytes_in) if self.speed else None
+        by_rows = self.row_speed.seconds(p.rows_in) if self.row_speed else None
+        return max(by_bytes, by_rows or 0.0) if by_bytes is not None else None
+
+    def _by_planner(self, spark: SparkSession, action: Action) -> Prediction:
+        """The files and bytes of a rewrite by the engine's planner."""
+        facts, estimate = self.facts, action.prediction
+        # Each file must be examined only where deletes decide which files are taken.
+        planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
+        files_out = planned.files_out
+        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
+            share = planned.files_in / max(estimate.files_in, 1)
+            files_out = max(files_out, math.ceil(estimate.files_out * share))
+        opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
+        return by_planner(
+            estimate,
+            planned,
+            files_out,
+            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
+            delete_files_removed=delete_files_removed(facts, action, planned, self.sequence_number),
+            file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
+        )
+
+
+#: A choice: the most data files that the planner goes through for one plan. It may go through all
+# of the table for each action, and plans about 200,000 a second.
+PLANNED_FILES = 2_000_000
+
+
+_UNASKED = (
+    "`icekit compact --exact` asks the planner, and shows the options that Spark's size decides."
+)
+
+
+def _is_plain(facts: TableFacts) -> bool:
+    """Whether the metadata alone tells which files the engine's planner selects: no delete file
+    decides it, and no row goes into another partition. Its packing decides how many are written.
+    """
+    return not facts.has_deletes and all(
+        partition.spec_id == facts.default_spec_id for partition in facts.partitions()
+    )
+
+
+def _check_present(facts: TableFacts) -> None:
+    """Raise for a table with missing files, without which it cannot be read."""
+    if facts.missing is not None and facts.missing.fails_scans:
+        raise MetadataUnreadable(
+            f"Files of {facts.name} are missing from storage, for example "
+            f"{facts.missing.examples[0].path}, so it is not compacted. Restore them, or follow "
+            "the finding missing_files (icekit look --storage)."
+        )
+
+
+def plan_table(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings | None = None,
+    policy: Policy | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    ledger: Ledger | str | None = None,
+    trial: bool = False,
+    exact: bool = True,
+    now: dt.datetime | None = None,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+) -> Plan:
+    """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
+
+    Of a large table it predicts only the first actions (:data:`PLANNED_FILES`), which save the most
+    file opens per byte. ``trial`` also tries each action, complete or as a sample, on a zero-copy
+    clone in the namespace ``icekit_scratch``, which writes next to the table for a while, and
+    predicts from the result; ``stop`` ends a trial early. Without ``exact``, a plan starts no Spark
+    where the metadata tells what is selected: no deletes, no older partition spec.
+
+    Reads metadata and the ledger; runs nothing. Raises the errors of :mod:`icekit.common.errors`.
+    """
+    _check_present(facts)
+    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    if findings is None:
+        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
+    at = head(lake, facts.table, facts.ref)
+    read = lake.tables.source(facts.table).read
+    recent = written_within(read, at, policy.recent_minutes, int(now.timestamp() * 1000))
+    is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
+    spark = lake.spark if is_asked else None
+    unasked = missing_api(spark) if spark else _UNASKED
+    most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
+    past = ledger, display_name(lake.sql_name(facts.table))
+    speed, row_speed = past_speed(*past), past_speed(*past, figure="rows_in")
+    bridge = spark if spark is not None and has_bridge(spark) else None
+    planner = EnginePlanner(bridge, facts, at.sequence_number, speed, row_speed, most)
+    planned = plan(
+        facts,
+        findings,
+        policy,
+        thresholds=thresholds,
+        cluster=cluster_of(bridge) if bridge is not None else None,
+        recent=recent,
+        predict=planner,
+        speed=speed,
+        now=now,
+    )
+    notes = [*planned.notes]
+    if planned.actions:
+        notes += statistics_notes(facts.catalog, facts.table, at.metadata, at.snapshot_id)
+        notes += [unasked] if unasked else []
+    planned = replace(planned, snapshot_id=at.snapshot_id, notes=tuple(notes))
+    if not trial:
+        return planned
+    from icekit.maintain.trial import try_plan
+
+    return try_plan(lake, facts, planned, stop=stop, progress=progress)

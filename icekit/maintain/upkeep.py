@@ -1,0 +1,439 @@
+"""Turn facts and findings into maintenance: which procedures, in which order, with which
+arguments.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.errors import ParameterError, require_known
+from icekit.common.sql import display_name, orphan_arguments
+from icekit.common.units import at, count, counted, moment, raised, span
+from icekit.engine.bridge import has_bridge
+from icekit.engine.lake import Lake
+from icekit.health.definition import PartitionSpec
+from icekit.health.diagnose import diagnose
+from icekit.health.files import Kind
+from icekit.health.findings import COMPACTED, MAINTAINED, Findings, Thresholds
+from icekit.health.head import head
+from icekit.health.integrity import Contradiction
+from icekit.health.model import TableFacts
+from icekit.health.orphans import ORPHAN_AGE
+from icekit.health.retention import Expiry, Retention, expiry
+from icekit.health.rollup import expected_files
+from icekit.health.storage import StorageFacts
+from icekit.maintain.asking import ask_planner, by_planner
+from icekit.maintain.model import Action, Plan, Prediction, statistics_notes
+from icekit.maintain.savings import manifest_rewrites
+
+Json = Mapping[str, Any]
+
+#: Planned unless others are named. Removing orphan files cannot be undone, and only a listing
+#: identifies them: a person has to ask for it by name.
+DEFAULT_PROCEDURES = (
+    "rewrite_position_delete_files",
+    "rewrite_manifests",
+    "expire_snapshots",
+)
+#: The procedures of maintenance, in the order in which they run.
+PROCEDURES = (*DEFAULT_PROCEDURES, "remove_orphan_files")
+
+# rewrite_position_delete_files takes a group with at least this many files (min-input-files).
+_MIN_DELETE_FILES = 5
+
+
+@frozen
+class _Case:
+    """What each procedure is planned from; ``notes`` are collected."""
+
+    facts: TableFacts
+    findings: Findings
+    retention: Retention
+    metadata: Json
+    now: dt.datetime
+    lake: Lake | None
+    notes: list[str]
+
+    def action(self, procedure: str, why: str, prediction: Prediction, **more: Any) -> list[Action]:
+        """An action on the table, whose id is its place in the plan."""
+        facts = self.facts
+        return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more)]
+
+
+def plan_maintenance(
+    facts: TableFacts,
+    findings: Findings,
+    retention: Retention | None = None,
+    *,
+    metadata: Json,
+    now: dt.datetime,
+    lake: Lake | None = None,
+    procedures: Sequence[str] = DEFAULT_PROCEDURES,
+) -> Plan:
+    """Plan the maintenance of a table outside its data files; runs nothing. Pure without a
+    ``lake``, whose Spark session predicts the rewrite of position deletes.
+
+    Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding asks
+    for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures``
+    (by default all but orphan files). ``metadata`` is the table's metadata JSON. Raises
+    :class:`~icekit.common.errors.ParameterError` for a retention that keeps less than is needed,
+    for facts of a branch or tag, and for an unknown procedure.
+    """
+    check_procedures(procedures)
+    if facts.ref:
+        raise ParameterError(
+            f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
+            "Observe the table without ref."
+        )
+    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, [])
+    notes = case.notes
+    procedures, waits = _allowed(case, procedures)
+    actions = [
+        action
+        for procedure, planned in _PLANNED.items()
+        if procedure in procedures
+        for action in planned(case)
+    ]
+    # Those that are planned so far but an expiry commit a snapshot.
+    if any(action.procedure != "expire_snapshots" for action in actions):
+        current = metadata.get("current-snapshot-id")
+        notes += statistics_notes(facts.catalog, facts.table, metadata, current)
+    removal, is_refused = _orphans(case, is_named="remove_orphan_files" in procedures)
+    actions += removal
+    if facts.other_optimizer and actions:
+        notes.append(facts.other_optimizer.note)
+    if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
+        notes.insert(
+            0,
+            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
+            "manifests and snapshots for this plan to clean up.",
+        )
+    return Plan(
+        facts.catalog,
+        facts.table,
+        facts.table_uuid,
+        facts.snapshot_id,
+        None,
+        tuple(replace(action, action_id=f"m{index + 1}") for index, action in enumerate(actions)),
+        notes=tuple(notes),
+        waits=waits,
+        made_at_ms=int(now.timestamp() * 1000),
+        refused="remove_orphan_files" if is_refused else None,
+    )
+
+
+def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
+    """The procedures that a damaged table allows, and why it allows none, if files are missing.
+
+    An expiry could remove the snapshot to roll back to, and the manifests that say what is lost; a
+    rewrite of delete files drops those that are misfiled.
+    """
+    facts = case.facts
+    if facts.contradictions:
+        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
+        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
+        case.notes.append(
+            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
+            "these findings before all maintenance."
+        )
+    if facts.missing is None or not facts.missing.fails_scans:
+        return procedures, None
+    lost = next((f"{f.evidence}. " for f in case.findings if f.name == "missing_files"), "")
+    return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
+
+
+def check_procedures(names: Sequence[str]) -> None:
+    """Raise :class:`~icekit.common.errors.ParameterError` for the name of an unknown procedure."""
+    for name in names:
+        require_known(name, PROCEDURES, "procedure")
+
+
+def _deletes(case: _Case) -> list[Action]:
+    """Combine position delete files; on version 3 convert those of version 2 to deletion
+    vectors.
+    """
+    facts = case.facts
+    asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
+    total = facts.total(Kind.POSITION_DELETES)
+    if not asked or not total.file_count:
+        return []
+    converts = facts.format_version >= 3
+    what = (
+        "version 3 replaces these delete files with one deletion vector per data file"
+        if converts
+        else "a scan then opens fewer delete files"
+    )
+    (action,) = case.action(
+        "rewrite_position_delete_files",
+        f"{', '.join(asked)}: {what}",
+        _combined_deletes(facts, converts),
+        options={"rewrite-all": "true"} if converts else {},
+    )
+    if case.lake is not None:
+        action = predicted_by_planner(case.lake, action)
+    p = action.prediction
+    if p.groups and (converts or p.files_out < p.files_in):
+        return [action]
+    case.notes.append(
+        f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
+        f"rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more undersized ones of a "
+        "partition, and leaves at least one for each data file. A rewrite of their data files "
+        "removes them."
+    )
+    return []
+
+
+def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
+    """The result of combining, from the rollup: the writer leaves a delete file for each data file,
+    unless set to ``partition``.
+    """
+    target = facts.int_setting("write.delete.target-file-size-bytes")
+    by_partition = (
+        facts.properties.get("write.delete.granularity", "file").lower() == "partition"
+        and not converts
+    )
+    data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
+    files = total = out = groups = 0
+    for group in facts.of_kind(Kind.POSITION_DELETES):
+        if not converts and group.file_count < _MIN_DELETE_FILES:
+            continue
+        files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
+        least = min(group.file_count, data.get(group.partition, group.file_count))
+        out += max(expected_files(group.size_in_bytes, target), 0 if by_partition else least)
+    return Prediction(
+        files,
+        total,
+        out,
+        total,
+        groups=groups,
+        file_opens_saved=max(files - out, 0),
+        unit="delete file",
+    )
+
+
+def _manifests(case: _Case) -> list[Action]:
+    """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
+    facts, actions = case.facts, []
+    for of_spec, files_in, files_out, asked in manifest_rewrites(facts, case.findings):
+        total = of_spec.size_in_bytes
+        by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
+        order = (
+            f", clustered by {', '.join(by)}, because queries filter by "
+            f"{', '.join(facts.filter_columns)}"
+        )
+        actions += case.action(
+            "rewrite_manifests",
+            f"{', '.join(asked)} of spec {of_spec.spec_id}: no data file is touched"
+            + (order if by else ""),
+            Prediction(
+                files_in,
+                total,
+                files_out,
+                total,
+                groups=1,
+                file_opens_saved=max(files_in - files_out, 0),
+                source="metadata",
+                unit="manifest",
+            ),
+            arguments={"spec_id": of_spec.spec_id} | ({"sort_by": by} if by else {}),
+        )
+    return actions
+
+
+def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of the partition fields to cluster manifests by: first those that filters use, then the
+    others.
+
+    Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
+    as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
+    """
+    fields = [f for f in spec.fields if f.transform != "void"]
+    wanted = [f.name for column in filter_columns for f in fields if f.source == column]
+    # The engine parses a name as a path into a struct; it may not find a name with special
+    # characters.
+    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in fields):
+        return ()
+    return tuple(dict.fromkeys([*wanted, *(f.name for f in fields)]))
+
+
+def _expiry(case: _Case) -> list[Action]:
+    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
+    current one.
+    """
+    is_piling = "snapshots_piling_up" in case.findings.names
+    if not is_piling and not case.retention.is_stated:
+        return []
+    what = "Snapshots pile up" if is_piling else "You gave a retention"
+    if not case.facts.is_on("gc.enabled"):
+        case.notes.append(
+            f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
+            "the files."
+        )
+        return []
+    expiring = expiry(case.metadata, case.retention, case.now)
+    kept, expired = expiring.snapshots.kept, expiring.snapshots.expired
+    if not expired:
+        case.notes.append(
+            f"{what}, but no snapshot would expire: each is younger than "
+            f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
+            f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
+            "--keep or --keep-last, or drop refs. Snapshots younger than one hour never expire."
+        )
+        return []
+    if dropped := expiring.snapshots.refs_dropped:
+        case.notes.append(
+            f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(dropped)}."
+        )
+    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
+    return case.action(
+        "expire_snapshots",
+        f"{reason}: {_lost(expiring)}",
+        Prediction(
+            len(expired) + len(kept),
+            files_out=len(kept),
+            groups=1,
+            source="metadata",
+            unit="snapshot",
+        ),
+        arguments={"retain_last": expiring.retain_last, "stream_results": True},
+        older_than=expiring.older_than,
+    )
+
+
+def _lost(found: Expiry) -> str:
+    """The time travel that an expiry ends for good, and what protects the snapshots it keeps."""
+    text = (
+        f"{count(len(found.snapshots.expired), 'snapshot')} from "
+        f"{moment(found.oldest_expired_ms or 0)} to {moment(found.newest_expired_ms or 0)} can "
+        "never be read again"
+    )
+    if found.reach_before_ms is not None and found.reach_after_ms is not None:
+        text += (
+            f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
+            f"{moment(found.reach_before_ms)}"
+        )
+    return (
+        f"{text}; the others are young, among the last {found.retain_last:,}, or protected by "
+        f"{', '.join(found.snapshots.refs)}"
+    )
+
+
+def _orphans(case: _Case, *, is_named: bool) -> tuple[list[Action], bool]:
+    """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
+    other table shares the location; and whether that is refused.
+    """
+    facts, storage = case.facts, case.facts.storage
+    note, is_refused = "", is_named
+    if facts.unlisted is not None:
+        note = f"Orphan files were not looked for: {facts.unlisted}."
+    elif storage is None:
+        note = (
+            "remove_orphan_files needs a listing of the table's location. Observe the table with "
+            "storage=True."
+        )
+        note = note if is_named else ""
+    elif storage.sharing.refusal is not None:
+        note = storage.sharing.refusal
+    elif "orphan_files" not in case.findings.names or not storage.orphan_count:
+        is_refused = False
+    elif not is_named:
+        note = (
+            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
+            "removes them only if remove_orphan_files is named among the procedures."
+        )
+    elif not facts.is_on("gc.enabled"):
+        note = "Orphan files were listed, but gc.enabled=false: another table may use them."
+    else:
+        return _removal(case, storage), False
+    if note:
+        case.notes.append(note)
+    return [], is_refused
+
+
+def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
+    facts, older_than = case.facts, at(storage.older_than_ms)
+    if case.now - older_than < ORPHAN_AGE:
+        raise ParameterError(
+            f"Orphan files older than {span((case.now - older_than).total_seconds() * 1000)} were "
+            "listed, but icekit removes only those older than "
+            f"{span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger "
+            "ones. Observe the table again with storage=True."
+        )
+    arguments = {
+        key: value
+        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
+        if key not in {"table", "dry_run"}
+    }
+    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
+    return case.action(
+        "remove_orphan_files",
+        f"orphan_files: {storage.told} that no snapshot names, older than "
+        f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
+        "again and looks them up among the files that this table and every other table of the "
+        "catalog name. No other table of this catalog is at the location; make sure that no table "
+        "of another catalog has files there",
+        Prediction(storage.orphan_count, groups=1, source="metadata", unit="orphan"),
+        arguments=arguments,
+        older_than=older_than,
+    )
+
+
+_PLANNED: Mapping[str, Callable[[_Case], list[Action]]] = {
+    "rewrite_position_delete_files": _deletes,
+    "rewrite_manifests": _manifests,
+    "expire_snapshots": _expiry,
+}
+
+
+def predicted_by_planner(lake: Lake, action: Action) -> Action:
+    """The rewrite of position delete files with the engine's prediction instead of the estimate;
+    unchanged without a bridge.
+    """
+    if not has_bridge(lake.spark):
+        return action
+    planned, estimate = ask_planner(lake.spark, action), action.prediction
+    # The planner counts by size. Spark's writer leaves a file for each data file.
+    share = planned.files_in / max(1, estimate.files_in)
+    out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
+    prediction = by_planner(
+        estimate,
+        planned,
+        out,
+        file_opens_saved=max(planned.files_in - out, 0),
+        # Positions of data files that are gone are dropped, and only a read of the delete files
+        # tells which those are.
+        is_maximum=True,
+    )
+    return replace(action, prediction=prediction)
+
+
+def plan_maintenance_table(
+    lake: Lake,
+    facts: TableFacts,
+    findings: Findings | None = None,
+    retention: Retention | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    now: dt.datetime | None = None,
+    procedures: Sequence[str] = DEFAULT_PROCEDURES,
+) -> Plan:
+    """Plan the maintenance that findings ask for on the current table.
+
+    Reads the table's metadata, and asks the engine's planner for position
+    deletes. ``procedures`` are those that may be planned: by default all but
+    ``remove_orphan_files``, which must be named and needs ``facts`` observed with ``storage=True``.
+    Raises the errors of :mod:`icekit.common.errors`.
+    """
+    if findings is None:
+        findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
+    return plan_maintenance(
+        facts,
+        findings,
+        retention,
+        metadata=head(lake, facts.table).metadata,
+        now=now or dt.datetime.now(dt.UTC),
+        lake=lake,
+        procedures=procedures,
+    )

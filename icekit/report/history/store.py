@@ -1,0 +1,169 @@
+"""Remember a table's health at each run: the record, the interface of its store, and the store in a
+SQLite file.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from icekit.common import frozen
+from icekit.common.errors import HistoryUnusable
+from icekit.common.sqlite import SqliteFile
+from icekit.common.units import at
+from icekit.health.files import DELETE_KINDS
+from icekit.health.findings import Findings
+from icekit.health.model import TableFacts
+
+if TYPE_CHECKING:
+    from icekit.maintain.savings import Savings
+
+
+@frozen
+class Health:
+    """One table at one run; the key is ``run_id`` and ``table_name``.
+
+    Each field is a column of the stores (:data:`COLUMNS`).
+    """
+
+    run_id: str
+    table_name: str  # namespace.table, odd parts in backticks
+    observed_at_ms: int
+    catalog: str  # by the name of its profile
+    table_uuid: str | None  # differs after the table was re-created
+    snapshot_id: int | None  # None for a table without snapshots
+    status: str  # healthy, or the most serious severity
+    findings: tuple[tuple[str, str], ...]  # (name, severity), most serious first; JSON
+    data_files: int
+    data_bytes: int
+    data_records: int  # before deletes
+    delete_files: int  # with deletion vectors
+    delete_records: int
+    target_file_bytes: int
+    undersized_manifests: int  # data manifests under half of the target size
+    snapshots: int
+    opens_saved: int  # file opens that compaction would save a full scan
+
+    def plain(self) -> dict[str, Any]:
+        """Columns as stored: ``findings`` as JSON, the month, and the rest unchanged."""
+        return asdict(self) | {
+            "findings": json.dumps(self.findings),
+            "observed_month": f"{at(self.observed_at_ms):%Y-%m}",
+        }
+
+    @classmethod
+    def of_plain(cls, stored: Mapping[str, Any]) -> Health:
+        """Read a stored record."""
+        findings = tuple((name, severity) for name, severity in json.loads(stored["findings"]))
+        return cls(**{f.name: stored[f.name] for f in fields(cls)} | {"findings": findings})
+
+
+#: Every stored column with its type (int or str). ``observed_month`` (2026-01, in UTC) partitions
+# the Iceberg table.
+COLUMNS: Mapping[str, type] = {
+    **{f.name: int if "int" in str(f.type) else str for f in fields(Health)},
+    "observed_month": str,
+}
+
+
+def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str) -> Health:
+    """The record of a table; its size does not grow with files or partitions."""
+    deletes = [facts.total(kind) for kind in DELETE_KINDS]
+    return Health(
+        run_id=run_id,
+        table_name=facts.name,
+        observed_at_ms=facts.collected_at_ms,
+        catalog=facts.catalog,
+        table_uuid=facts.table_uuid,
+        snapshot_id=facts.snapshot_id,
+        status=findings.status,
+        findings=tuple((f.name, str(f.severity)) for f in findings),
+        data_files=facts.data.file_count,
+        data_bytes=facts.data.size_in_bytes,
+        data_records=facts.data.record_count,
+        delete_files=sum(each.file_count for each in deletes),
+        delete_records=sum(each.record_count for each in deletes),
+        target_file_bytes=facts.target_bytes,
+        undersized_manifests=facts.manifests.undersized_data_manifest_count,
+        snapshots=facts.history.snapshot_count,
+        opens_saved=savings.opens_saved,
+    )
+
+
+#: The number of runs read back per table.
+LAST = 30
+
+
+class Store(Protocol):
+    """Health of tables over time; all methods raise :class:`~icekit.common.errors.HistoryUnusable`
+    if the store cannot be read or written.
+    """
+
+    def append(self, records: Sequence[Health]) -> int:
+        """Append the records whose run and table are not stored yet, in one commit; returns their
+        number.
+        """
+
+    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first, at most :data:`LAST` of each.
+
+        The result leaves out tables without runs; a store that was never written to is empty, and
+        reading creates nothing.
+        """
+
+
+def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
+    """The newest :data:`LAST` records of each table, oldest first."""
+    by_table: dict[str, list[Health]] = {}
+    for record in sorted(records, key=lambda record: record.observed_at_ms):
+        by_table.setdefault(record.table_name, []).append(record)
+    return {name: own[-LAST:] for name, own in by_table.items()}
+
+
+class SqliteStore(SqliteFile, Store):
+    """One table, ``health``, for one machine."""
+
+    APPLICATION = 0x69636568  # "iceh"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, records: Sequence[Health]) -> int:
+        """Append the records that are not stored yet, in one transaction; returns their number."""
+        insert = f"INSERT OR IGNORE INTO health VALUES (:{', :'.join(COLUMNS)})"
+        rows = [record.plain() for record in records]
+        return self.write(lambda db: db.executemany(insert, rows).rowcount) if rows else 0
+
+    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first."""
+        ranked = (
+            "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) "
+            "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?))"
+        )
+
+        def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
+            db.row_factory = sqlite3.Row
+            rows = db.execute(
+                f"SELECT * FROM ({ranked}) WHERE newest <= ?", (json.dumps(list(tables)), LAST)
+            )
+            return newest(map(Health.of_plain, rows))
+
+        return self.read(work, {})
+
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the table."""
+        kinds = {int: "INTEGER", str: "TEXT"}
+        columns = ", ".join(f"{name} {kinds[kind]}" for name, kind in COLUMNS.items())
+        db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id))")
+        db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
+
+    def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
+        """The error for a history that cannot be used."""
+        done = "written" if writing else "read"
+        return HistoryUnusable(
+            f"The history {self.path} cannot be {done}: {error}; give another file with --history."
+        )

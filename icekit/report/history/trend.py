@@ -1,0 +1,205 @@
+"""Compare the runs of a table: what got worse or better since the last one, and the figure that
+reaches its threshold first.
+
+The slope is the Theil–Sen estimator: the median of the slopes between all pairs of runs (Sen 1968,
+"Estimates of the regression coefficient based on Kendall's tau"). A single odd run does not change
+it. The Mann–Kendall test on the same pairs, at 5 %, decides whether there is a trend.
+"""
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from icekit.common import frozen
+from icekit.common.units import count
+from icekit.common.view import BYTES, SHARE, Unit
+from icekit.health.findings import Severity, Thresholds
+from icekit.health.rollup import min_file_size
+from icekit.report.history.store import Health
+
+#: Fewer runs show no trend: with four, even a steady rise happens by chance one time in twelve.
+LEAST_RUNS = 5
+#: A threshold that is further away is none to prepare for.
+MOST_DAYS = 365
+#: A step that at least halves a figure is maintenance: earlier runs do not predict what follows.
+_RESET = 0.5
+#: Two-sided, of the normal distribution.
+_FIVE_PERCENT = 1.96
+_DAY_MS = 86_400_000
+
+Points = Sequence[tuple[float, float]]
+
+
+@frozen
+class Measure:
+    """A figure with a threshold: how to read both (a share of nothing is None), and their unit.
+    ``direction`` is 1 if more is worse, -1 if less is.
+    """
+
+    title: str
+    unit: Unit
+    direction: int
+    value: Callable[[Health], float | None]
+    limit: Callable[[Health, Thresholds], float]
+
+    def is_past(self, value: float, limit: float) -> bool:
+        """Tell whether a value has reached the threshold."""
+        return (value - limit) * self.direction >= 0
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+#: For figures that are computed, too.
+_WHOLE = Unit("{:,.0f}".format, is_whole=True)
+MEASURES: tuple[Measure, ...] = (
+    Measure(
+        "mean size of a data file",
+        BYTES,
+        -1,
+        lambda h: _share(h.data_bytes, h.data_files),
+        lambda h, t: min_file_size(h.target_file_bytes, t.min_file_size_ratio),
+    ),
+    Measure(
+        "delete records per data record",
+        SHARE,
+        1,
+        lambda h: _share(h.delete_records, h.data_records),
+        lambda _, t: t.delete_ratio,
+    ),
+    Measure(
+        "small data manifests",
+        _WHOLE,
+        1,
+        lambda h: h.undersized_manifests,
+        lambda _, t: t.fragmented_manifests,
+    ),
+    Measure("snapshots", _WHOLE, 1, lambda h: h.snapshots, lambda _, t: t.snapshots),
+)
+
+
+@frozen
+class Trend:
+    """A figure on its way to its threshold: ``days`` from the last run, from 0 to
+    :data:`MOST_DAYS`, by ``per_day`` each.
+    """
+
+    measure: Measure
+    now: float
+    limit: float
+    per_day: float
+    days: float
+
+    def __str__(self) -> str:
+        now, limit = map(self.measure.unit.write, (self.now, self.limit))
+        days = count(max(1, round(self.days)), "day")
+        return f"{self.measure.title}: {now}, about {days} until {limit}"
+
+
+@frozen
+class Comparison:
+    """What got ``worse`` and ``better`` between two runs, and the trend that reaches its threshold
+    first, if any.
+    """
+
+    worse: tuple[str, ...] = ()
+    better: tuple[str, ...] = ()
+    trend: Trend | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"{word}: {', '.join(changes)}"
+            for word, changes in (("worse", self.worse), ("better", self.better))
+            if changes
+        ]
+        if self.trend:
+            parts.append(str(self.trend))
+        return "; ".join(parts) or "no change"
+
+
+def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Comparison:
+    """Compare the runs of one table, oldest first; only those since the table with that name was
+    last created.
+    """
+    limits = thresholds or Thresholds()
+    own = same_table(runs)
+    changed = changes(own[-2], own[-1], limits) if len(own) > 1 else Comparison()
+    trends = [trend for measure in MEASURES if (trend := _trend(measure, own, limits))]
+    return replace(changed, trend=min(trends, key=lambda trend: trend.days, default=None))
+
+
+def same_table(runs: Sequence[Health]) -> Sequence[Health]:
+    """The runs since the table with that name was last re-created."""
+    own = itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs))
+    return list(own)[::-1]
+
+
+def slope(points: Points) -> float | None:
+    """The Theil–Sen slope of (x, y), in the order of x; None if the Mann–Kendall test finds no
+    trend or there are fewer than :data:`LEAST_RUNS`.
+    """
+    n = len(points)
+    pairs = [
+        (b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(points, 2) if b[0] > a[0]
+    ]
+    score = abs(sum((dy > 0) - (dy < 0) for _, dy in pairs))
+    if n < LEAST_RUNS or max(score - 1, 0) ** 2 < _FIVE_PERCENT**2 * n * (n - 1) * (2 * n + 5) / 18:
+        return None
+    return statistics.median(dy / dx for dx, dy in pairs)
+
+
+def since_reset(points: Points, direction: int) -> Points:
+    """The points after the last improvement that halved the figure (or doubled it, if less is
+    worse).
+    """
+    start = 0
+    for index, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
+        if after < before * _RESET if direction > 0 else before < after * _RESET:
+            start = index
+    return points[start:]
+
+
+def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend | None:
+    every = [
+        (h.observed_at_ms / _DAY_MS, float(value))
+        for h in runs
+        if (value := measure.value(h)) is not None
+    ]
+    points = since_reset(every, measure.direction)
+    per_day = slope(points)
+    if per_day is None or per_day * measure.direction <= 0:
+        return None
+    limit = measure.limit(runs[-1], limits)
+    if measure.is_past(every[-1][1], limit):
+        return None
+    # From the line, not from the last run, which may be an outlier.
+    fitted = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
+    days = max((limit - fitted) / per_day, 0.0)
+    return Trend(measure, every[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
+
+
+def changes(before: Health, now: Health, limits: Thresholds) -> Comparison:
+    """What got worse and better: findings that came, went or changed their severity, and figures
+    that crossed their threshold.
+    """
+    worse: list[str] = []
+    better: list[str] = []
+    had, has = dict(before.findings), dict(now.findings)
+    rank = ["", *map(str, Severity)].index
+    for name in has | had:
+        old, new = had.get(name, ""), has.get(name, "")
+        state = f"is now {new}" if old and new else "is new" if new else "is gone"
+        if old != new:
+            changed = worse if rank(new) > rank(old) else better
+            changed.append(f"{name.replace('_', ' ')} {state}")
+    for measure in MEASURES:
+        was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
+        if was is None or value is None:
+            continue
+        is_past = measure.is_past(value, limit)
+        if is_past != measure.is_past(was, limit):
+            change = " → ".join(map(measure.unit.write, (was, value)))
+            (worse if is_past else better).append(f"{measure.title}: {change}")
+    return Comparison(tuple(worse), tuple(better))

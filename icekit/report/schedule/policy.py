@@ -1,0 +1,230 @@
+"""Define a policy: rules for tables in the commands' own options, and a budget, a window and a
+notification for each pass.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from icekit.common import frozen
+from icekit.common.commands import SECTIONS, Proving, ReportOptions, ReportSection
+from icekit.common.errors import ParameterError, require_known
+from icekit.common.options import Settings, listed, names, setting
+from icekit.common.secrets import MASK
+from icekit.common.sql import pattern_levels
+from icekit.health.diagnose.gate import check_gate, limits
+from icekit.health.findings import Thresholds
+from icekit.maintain.policy import Policy as CompactPolicy
+from icekit.maintain.run.options import CommandOptions, read_options
+from icekit.report.result import check
+
+
+@frozen
+class Hours:
+    """The window of a policy: from ``start`` to ``end``, which is on the next day unless it is
+    after ``start``.
+    """
+
+    text: str
+    start: dt.time
+    end: dt.time
+    zone: ZoneInfo
+
+    @classmethod
+    def of(cls, text: str) -> Hours:
+        """Read ``22:00-06:00 Europe/Berlin`` (without a time zone: UTC); raises
+        :class:`~icekit.common.errors.ParameterError`.
+        """
+        window = re.fullmatch(r"(\d\d:\d\d)-(\d\d:\d\d)(?: +(\S+))?", text)
+        first, last, zone = window.groups("UTC") if window else ("", "", "UTC")
+        require_known(zone, sorted(available_timezones()), "time zone")
+        try:
+            start, end = dt.time.fromisoformat(first), dt.time.fromisoformat(last)
+        except ValueError:
+            start = end = dt.time.min
+        if start == end:
+            raise ParameterError(
+                f"{text!r} is not a window. Write it as 22:00-06:00, or 22:00-06:00 "
+                "Europe/Berlin; midnight is 00:00."
+            )
+        return cls(text, start, end, ZoneInfo(zone))
+
+    def ends(self, now: dt.datetime) -> dt.datetime | None:
+        """When the window that contains ``now`` ends, in UTC; None outside it."""
+        day = dt.timedelta(days=1)
+        for first in (now.astimezone(self.zone).date() - day, now.astimezone(self.zone).date()):
+            last = first if self.end > self.start else first + day
+            # In UTC, because two times of one zone are compared by the clock on the wall.
+            start, end = (
+                dt.datetime.combine(*at, self.zone).astimezone(dt.UTC)
+                for at in ((first, self.start), (last, self.end))
+            )
+            if start <= now < end:
+                return end
+        return None
+
+
+def read(kind: type[Settings], given: Mapping[str, Any]) -> Any:
+    """Read settings; the section of a command becomes the options of that command. Raises
+    :class:`~icekit.common.errors.ParameterError`.
+    """
+    settings = kind.of(given)
+    if isinstance(settings, ReportSection):
+        check(settings)
+    return read_options(settings) if isinstance(settings, Proving) else settings
+
+
+def _name(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
+        raise ParameterError(f"{value!r} must be letters, digits, dots, dashes and underscores.")
+    return str(value)
+
+
+def _profile(value: Any) -> str:
+    if not isinstance(value, str) or "://" in value:
+        # An address may hold a password, and is not repeated.
+        raise ParameterError(
+            "It is not the name of a catalog. Give the name of a profile, which has the address."
+        )
+    return value
+
+
+class _Address(str):
+    """An address, which may be secret: only ``str`` shows it."""
+
+    def __repr__(self) -> str:
+        return MASK
+
+
+def _address(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ParameterError("It is not an address.")
+    return _Address(value)
+
+
+def _budget(value: Any) -> dict[str, float]:
+    """``200 GB``, ``500 files``, ``3 hours``, or several different ones, by the names of a
+    compaction's own limits.
+    """
+    budget: dict[str, float] = {}
+    for text in names(value):
+        policy = asdict(CompactPolicy.of({"budget": text}))
+        own = {name: v for name, v in policy.items() if name.startswith("budget_") and v}
+        if own.keys() & budget:
+            raise ParameterError(
+                f"The budget has a second limit of the same kind, {text}; keep one."
+            )
+        budget |= own
+    return budget
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not value:
+        raise ParameterError("It is missing or empty; give tables, such as db.*.")
+    patterns = (value,) if isinstance(value, str) else listed(value)
+    for pattern in patterns:
+        pattern_levels(pattern)
+    return patterns
+
+
+def _gate(value: Any) -> str:
+    check_gate(value)
+    return str(value)
+
+
+def _rules(value: Any) -> tuple[Rule, ...]:
+    if not value or not isinstance(value, tuple):
+        raise ParameterError("A policy needs a rule, such as `- match: db.*`.")
+    names = [rule.name for rule in value if rule]
+    if len(set(names)) < len(names):
+        raise ParameterError(
+            "Two rules have the same name, and a rule without one is rule-N; give each its own "
+            "`name`."
+        )
+    return value
+
+
+def _section(value: Any) -> Any:
+    """A section of a rule, which was read before the rule."""
+    return value
+
+
+class Rule(Settings):
+    """Tables, and what a pass does with them: it changes them only with ``execute``."""
+
+    name: str = setting("", "the folder of its pages", read=_name)
+    match: tuple[str, ...] = setting((), "names or patterns of tables", read=_patterns)
+    exclude: tuple[str, ...] = setting((), "those left to the next rules", read=_patterns)
+    report: ReportSection = setting(
+        ReportSection.of({}), "options of `icekit report`", read=_section
+    )
+    convert: CommandOptions | None = setting(None, "of `icekit convert`", read=_section)
+    compact: CommandOptions | None = setting(None, "of `icekit compact`", read=_section)
+    maintain: CommandOptions | None = setting(None, "of `icekit maintain`", read=_section)
+    execute: bool = setting(False, "whether a pass may change the tables")
+    fail_on: str = setting("never", "the severity of an unhealthy table", read=_gate)
+
+    @property
+    def actions(self) -> dict[str, CommandOptions]:
+        """Its sections for commands that may change a table, in the order in which they run."""
+        return {
+            name: section
+            for name in SECTIONS
+            if name != "report" and (section := getattr(self, name))
+        }
+
+    @property
+    def options(self) -> ReportOptions:
+        """The options of a report on its tables; the storage is also listed if its maintenance
+        needs that.
+        """
+        storage = self.report.storage or (
+            self.maintain is not None and self.maintain.settings["storage"]
+        )
+        own = self.report.only("thresholds", "filter_columns", "timeout")
+        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **own})
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """The thresholds in force."""
+        return limits(self.report.thresholds)
+
+
+class SchedulePolicy(Settings):
+    """A complete policy; paths are absolute. ``budget`` is by the names of
+    :class:`icekit.maintain.policy.Policy`.
+    """
+
+    name: str = setting("", "the name of its results", read=_name)
+    catalog: str = setting("", "a profile (default: the embedded lake)", read=_profile)
+    output: Path = setting(Path("reports"), "the folder of pass.json and of pages", read=Path)
+    ledger: str = setting("", "a file for the runs")
+    history: str = setting("", "table, or a SQLite file, for health over time")
+    budget: Mapping[str, float] = setting({}, "of a pass", read=_budget)
+    hours: Hours | None = setting(None, "the window of passes", read=Hours.of)
+    notify: str = setting(_Address(), "where changes of status are posted", read=_address)
+    rules: tuple[Rule, ...] = setting((), "the first one that matches applies", read=_rules)
+
+    def within(self, folder: Path) -> SchedulePolicy:
+        """With its paths from a folder, wherever the scheduler starts."""
+        stores = {
+            name: str(folder / Path(path).expanduser())
+            for name, path in self.only("ledger", "history").items()
+            if path not in {"", "table"}
+        }
+        return self.replaced(output=folder / self.output.expanduser(), **stores)
+
+
+def cut(policy: CompactPolicy, left: Mapping[str, float]) -> CompactPolicy:
+    """The policy of a compaction that also keeps to what is left of the pass's budget."""
+    least = {
+        name: int(limit if (own := getattr(policy, name)) is None else min(own, limit))
+        for name, limit in left.items()
+    }
+    return replace(policy, **least)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""A setting has one default: of the function behind it, of its command, its notebook and its
+section of a policy.
+"""
+
+import inspect
+
+import pytest
+
+from icekit.cli.main import _parser
+from icekit.common import commands
+from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS
+from icekit.health.findings import Thresholds
+from icekit.maintain.policy import Policy
+from icekit.tune.merge import review_merge
+
+#: The command of each notebook and of each section of a policy; a report is a notebook for many
+# tables.
+COMMANDS = {
+    "00_start_here": ["look", "db.t"],
+    "01_diagnose": ["report", "db.t"],
+    "02_compact": ["compact", "db.t"],
+    "03_maintain": ["maintain", "db.t"],
+    "04_equality_deletes": ["convert", "db.t"],
+    "05_choose_write_mode": ["tune", "write-mode", "db.t"],
+    "06_review_merge": ["review-merge", "m.sql"],
+    "07_tune_file_sizes": ["tune", "file-sizes", "db.t"],
+    "08_tune_metrics_columns": ["tune", "metrics-columns", "db.t"],
+    "09_tune_layout": ["tune", "layout", "db.t"],
+    "10_tune_planning": ["tune", "planning", "db.t"],
+    **{name: [name, "db.t"] for name in SECTIONS},
+}
+#: A command's, which a notebook has no use for: one table, and its output is the page.
+ALONE = {"tables", "junit", "jobs", "timeout"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same_defaults(
+    name: str,
+) -> None:
+    command = _parser().parse_args(COMMANDS[name]).options
+    other = {**NOTEBOOKS, **SECTIONS}[name]
+    theirs, ours = command().only(*command.declared), other().only(*other.declared)
+    shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())
+
+    assert {key: theirs[key] for key in shared} == {key: ours[key] for key in shared}
+    assert {
+        key
+        for key in ours.keys() - theirs.keys()
+        if other.declared[key].metadata.get("only") != "notebook"
+    } <= {"table", "output"}
+    if name in NOTEBOOKS and name not in ("00_start_here", "01_diagnose"):
+        assert command is other
+    if name == "01_diagnose":
+        assert theirs.keys() - ours.keys() == ALONE
+
+
+def test_a_review_has_the_defaults_of_its_function() -> None:
+    taken = inspect.signature(review_merge).parameters
+    options = commands.ReviewMergeOptions.of({}).only("prove", "budget_seconds", "budget_bytes")
+
+    assert {name: taken[name].default for name in options} == options
+
+
+def test_a_compaction_has_the_defaults_of_its_function() -> None:
+    assert (
+        Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.declared)) == Policy()
+    )
+
+
+def test_help_says_the_defaults_that_others_decide() -> None:
+    settings = commands.PolicyOptions.declared
+
+    assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
+    assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]
+
+
+def test_no_option_that_is_not_given_changes_what_is_asked() -> None:
+    for options in (*QUESTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
+        assert options.of(dict.fromkeys(options.declared)).changed() == {}

@@ -1,0 +1,92 @@
+"""A terminal is told what is waited for; a pipe is not."""
+
+import contextlib
+import io
+import os
+import pty
+import queue
+import re
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from icekit.common import terminal
+from icekit.common.terminal import never_silent, stderr_to_file
+from tests.kernels import kernel
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say at once what is waited for."""
+    monkeypatch.setattr(terminal, "PATIENCE", 0)
+
+
+@contextlib.contextmanager
+def a_terminal() -> Iterator[Iterator[str]]:
+    """Standard error is a terminal for a while; yields the lines that its user reads."""
+    user, process = pty.openpty()
+    read: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def reads() -> None:
+        # Always, as a terminal that nobody reads holds up who writes; the last writer's end is an
+        # error on Linux.
+        with os.fdopen(user, encoding="utf-8") as screen, contextlib.suppress(OSError):
+            for line in screen:
+                read.put(line)
+
+    reader = threading.Thread(target=reads)
+    reader.start()
+    with os.fdopen(process, "w", encoding="utf-8") as stderr, contextlib.redirect_stderr(stderr):
+        yield iter(read.get, None)
+    reader.join()
+
+
+def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file() -> None:
+    with (
+        a_terminal() as lines,
+        never_silent("starting Spark", at_once=True),
+        stderr_to_file(),
+    ):
+        assert next(lines) == "icekit: starting Spark…\n"
+        assert next(lines).startswith("icekit: starting Spark… ")
+
+
+def test_of_two_waits_the_inner_one_is_named() -> None:
+    with a_terminal() as lines, never_silent("building"):
+        assert next(lines).startswith("icekit: building… ")
+        with never_silent("starting Spark"):
+            next(line for line in lines if line.startswith("icekit: starting Spark… "))
+        next(line for line in lines if line.startswith("icekit: building… "))
+
+
+def test_a_pipe_reads_nothing() -> None:
+    with (
+        contextlib.redirect_stderr(io.StringIO()) as pipe,
+        never_silent("starting Spark", at_once=True),
+    ):
+        pass
+    assert pipe.getvalue() == ""
+
+
+def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it() -> None:
+    code = """
+import time
+from icekit.common import terminal
+terminal.PATIENCE = 0.1
+with terminal.never_silent("starting Spark", at_once=True):
+    time.sleep(1)
+"""
+    with kernel() as asked:
+        shown, unseen = (
+            [
+                message["content"]["data"]["text/plain"]
+                for message in asked.run(code, **metadata)
+                if message["msg_type"] in {"display_data", "update_display_data"}
+            ]
+            for metadata in ({"cellId": "a"}, {})
+        )
+    assert shown[:2] == ["", "icekit: starting Spark…"]
+    assert any(re.fullmatch("icekit: starting Spark… [01] s", line) for line in shown)
+    assert shown[-1] == ""
+    assert unseen == []

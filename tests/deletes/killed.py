@@ -1,0 +1,26 @@
+"""The process that is killed when its delete files are written and nothing names them yet."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+import icekit
+from icekit.deletes import convert
+from icekit.maintain.run.verbs import convert_equality_deletes
+
+
+def main(table: str, ledger: str) -> None:
+    """Convert, and die in the place of the commit."""
+
+    def die(*_: Any, **__: Any) -> None:
+        print("killed", flush=True)
+        os._exit(9)
+
+    pytest.MonkeyPatch().setattr(convert, "commit", die)
+    convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,299 @@
+"""Catalogs are found by name, asked without a JVM, and say what is wrong with them."""
+
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+import icekit
+from icekit.common.errors import (
+    CatalogUnreachable,
+    IcekitError,
+    MetadataUnreadable,
+    NotATable,
+    PermissionDenied,
+    ProfileError,
+    TableNotFound,
+    trace,
+)
+from icekit.engine.tables import ProfileTables
+from icekit.health import TableFacts
+from tests.child import python
+from tests.offline import IDS, lake_in
+
+
+@pytest.fixture
+def own_lake(tmp_path: Path) -> Iterator[SqlCatalog]:
+    """An embedded lake of this test, written by pyiceberg alone."""
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table(("db", "events"), IDS)
+        table.append(pa.table({"id": [1, 2, 3]}))
+        yield catalog
+
+
+@pytest.fixture
+def profile(own_lake: SqlCatalog, tmp_path: Path) -> Iterator[ProfileTables]:
+    """That lake as a profile names it."""
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    with contextlib.closing(ProfileTables("lake", {"type": "sql", "uri": uri})) as tables:
+        yield tables
+
+
+def observe(table: str, **options: object) -> TableFacts:
+    return icekit.connect().observe(table, collector="local", **options)
+
+
+def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg(
+    own_lake: SqlCatalog,
+) -> None:
+    code = (
+        "import sys, icekit; f = icekit.connect().observe('db.events'); print(f.data.record_count);"
+        "print([m for m in ('pyspark', 'pyiceberg', 'pandas', 'matplotlib') if m in sys.modules])"
+    )
+    said = python("-c", code, check=True, cwd=Path(__file__).parents[2]).stdout
+
+    assert said.split("\n")[:2] == ["3", "[]"]
+
+
+def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_namespace(
+    own_lake: SqlCatalog, profile: ProfileTables
+) -> None:
+    own_lake.create_namespace("other")
+    own_lake.create_table(("other", "events"), IDS)
+
+    for tables in (icekit.connect().tables, profile):
+        assert tables.names_in(("other",)) == [("other", "events")]
+        assert tables.names_in(("none",)) == []
+
+
+def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
+    own_lake.create_table(("db", "empty"), IDS)
+    lake = icekit.connect()
+
+    assert lake.match(["db.*"]) == lake.match(["lake.db.**"]) == [("db", "empty"), ("db", "events")]
+    assert lake.match(["db.ev*", "db.events"]) == [("db", "events")]
+    with pytest.raises(TableNotFound, match="matches 'nothing"):
+        lake.match(["nothing.*"])
+
+
+def test_a_missing_table_is_named_with_near_ones(own_lake: SqlCatalog) -> None:
+    with pytest.raises(TableNotFound, match=r"no table db\.evnets; did you mean db\.events\?"):
+        observe("lake.db.evnets")
+
+
+def test_a_view_is_no_table(own_lake: SqlCatalog, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(iceberg_tables)")]
+        if "iceberg_type" not in columns:
+            database.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+        database.execute("UPDATE iceberg_tables SET iceberg_type = 'VIEW'")
+
+    with pytest.raises(NotATable, match="is a view"):
+        observe("db.events")
+
+
+def test_no_lake_at_all_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "none"))
+
+    with pytest.raises(TableNotFound, match="icekit lab"):
+        observe("db.events")
+    assert not (tmp_path / "none").exists()
+
+
+def metadata_file(catalog: SqlCatalog) -> Path:
+    return Path(catalog.load_table(("db", "events")).metadata_location.removeprefix("file://"))
+
+
+def test_a_metadata_file_that_is_gone_is_named(own_lake: SqlCatalog) -> None:
+    metadata_file(own_lake).unlink()
+
+    with pytest.raises(MetadataUnreadable, match=r"metadata\.json is missing.*Restore the file"):
+        observe("db.events")
+
+
+@pytest.mark.parametrize("damage", [b"not avro at all", b"Obj\x01", None, b""])
+@pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
+def test_a_corrupt_or_missing_manifest_is_named(
+    own_lake: SqlCatalog, damage: bytes | None, pattern: str
+) -> None:
+    (path,) = metadata_file(own_lake).parent.glob(pattern)
+    if damage is None:
+        path.unlink()
+    elif damage:
+        path.write_bytes(damage)
+    else:
+        path.write_bytes(path.read_bytes()[:-30])
+
+    with pytest.raises(MetadataUnreadable, match=path.name):
+        observe("db.events")
+
+
+@pytest.mark.parametrize("location", [None, "", b"\xff"])
+def test_a_table_that_the_catalog_lists_without_metadata_is_named(
+    profile: ProfileTables, tmp_path: Path, location: object
+) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", [location])
+
+    with pytest.raises(
+        TableNotFound,
+        match=r"The catalog lists db\.events, but gives no metadata file for it\. Drop the entry",
+    ):
+        observe("db.events")
+    if location is None:
+        with pytest.raises(
+            TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file"
+        ):
+            profile.source(("db", "events"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(own_lake: SqlCatalog) -> None:
+    metadata_file(own_lake).chmod(0)
+
+    with pytest.raises(PermissionDenied, match="not permitted"):
+        observe("db.events")
+
+
+@pytest.mark.usefixtures("own_lake")
+def test_a_catalog_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET table_name = ?", [b"\xff"])
+    with pytest.raises(CatalogUnreachable, match="cannot be read: Could not decode"):
+        icekit.connect().tables.names()
+    (tmp_path / "catalog.db").write_text("no database, however long one looks at it" * 10)
+    with pytest.raises(CatalogUnreachable, match="cannot be read: file is not a database"):
+        observe("db.events")
+
+
+def test_an_unknown_catalog_is_named_with_how_to_add_it() -> None:
+    with pytest.raises(ProfileError, match="PYICEBERG_CATALOG__PROD__URI"):
+        icekit.connect("prod")
+
+
+def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = f"sqlite:///{tmp_path}/other.db"
+    with SqlCatalog("other", uri=uri, warehouse=str(tmp_path)) as catalog:
+        catalog.create_namespace("db")
+        catalog.create_table(("db", "t"), IDS).append(pa.table({"id": [1]}))
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__WAREHOUSE", str(tmp_path))
+    lake = icekit.connect("other")
+
+    assert lake.tables.names() == [("db", "t")]
+    assert lake.observe("db.t", collector="local").data.record_count == 1
+    with pytest.raises(TableNotFound, match=r"did you mean db\.t\?"):
+        lake.observe("db.tt")
+    lake.close()
+
+
+def test_a_missing_driver_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for driver in ("psycopg", "psycopg2"):
+        monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.setenv("PYICEBERG_CATALOG__POSTGRES__URI", "postgresql://me@localhost/db")
+
+    with pytest.raises(
+        CatalogUnreachable,
+        match=r"'postgres' needs psycopg2?, which is not installed. Run `pip install "
+        r"'icekit\[postgres\]'`\.",
+    ):
+        icekit.connect("postgres").tables.names()
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """A catalog that answers every request with 403 and repeats the token it was given."""
+
+    def do_GET(self) -> None:
+        body = json.dumps(
+            {
+                "error": {
+                    "message": f"denied for {self.headers.get('Authorization')}",
+                    "type": "Forbidden",
+                    "code": 403,
+                }
+            }
+        ).encode()
+        self.send_response(403)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 - http.server calls it by this name
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def test_a_catalog_that_refuses_is_distinguished_and_the_token_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(
+            "PYICEBERG_CATALOG__REFUSING__URI", f"http://127.0.0.1:{server.server_port}"
+        )
+        monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__TOKEN", "very-secret-token")
+        with pytest.raises(PermissionDenied, match="refused access") as raised:
+            icekit.connect("refusing").observe("db.t")
+        server.shutdown()
+
+    assert "very-secret-token" not in f"{trace(raised.value)}"
+    assert raised.value.__cause__ is None
+
+
+def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__DOWN__URI", "http://127.0.0.1:1")
+
+    with pytest.raises(CatalogUnreachable, match="'down' cannot be used"):
+        icekit.connect("down").observe("db.t")
+
+
+def test_a_catalog_that_accepts_and_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("icekit.engine.tables.DEADLINE_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv(
+            "PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}"
+        )
+        # It never answers: that this comes to an end is what is shown.
+        with pytest.raises(IcekitError, match="did not answer within"):
+            icekit.connect("silent").observe("db.t")
+
+
+def test_an_address_in_place_of_a_profile_is_not_repeated() -> None:
+    with pytest.raises(
+        ProfileError, match="by the name of its profile, not by its address"
+    ) as refused:
+        icekit.connect("postgresql://me:sla/sh@host/db")
+
+    assert "sla/sh" not in str(refused.value)
+
+
+@pytest.mark.parametrize("secret", ["hunter2", "'hunter2\"hunter2", "<hunter2", "\\hunter2"])
+def test_a_secret_that_yaml_cannot_read_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  prod:\n    token: *{secret}\n")
+    with pytest.raises(ProfileError, match="found undefined alias …") as refused:
+        icekit.connect("prod")
+
+    assert "hunter2" not in str(refused.value)

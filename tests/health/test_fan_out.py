@@ -1,0 +1,108 @@
+"""Into which partitions of the current spec the rows of an older one go."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pytest
+
+from icekit.health.definition import PartitionField, PartitionSpec
+from icekit.health.fan_out import RewriteGroup, most_partitions, rewrite_groups, values_of
+from icekit.health.files import FileGroup, Partition, Scalar
+from tests.factories import MIB, TARGET, file_group, table_facts
+
+
+def spec(*fields: str, spec_id: int = 0) -> PartitionSpec:
+    """A spec of fields such as "day a"; the column ``a`` has the id 1, and so on."""
+    made = []
+    for i, field in enumerate(fields):
+        transform, column = field.split()
+        kind = "date" if transform == "day" else "int"
+        made.append(PartitionField(1000 + i, field, transform, ord(column) - 96, column, kind))
+    return PartitionSpec(spec_id, tuple(made))
+
+
+def rewrites(groups: Sequence[FileGroup], *current: str) -> Sequence[RewriteGroup]:
+    """How files of days are rewritten under these fields."""
+    specs = spec("day a"), spec(*current, spec_id=1)
+    return rewrite_groups(table_facts(groups=groups, specs=specs))
+
+
+@pytest.mark.parametrize(
+    ("older", "current", "most"),
+    [
+        (["day a"], ["month a"], 1),
+        (["hour a"], ["year a"], 1),
+        (["month a"], ["day a"], 31),
+        (["year a"], ["hour a"], 12 * 31 * 24),
+        (["identity a"], ["bucket[8] a"], 1),
+        (["bucket[8] a"], ["bucket[4] a"], 1),
+        (["bucket[8] a"], ["bucket[12] a"], 12),
+        (["day a"], ["day a", "bucket[16] b"], 17),  # and nulls
+        (["day a"], ["day a", "identity b"], None),
+        ([], ["identity a"], None),
+        (["identity a"], [], 1),
+        (["void a"], ["void a"], 1),
+        (["bucket[8] a"], ["identity a"], None),
+    ],
+)
+def test_the_specs_limit_how_many_partitions_the_rows_of_one_go_to(
+    older: list[str], current: list[str], most: int | None
+) -> None:
+    assert most_partitions(spec(*older), spec(*current)) == most
+
+
+def days(of: str) -> int:
+    return (dt.date.fromisoformat(of) - dt.date(1970, 1, 1)).days
+
+
+@pytest.mark.parametrize(
+    ("older", "values", "current", "is_same"),
+    [
+        ("day", ("2024-02-01", "2024-02-29"), "month", True),
+        ("day", ("2024-02-29", "2024-03-01"), "month", False),
+        ("day", ("1969-12-01", "1969-12-31"), "year", True),
+        ("day", ("1969-12-31", "1970-01-01"), "year", False),
+        ("day", (None, None), "month", True),
+        ("day", (None, "1970-01-01"), "month", False),
+        ("hour", (-1, -24), "day", True),
+        ("hour", (-1, 0), "day", False),
+        ("year", (8030, 8030), "year", True),  # the year 10000
+        ("year", (8030, 8031), "year", False),
+        ("bucket[8]", (1, 5), "bucket[4]", True),
+        ("bucket[8]", (1, 2), "bucket[4]", False),
+    ],
+)
+def test_values_of_an_older_partition_say_which_go_together(
+    older: str, values: tuple[Scalar, ...], current: str, is_same: bool
+) -> None:
+    stored = [days(value) if isinstance(value, str) else value for value in values]
+    known = {
+        values_of(spec(f"{older} a"), Partition(0, (value,)), spec(f"{current} a"))
+        for value in stored
+    }
+
+    assert (len(known) == 1) is is_same
+
+
+def test_days_of_a_month_are_combined_and_other_partitions_stay_apart() -> None:
+    groups = [
+        file_group(MIB, MIB, of=Partition(0, (days(day),)))
+        for day in ("2024-01-01", "2024-01-31", "2024-02-01")
+    ]
+    by_month, by_value = rewrites(groups, "month a"), rewrites(groups, "identity b")
+
+    assert [(len(g.groups), g.partitions_out) for g in by_month] == [(2, 1), (1, 1)]
+    assert [(len(g.groups), g.partitions_out) for g in by_value] == [(1, None)] * 3
+    assert [(len(g.groups), g.partitions_out) for g in rewrites(groups)] == [(3, 1)]
+
+
+def test_a_rewrite_leaves_at_most_a_file_for_each_row_or_partition() -> None:
+    groups = [file_group(*[MIB] * 10, records_per_file=50)]
+    (unlimited,) = rewrites(groups, "identity b")
+    (buckets,) = rewrites(groups, "bucket[4] b")
+    (own,) = rewrite_groups(table_facts(groups=groups))
+
+    assert [g.files_out(10 * MIB, 500, TARGET) for g in (unlimited, buckets, own)] == [500, 5, 1]
+    assert [g.files_out(3 * TARGET, 500, TARGET) for g in (unlimited, buckets, own)] == [500, 8, 3]
+    assert [g.files_out(0, 0, TARGET) for g in (unlimited, buckets, own)] == [0, 0, 0]
+    assert buckets.files_out(MIB, 3, TARGET) == 3

@@ -1,0 +1,46 @@
+"""Facts of tables with deletes, from counts by sequence number."""
+
+from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts
+from icekit.health.model import TableFacts
+from tests.factories import MIB, file_group, sequence, table_facts
+
+
+def facts_of(rows: list[SequenceCounts], *groups: FileGroup, **more: object) -> TableFacts:
+    """Facts of the sequence counts; data and equality delete files follow from them, per
+    partition.
+    """
+    made = list(groups)
+    for each in dict.fromkeys(r.partition for r in rows):
+        data = sum(r.data_file_count for r in rows if r.partition == each)
+        equality = sum(r.equality_delete_file_count for r in rows if r.partition == each)
+        if data and not any(g.kind is Kind.DATA and g.partition == each for g in groups):
+            made.append(file_group(*[500 * MIB] * data, of=each, records_per_file=100))
+        if equality:
+            made.append(
+                file_group(
+                    *[MIB] * equality, kind=Kind.EQUALITY_DELETES, of=each, records_per_file=10
+                )
+            )
+    return table_facts(groups=tuple(made), sequences=tuple(rows), **more)
+
+
+def data(number: int, of: Partition | None = None, files: int = 1) -> SequenceCounts:
+    return sequence(number, of, data_file_count=files, data_record_count=100 * files)
+
+
+def equality(number: int, of: Partition | None = None) -> SequenceCounts:
+    return sequence(number, of, equality_delete_file_count=1, equality_delete_record_count=10)
+
+
+def position(
+    number: int, files: int = 1, records: int = 10, of: Partition | None = None
+) -> SequenceCounts:
+    return sequence(
+        number, of, position_delete_file_count=files, position_delete_record_count=records
+    )
+
+
+def under_equality_deletes(deletes: int = 1, **more: object) -> TableFacts:
+    """Three well-sized files of the first sequence number, and deletes of later ones."""
+    later = [equality(2 + number) for number in range(deletes)]
+    return facts_of([data(1, files=3), *later], **more)

@@ -1,0 +1,25 @@
+"""The options of commands, as text: a variable without a value must not select more than was
+meant.
+"""
+
+import pytest
+
+from icekit.common.commands import SECTIONS, MaintainSection
+from icekit.common.errors import ParameterError
+from icekit.maintain.run.options import read_options
+from icekit.maintain.upkeep import DEFAULT_PROCEDURES
+
+
+@pytest.mark.parametrize(
+    ("command", "name"), [("convert", "where"), ("convert", "batch_bytes"), ("compact", "prove")]
+)
+def test_an_empty_text_is_refused_and_is_not_the_default(command: str, name: str) -> None:
+    with pytest.raises(ParameterError):
+        read_options(SECTIONS[command].of({name: ""}))  # type: ignore[arg-type]
+
+
+def test_without_names_maintenance_has_its_default_procedures() -> None:
+    assert [
+        read_options(MaintainSection.of(given)).settings["procedures"]
+        for given in ({}, {"procedures": ""})
+    ] == [DEFAULT_PROCEDURES] * 2

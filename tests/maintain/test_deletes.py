@@ -1,0 +1,161 @@
+"""Which deletes hang over a partition, how often they are opened, and which a rewrite drops."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from icekit.engine.planner import PlannedRewrite
+from icekit.health.definition import PartitionSpec
+from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts
+from icekit.health.integrity import DeleteState, UnappliedDeletes
+from icekit.health.model import TableFacts
+from icekit.maintain.candidates import DeleteLoad, deletes_over, dropped_by
+from icekit.maintain.model import Action, Prediction
+from icekit.maintain.service import delete_files_removed
+from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, table_facts
+from tests.maintain.delete_counts import data, equality, facts_of, position
+
+
+def over(
+    rows: list[SequenceCounts], *groups: FileGroup, **more: object
+) -> dict[Partition, DeleteLoad]:
+    """Deletes by partition, where position deletes are of a twentieth of the rows or more."""
+    return dict(deletes_over(facts_of(rows, *groups, **more), 0.05))
+
+
+def positions(*sizes: int, **more: Any) -> FileGroup:
+    return file_group(*sizes, kind=Kind.POSITION_DELETES, **more)
+
+
+EQUALITY_FIELDS = ("equality_delete_file_count", "equality_delete_record_count")
+#: An unpartitioned spec, whose deletes apply to every partition, next to the current one.
+GLOBAL = {"specs": (BY_DAY, PartitionSpec(1, ())), "default_spec_id": 0}
+DAY, HOME, OTHER = partition(), Partition(1, ()), partition(FIRST_DAY + 1)
+UPSERTS = [
+    dataclasses.replace(data(n), **{f: getattr(equality(n), f) for f in EQUALITY_FIELDS})
+    for n in (1, 2, 3, 4)
+]
+RULED_OUT = [
+    dataclasses.replace(row, ruled_out_file_count=n, ruled_out_record_count=10 * n)
+    for row, n in ((data(1, files=5), 2), (data(2), 1))
+]
+VECTORS: dict[str, Any] = {"kind": Kind.DELETION_VECTORS, "records_per_file": 10}
+
+
+@pytest.mark.parametrize(
+    ("by_partition", "load"),
+    [
+        # 3 + 2 + 1: a commit's own deletes reach older rows only. Nobody knows how many rows.
+        (over(UPSERTS), DeleteLoad(3, 6, 0.0, False, ("equality deletes",), is_least=True)),
+        # Not those that key bounds rule out.
+        (
+            over([*RULED_OUT, equality(3), equality(4)]),
+            DeleteLoad(1, 1, 0.0, False, ("equality deletes",), is_least=True),
+        ),
+        # Data of its own and older commits.
+        (
+            over(
+                [data(1, files=2), data(3), position(2, records=150)],
+                positions(MIB, records_per_file=150),
+            ),
+            DeleteLoad(2, 2, 0.5, False, ("position deletes",)),
+        ),
+        # Once each where they name one file.
+        (
+            over(
+                [data(1, files=4), position(2, 3, 30)],
+                file_group(60, 60, 60, **VECTORS, file_scoped_count=3),
+                format_version=3,
+            ),
+            DeleteLoad(3, 3, 30 / 400, True, ("deletion vectors",)),
+        ),
+        # More positions than rows delete all of them.
+        (
+            over([data(1), position(2, records=1000)], positions(MIB, records_per_file=1000)),
+            DeleteLoad(1, 1, 1.0, False, ("position deletes",)),
+        ),
+    ],
+)
+def test_each_data_file_opens_the_deletes_that_may_apply_to_it(
+    by_partition: dict[Partition, DeleteLoad], load: DeleteLoad
+) -> None:
+    assert by_partition == {DAY: load}
+
+
+def test_light_position_deletes_are_not_worth_it_and_equality_deletes_are() -> None:
+    rows = [data(1), position(2, records=4)]
+    group = positions(MIB, records_per_file=4)
+
+    assert over(rows, group) == deletes_over(table_facts()) == {}
+    assert over([*rows, equality(3)], group)[DAY].kinds == ("equality deletes",)
+
+
+def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
+    rows = [data(1), data(1, OTHER), data(2, HOME), equality(3, HOME)]
+
+    assert {p: (o.files, o.opens) for p, o in over(rows, **GLOBAL).items()} == dict.fromkeys(
+        (DAY, OTHER, HOME), (1, 1)
+    )
+
+
+OF_NEW_KEYS = tuple(
+    UnappliedDeletes(of, Kind.EQUALITY_DELETES, DeleteState.NEW_KEYS, files, MIB, 9)
+    for of, files in ((DAY, 2), (HOME, 5))
+)
+TWO_DAYS = facts_of([data(1), equality(2), equality(3), data(1, OTHER), equality(2, OTHER)])
+NEW_KEYS = facts_of([data(1), data(1, OTHER)], unapplied=OF_NEW_KEYS, **GLOBAL)
+ALREADY_DANGLING = [
+    *(data(1), equality(2), data(5, OTHER), equality(2, OTHER)),
+    position(3, of=OTHER),
+]
+BY_POSITION = [data(1), position(2), position(3)]
+BY_VECTORS = facts_of(
+    [data(1, files=2), position(2, 2, 20)],
+    file_group(60, 60, **VECTORS, file_scoped_count=2),
+    format_version=3,
+)
+GLOBALLY = [data(1), equality(3, HOME)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "sequence_number", "chosen", "dropped"),
+    [
+        (TWO_DAYS, 3, [DAY], 2),
+        (TWO_DAYS, 3, [DAY, OTHER], 3),
+        (TWO_DAYS, 3, [], 0),
+        # With all data that is older.
+        (NEW_KEYS, 9, [OTHER], 0),
+        (NEW_KEYS, 9, [DAY], 2),
+        (NEW_KEYS, 9, [DAY, OTHER], 7),
+        # What dangles already goes with any rewrite.
+        (facts_of(ALREADY_DANGLING, positions(MIB, of=OTHER)), 5, [DAY], 3),
+        # An unscoped one at the sequence number that rewritten files keep may apply to them.
+        (facts_of(BY_POSITION, positions(MIB, MIB)), 3, [DAY], 1),
+        (facts_of(BY_POSITION, positions(MIB, MIB, file_scoped_count=2)), 3, [DAY], 2),
+        # Vectors go with their data file, and are counted once.
+        (BY_VECTORS, 2, [DAY], 2),
+        (BY_VECTORS, 2, [], 0),
+        # Global ones stay while other partitions need them.
+        (facts_of([*GLOBALLY, data(2, OTHER)], **GLOBAL), 3, [DAY], 0),
+        (facts_of(GLOBALLY, **GLOBAL), 3, [DAY], 1),
+    ],
+)
+def test_a_rewrite_drops_what_no_live_file_is_older_than(
+    facts: TableFacts, sequence_number: int, chosen: list[Partition], dropped: int
+) -> None:
+    assert dropped_by(facts, chosen, sequence_number) == dropped
+
+
+def test_a_delete_file_that_several_data_files_open_is_removed_once() -> None:
+    """The planner counts it for each data file; a plan never removes more delete files than the
+    table has.
+    """
+    shared = facts_of([data(1, files=2)], positions(MIB, MIB, MIB))
+    options = {"delete-ratio-threshold": "0.05"}
+    by_ratio = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(), options=options)
+
+    assert [
+        delete_files_removed(shared, by_ratio, PlannedRewrite(1, 2, MIB, 1, opens), 3)
+        for opens in (None, 2, 3, 6)
+    ] == [0, 2, 3, 3]

@@ -1,0 +1,244 @@
+"""Maintenance is planned in the order that is right, and only what a finding asks for."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from icekit.common.errors import ParameterError, Status
+from icekit.health.definition import PartitionField, PartitionSpec
+from icekit.health.diagnose import diagnose
+from icekit.health.files import Kind
+from icekit.health.findings import Finding, Findings
+from icekit.health.manifest_counts import ManifestFacts, SpecManifests
+from icekit.health.manifests import by_spec
+from icekit.health.retention import Retention
+from icekit.health.snapshots import Ref
+from icekit.health.storage import (
+    MissingCount,
+    MissingFile,
+    MissingFiles,
+    Role,
+    SharedPlace,
+    Sharing,
+    StorageFacts,
+)
+from icekit.maintain.model import Plan
+from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
+from tests.factories import (
+    FIRST_DAY,
+    KIB,
+    MIB,
+    NOW_MS,
+    file_group,
+    finding,
+    healthy_groups,
+    history,
+    manifest_facts,
+    partition,
+    table_facts,
+)
+from tests.golden import Golden
+from tests.maintain.test_retention import NOW_MS as RETENTION_NOW_MS
+from tests.maintain.test_retention import hourly, metadata
+
+NOW = dt.datetime.fromtimestamp(RETENTION_NOW_MS / 1000, dt.UTC)
+ALL = ("v2_position_deletes", "fragmented_manifests", "snapshots_piling_up", "orphan_files")
+
+
+SHARED = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
+
+
+def sick(**overrides: Any) -> Any:
+    deletes = file_group(*[10 * KIB] * 20, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY))
+    groups = (*healthy_groups(), deletes)
+    made: dict[str, Any] = {
+        "groups": groups,
+        "properties": {"write.delete.granularity": "partition"},
+        "manifests": manifest_facts(
+            groups,
+            data_count=100,
+            data_bytes=10 * MIB,
+            undersized_data_manifest_count=100,
+            delete_count=20,
+            delete_bytes=MIB,
+        ),
+        "storage": StorageFacts(NOW_MS, 7, ("s3://bucket/db/events/data/lost.parquet",)),
+    }
+    return table_facts(**made | overrides)
+
+
+def planned(
+    facts: Any,
+    *names: str | Finding,
+    retention: Retention | None = None,
+    meta: Any = None,
+    **options: Any,
+) -> Plan:
+    return plan_maintenance(
+        facts,
+        Findings(finding(name) if isinstance(name, str) else name for name in names),
+        retention,
+        metadata=meta or metadata(hourly(300)),
+        now=NOW,
+        **{"procedures": PROCEDURES} | options,
+    )
+
+
+def test_nothing_is_planned_that_no_finding_asks_for() -> None:
+    assert planned(sick()).actions == ()
+    # A retention that people need is no wish to keep less.
+    assert planned(sick(), retention=Retention(need_hours=1)).actions == ()
+    assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == [
+        "expire_snapshots"
+    ]
+
+
+def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() -> None:
+    lost = MissingFiles(
+        (MissingCount(Role.DATA, 1, 0, 10),),
+        (MissingFile(Role.DATA, "s3://b/a.parquet", partition(FIRST_DAY), 10, 7, 5, None),),
+    )
+    facts = sick(missing=lost)
+
+    plan = planned(facts, *ALL, *(f for f in diagnose(facts) if f.name == "missing_files"))
+
+    assert plan.actions == ()
+    assert plan.waits is not None
+    assert "s3://b/a.parquet" in plan.waits
+    assert plan.waits in repr(plan)
+    only_statistics = MissingFiles((MissingCount(Role.STATISTICS, 1, 0, 0),))
+    assert planned(sick(missing=only_statistics), *ALL).actions
+
+
+def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
+    spec = PartitionSpec(
+        0,
+        (
+            PartitionField(1000, "event_day", "day", 2, "event_time", "date"),
+            PartitionField(1001, "gone", "void", 4, "amount", "double"),
+            PartitionField(1002, "carrier", "identity", 3, "carrier", "string"),
+        ),
+    )
+
+    assert cluster_by(spec, ("carrier", "amount")) == ("carrier", "event_day")
+    assert cluster_by(spec, ("event_id",)) == ()
+
+
+def test_manifests_are_counted_by_spec_and_content_and_one_that_is_alone_stays() -> None:
+    records = [
+        {"partition_spec_id": spec, "content": content, "manifest_length": length}
+        for spec, content, length in ((0, 0, 5), (0, 1, 7), (1, 0, 9))
+    ]
+    layer = SpecManifests(0, 1, MIB, 12, MIB)
+
+    assert by_spec(records) == (SpecManifests(0, 1, 5, 1, 7), SpecManifests(1, 1, 9))
+    assert (layer.files_in(8 * MIB), layer.files_out(8 * MIB)) == (12, 1)
+    assert not SpecManifests(0, 2, MIB).is_fragmented(8 * MIB)
+
+
+def test_nothing_is_planned_but_what_is_named_and_an_unknown_name_is_refused() -> None:
+    assert [
+        a.procedure for a in planned(sick(), *ALL, procedures=["rewrite_manifests"]).actions
+    ] == ["rewrite_manifests"]
+    with pytest.raises(ParameterError, match="did you mean remove_orphan_files"):
+        planned(sick(), procedures=["remove_orphans"])
+
+
+@pytest.mark.parametrize("sharing", [SHARED, Sharing(unchecked="db.broken cannot be read")])
+def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing) -> None:
+    plan = planned(sick(storage=StorageFacts(NOW_MS, 7, sharing=sharing)), "orphan_files")
+    outcome = Outcome(plan, None, ())
+
+    assert plan.actions == ()
+    assert plan.notes == (sharing.refusal,)
+    assert plan.summary == "remove_orphan_files is refused; nothing else is worth doing."
+    assert (outcome.status, outcome.exit_status) == ("refused", 1)
+
+
+def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
+    facts = sick(storage=StorageFacts(NOW_MS, 0, sharing=SHARED))
+    plan = planned(facts, *ALL)
+    done = Outcome(
+        plan, "run", tuple(ActionOutcome(action, Status.DONE) for action in plan.actions)
+    )
+
+    assert plan.actions
+    assert (plan.refused, len(plan.actions)) == ("remove_orphan_files", 3)
+    assert done.status == "refused"
+    assert done.exit_status == 1
+    # A plan that does not ask for it, or finds none, has nothing to refuse.
+    assert planned(facts, *ALL, procedures=DEFAULT_PROCEDURES).refused is None
+    assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None
+
+
+def test_orphans_under_three_days_and_branches_are_refused() -> None:
+    young = StorageFacts(RETENTION_NOW_MS - 2 * 86_400_000, 7)
+
+    with pytest.raises(ParameterError, match="only those older than 3 days"):
+        planned(sick(storage=young), "orphan_files")
+    facts = sick(ref="work", history=history(refs=(Ref("work", "branch", 1),)))
+
+    with pytest.raises(ParameterError, match="Observe the table without ref"):
+        planned(facts, *ALL)
+
+
+def test_a_plan_survives_the_ledger() -> None:
+    plan = planned(sick(filter_columns=("event_time",)), *ALL)
+    kept = TypeAdapter(Plan)
+
+    assert kept.validate_python(kept.dump_python(plan, mode="json")) == plan
+
+
+SCOPED = file_group(
+    *[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4
+)
+#: Plans without an action, whose notes say why.
+NOTHING = {
+    "none-to-expire": lambda: planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100))),
+    "collection-is-off": lambda: planned(
+        sick(properties={"gc.enabled": "false"}), "snapshots_piling_up"
+    ),
+    "orphans-not-listed": lambda: planned(sick(storage=None), "orphan_files"),
+    "one-delete-file-a-data-file": lambda: planned(
+        sick(groups=(*healthy_groups(), SCOPED)), "v2_position_deletes"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_where_nothing_is_planned_the_notes_are_those_of_the_golden_file(
+    case: str, golden: Golden
+) -> None:
+    plan = NOTHING[case]()
+
+    assert plan.actions == ()
+    golden(f"maintain/{case}.txt", repr(plan))
+
+
+TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
+LAYER = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
+PLANNED = {
+    "all": lambda: planned(sick(), *reversed(ALL), meta=TAGGED),
+    "a-day": lambda: planned(
+        sick(), "snapshots_piling_up", meta=TAGGED, retention=Retention(keep_hours=24)
+    ),
+    "by-filters": lambda: planned(
+        sick(filter_columns=("event_time",), manifests=LAYER), "fragmented_manifests"
+    ),
+    "by-default": lambda: planned(
+        sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), *ALL, procedures=DEFAULT_PROCEDURES
+    ),
+    "after-data-files": lambda: planned(sick(format_version=3), "small_files", "position_deletes"),
+    "weighed-orphans": lambda: planned(
+        sick(storage=StorageFacts(NOW_MS, 7, ("s3://bucket/lost",), 3 * MIB, 6)), "orphan_files"
+    ),
+    "stated-retention": lambda: planned(sick(), retention=Retention(keep_hours=1, keep_last=1)),
+}
+
+
+@pytest.mark.parametrize("case", PLANNED)
+def test_a_plan_of_maintenance_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    golden(f"maintain/{case}.txt", repr(PLANNED[case]()))
