@@ -6,7 +6,7 @@ RUN := scripts/run.sh
 # Each names what is public in its __all__.
 PUBLIC := icekit icekit.engine.lake icekit.health icekit.health.diagnose icekit.maintain.policy icekit.maintain.service icekit.maintain.equality_deletes icekit.maintain.upkeep icekit.prove.proof icekit.sandbox.trial \
 	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
-	icekit.report.history.store icekit.report icekit.report.schedule icekit.show.widgets icekit.learn.lab icekit.learn.lessons icekit.notebook icekit.common.errors
+	icekit.report.history.store icekit.report.service icekit.report.schedule icekit.show.widgets icekit.learn.lab icekit.learn.lessons icekit.notebook icekit.common.errors
 
 # A target for people who use icekit has ##, one for developers has #+.
 help:  ## list these targets

@@ -196,8 +196,8 @@ def _width() -> int | None:
 )
 def write_report(options: ReportOptions) -> int:
     """Report on tables; returns the exit status."""
-    from icekit.report import report
     from icekit.report.index import closing, write_junit
+    from icekit.report.service import report
 
     run = report(options, progress=say)
     if options.junit:

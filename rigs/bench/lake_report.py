@@ -75,7 +75,7 @@ def register(lab: Path, lake: Path, count: int) -> None:
 def _measured(lab: Path, tables: int) -> tuple[float, str]:
     register(lab, LAKE, tables)
     code = (
-        "import json, sys; from icekit.report import report; "
+        "import json, sys; from icekit.report.service import report; "
         "from icekit.common.commands import ReportOptions; "
         "run = report(ReportOptions(tables=('many.*',), output=sys.argv[1]), progress=lambda line: None); "
         "print(json.dumps([row.status for row in run.rows]))"

@@ -1,4 +1,6 @@
-"""The process that is killed when its delete files are written and nothing names them yet."""
+"""The process that is killed while it reads the keys, or when its delete files are written and
+nothing names them yet.
+"""
 
 import os
 import sys
@@ -11,14 +13,16 @@ from icekit.deletes import convert
 from icekit.maintain.run.verbs import convert_equality_deletes
 
 
-def main(table: str, ledger: str) -> None:
-    """Convert, and die in the place of the commit."""
+def main(table: str, ledger: str, place: str = "commit") -> None:
+    """Convert, and die in the place of the commit, or of the join that reads the view of the
+    keys.
+    """
 
     def die(*_: Any, **__: Any) -> None:
         print("killed", flush=True)
         os._exit(9)
 
-    pytest.MonkeyPatch().setattr(convert, "commit", die)
+    pytest.MonkeyPatch().setattr(convert, "dead_rows" if place == "join" else "commit", die)
     convert_equality_deletes(icekit.connect(), table, execute=True, ledger=ledger)
 
 

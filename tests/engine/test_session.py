@@ -32,6 +32,7 @@ from icekit.engine.lake import in_time
 from icekit.engine.session import add_catalog, check_settings
 from icekit.engine.spark_conf import ICEBERG, spark_conf
 from icekit.engine.tables import SessionTables
+from tests.elsewhere import settings_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,10 +55,6 @@ def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     session.sql("CREATE NAMESPACE mine.db")
     session.sql("CREATE TABLE mine.db.events AS SELECT id FROM range(3)")
     return icekit.connect("mine", spark=session)
-
-
-def settings(spark: SparkSession) -> dict[str, str]:
-    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
 def test_the_session_runs_the_spark_and_the_iceberg_that_it_was_asked_for(
@@ -99,11 +96,11 @@ def test_a_temporary_view_is_none_of_its_tables(borrowed: Lake, catalog: str) ->
 
 
 def test_it_is_not_stopped_and_not_changed(borrowed: Lake) -> None:
-    before = settings(borrowed.spark)
+    before = settings_of(borrowed.spark)
     borrowed.observe("db.events", collector="spark")
     borrowed.close()
 
-    assert settings(borrowed.spark) == before
+    assert settings_of(borrowed.spark) == before
 
 
 def test_its_cache_setting_is_known_to_the_diagnosis(borrowed: Lake, lake: Lake) -> None:
@@ -187,9 +184,9 @@ def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_
     spark = icekit.connect("secretive", spark=secretive).spark
 
     assert classic(secretive).SparkSession.getActiveSession() == active
-    assert "canary" not in str(settings(spark))
+    assert "canary" not in str(settings_of(spark))
     assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(
-        settings(spark)
+        settings_of(spark)
     )
     spark.sql("CREATE NAMESPACE secretive.db")
     spark.sql("CREATE TABLE secretive.db.events AS SELECT id FROM range(3)")
@@ -216,7 +213,7 @@ def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows
     with pytest.raises(CatalogUnreachable, match="cannot open catalog 'secretive'") as raised:
         _ = connected.spark
     assert "canary" not in f"{trace(raised.value)}"
-    assert "secretive" not in str(settings(secretive))
+    assert "secretive" not in str(settings_of(secretive))
 
 
 class Remote:

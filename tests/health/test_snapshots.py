@@ -36,9 +36,15 @@ def table(there: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"format-version": 2, "snapshots": there, **more}
 
 
+META = table(
+    SNAPSHOTS,
+    refs={"main": {"snapshot-id": 2, "type": "branch"}},
+    **{"snapshot-log": SNAPSHOTS},
+)
+
+
 def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one() -> None:
-    meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
-    chosen = history(meta, SNAPSHOTS[1])
+    chosen = history(META, SNAPSHOTS[1])
 
     assert chosen.snapshot_count == 3
     assert len(chosen.commits) == 2
@@ -65,15 +71,18 @@ def test_a_parent_that_has_expired_ends_the_lineage() -> None:
         ("mian", "did you mean main"),
         (99, "does not exist, or has expired"),
         ("nothing like it", "known refs: main"),
+        ("1969-12-31", "no snapshot that was current at 1969-12-31"),
     ],
 )
 def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(
     ref: str | int, said: str
 ) -> None:
-    meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
-
     with pytest.raises(SnapshotNotFound, match=said):
-        choose_snapshot(meta, ref)
+        choose_snapshot(META, ref)
+
+
+def test_a_date_is_what_was_current_then() -> None:
+    assert choose_snapshot(META, "1970-01-01T00:01:30") == (SNAPSHOTS[1], None)
 
 
 def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_compactions() -> None:

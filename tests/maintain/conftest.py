@@ -18,9 +18,9 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def sick(named: Named, shapes: Shapes) -> Table:
+def neglected(named: Named, shapes: Shapes) -> Table:
     """A table of many appends and deletes, each commit with a manifest of its own."""
-    made = named("sick")
+    made = named("neglected")
 
     def build() -> None:
         made.create(

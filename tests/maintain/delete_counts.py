@@ -1,8 +1,14 @@
-"""Facts of tables with deletes, from counts by sequence number."""
+"""Facts of tables with these files, and of those with deletes, from counts by sequence number."""
 
 from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts
 from icekit.health.model import TableFacts
-from tests.factories import MIB, file_group, sequence, table_facts
+from tests.factories import MIB, file_group, findings, sequence, table_facts
+
+SMALL = findings("small_files", "oversized_files")
+
+
+def of(*groups: FileGroup, **more: object) -> TableFacts:
+    return table_facts(groups=groups, **more)
 
 
 def facts_of(rows: list[SequenceCounts], *groups: FileGroup, **more: object) -> TableFacts:
@@ -12,13 +18,15 @@ def facts_of(rows: list[SequenceCounts], *groups: FileGroup, **more: object) -> 
     made = list(groups)
     for each in dict.fromkeys(r.partition for r in rows):
         data = sum(r.data_file_count for r in rows if r.partition == each)
-        equality = sum(r.equality_delete_file_count for r in rows if r.partition == each)
+        deletes = [r for r in rows if r.partition == each and r.equality_delete_file_count]
+        equality = sum(r.equality_delete_file_count for r in deletes)
         if data and not any(g.kind is Kind.DATA and g.partition == each for g in groups):
             made.append(file_group(*[500 * MIB] * data, of=each, records_per_file=100))
         if equality:
+            records = sum(r.equality_delete_record_count for r in deletes) // equality
             made.append(
                 file_group(
-                    *[MIB] * equality, kind=Kind.EQUALITY_DELETES, of=each, records_per_file=10
+                    *[MIB] * equality, kind=Kind.EQUALITY_DELETES, of=each, records_per_file=records
                 )
             )
     return table_facts(groups=tuple(made), sequences=tuple(rows), **more)

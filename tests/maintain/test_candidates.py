@@ -8,7 +8,7 @@ import pytest
 
 from icekit.common.errors import ParameterError
 from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import FileGroup, Kind, Partition, Scalar
+from icekit.health.files import Kind, Partition, Scalar
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.model import TableFacts
 from icekit.health.rollup import expected_files
@@ -29,9 +29,8 @@ from tests.factories import (
     partition,
     table_facts,
 )
-from tests.maintain.delete_counts import data, facts_of, position, under_equality_deletes
+from tests.maintain.delete_counts import SMALL, data, facts_of, of, position, under_equality_deletes
 
-SMALL = findings("small_files", "oversized_files")
 DELETES = findings("equality_deletes", "small_files")
 
 
@@ -40,10 +39,6 @@ FIVE = file_group(*[10 * MIB] * 5)
 
 def found(facts: TableFacts, named: Findings = SMALL, **policy: object) -> tuple[Candidate, ...]:
     return candidates(facts, named, Policy(**policy), Thresholds())  # type: ignore[arg-type]
-
-
-def of(*groups: FileGroup, **more: object) -> TableFacts:
-    return table_facts(groups=groups, **more)
 
 
 def figures(candidate: Candidate) -> tuple[float, ...]:
@@ -62,7 +57,6 @@ OVERSIZED = "oversized files"
 @pytest.mark.parametrize(
     ("sizes", "reasons", "files_in", "mib", "files_out", "saved"),
     [
-        ([10] * 5, ("small files",), 5, 50, 1, 4),
         # Well-sized files stay out.
         ([10] * 5 + [500] * 3, ("small files",), 5, 50, 1, 4),
         ([1024], (OVERSIZED,), 1, 1024, 2, 1),
@@ -357,13 +351,8 @@ def test_output_files_follow_icebergs_rule_for_the_remainder(size: int, expected
 def test_a_partition_of_time_spans_its_own_unit(
     transform: str, kind: str, value: Scalar, span: tuple[str, str] | None
 ) -> None:
-    spec = PartitionSpec(
-        0,
-        (
-            PartitionField(1000, "p", "identity", 3, "carrier", "string"),
-            PartitionField(1001, "t", transform, 2, "event_time", kind),
-        ),
-    )
+    time = PartitionField(1001, "t", transform, 2, "event_time", kind)
+    spec = PartitionSpec(0, (*BY_CARRIER.fields, time))
     expected = span and tuple(dt.datetime.fromisoformat(t).replace(tzinfo=dt.UTC) for t in span)
 
     assert partition_span(spec, Partition(0, ("UA", value))) == expected

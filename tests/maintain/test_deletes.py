@@ -28,12 +28,11 @@ def positions(*sizes: int, **more: Any) -> FileGroup:
     return file_group(*sizes, kind=Kind.POSITION_DELETES, **more)
 
 
-EQUALITY_FIELDS = ("equality_delete_file_count", "equality_delete_record_count")
 #: An unpartitioned spec, whose deletes apply to every partition, next to the current one.
 GLOBAL = {"specs": (BY_DAY, PartitionSpec(1, ())), "default_spec_id": 0}
 DAY, HOME, OTHER = partition(), Partition(1, ()), partition(FIRST_DAY + 1)
 UPSERTS = [
-    dataclasses.replace(data(n), **{f: getattr(equality(n), f) for f in EQUALITY_FIELDS})
+    dataclasses.replace(data(n), equality_delete_file_count=1, equality_delete_record_count=10)
     for n in (1, 2, 3, 4)
 ]
 RULED_OUT = [

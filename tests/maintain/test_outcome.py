@@ -9,27 +9,13 @@ import pytest
 from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.maintain.actual import Actual
-from icekit.maintain.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.maintain.model import CONVERT, EQUALITY_DELETE, Prediction
 from icekit.maintain.outcome import ActionOutcome, Outcome, as_before, compared, document
 from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CHECKED, Check, CommitProof, Proof
 from icekit.report.schedule.result import ran
 from tests.maintain.records import ACTION
-
-
-def action(action_id: str = "a1") -> Action:
-    return Action(
-        action_id,
-        "rewrite_data_files",
-        "prod",
-        ("db", "events"),
-        "small files",
-        Prediction(5, 500, 1, 400, source="planner"),
-    )
-
-
-def plan(*actions: Action) -> Plan:
-    return Plan("prod", ("db", "events"), "uuid", 1, None, actions)
+from tests.show.test_plan import action, plan
 
 
 def outcome(*statuses: Status, proof: Proof | None = None, run_id: str | None = "r1") -> Outcome:
@@ -87,9 +73,9 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     converting = replace(action("e1"), procedure=CONVERT, prediction=predicted)
     ran = ActionOutcome(converting, Status.DONE, 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
-    rewritten = ActionOutcome(action(), Status.DONE, actual=Actual(5, 500, 1, 400, items_before=9))
+    rewritten = ActionOutcome(action(), Status.DONE, actual=Actual(90, 500, 1, 400, items_before=9))
 
-    assert rewritten.change == rewritten.action.prediction.change == "5 files → 1 file"
+    assert rewritten.change == rewritten.action.prediction.change == "90 files → 1 file"
     assert became.actual == ran.actual
     (row,) = compared(became).rows
     assert row[2:5] == (

@@ -52,9 +52,8 @@ from tests.factories import (
     partition,
     table_facts,
 )
-from tests.maintain.delete_counts import under_equality_deletes
+from tests.maintain.delete_counts import SMALL, of, under_equality_deletes
 
-SMALL = findings("small_files", "oversized_files")
 OLD = findings("old_partition_spec")
 SMALL_AND_OLD = Findings((*SMALL, *OLD))
 CLUSTER = Cluster(Executor(4, 4 * GIB), 1, "4 cores")
@@ -81,10 +80,6 @@ def small(day: int = 1, files: int = 5, size: int = 10 * MIB) -> FileGroup:
 def made(facts: TableFacts, named: Findings = SMALL, **options: object) -> Plan:
     policy = {k: options.pop(k) for k in list(options) if k in Policy.__dataclass_fields__}
     return plan(facts, named, Policy(**policy), now=NOW, **options)  # type: ignore[arg-type]
-
-
-def of(*groups: FileGroup, **more: object) -> TableFacts:
-    return table_facts(groups=groups, **more)
 
 
 ONE_DAY = of(small())
@@ -419,11 +414,9 @@ def test_partitions_written_lately_are_left_alone_where_a_commit_is_likely_to_co
     appended = made(changed_every(1.0, 0.0), recent=days)
     nightly = made(changed_every(86_400.0, 1.0), recent=days)
     stream = made(changed_every(60.0, 1.0), recent=days)
-    asked = made(changed_every(1.0, 0.0), recent=days, leave_alone_minutes=30)
 
-    assert [len(p.actions) for p in (appended, nightly, stream, asked)] == [1, 1, 0, 0]
+    assert [len(p.actions) for p in (appended, nightly, stream)] == [1, 1, 0]
     assert left(stream) == [(SkipReason.LIKELY_CONFLICT, 2)]
-    assert left(asked) == [(SkipReason.RECENT, 2)]
 
 
 def test_the_chance_of_a_conflict_counts_the_commits_that_change_files() -> None:
@@ -496,8 +489,6 @@ def test_one_action_is_bounded_in_bytes_and_in_partitions() -> None:
     assert sizes(max_action_partitions=3) == [3, 3, 1]
     assert sizes(max_action_bytes=100 * MIB) == [2, 2, 2, 1]
     assert sizes(max_action_bytes=MIB) == [1] * 7
-    actions = made(facts, max_action_partitions=3).actions
-    assert [action.action_id for action in actions] == ["a1", "a2", "a3"]
 
 
 def test_partitions_that_are_rewritten_differently_are_actions_of_their_own() -> None:
@@ -611,10 +602,8 @@ def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
 
 
 def test_the_engines_planner_has_the_last_word() -> None:
-    (action,) = made(ONE_DAY, predict=planner(77)).actions
     nothing = made(ONE_DAY, predict=planner(0, groups=0))
 
-    assert (action.prediction.bytes_in, action.prediction.source) == (77, "planner")
     assert nothing.actions == ()
     assert left(nothing) == [(SkipReason.PLANNER_FINDS_NOTHING, 1)]
 

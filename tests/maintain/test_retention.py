@@ -40,35 +40,6 @@ def hourly(hours: int) -> list[int]:
     return [hour * HOUR_MS for hour in reversed(range(hours))]
 
 
-def test_what_is_older_than_the_time_and_not_among_the_last_expires() -> None:
-    found = expiry(metadata(hourly(200)), Retention(keep_hours=48, keep_last=10), NOW)
-
-    assert len(found.snapshots.expired) == 200 - 49
-    assert found.reach_before_ms == NOW_MS - 199 * HOUR_MS
-    assert found.reach_after_ms == NOW_MS - 48 * HOUR_MS
-    assert found.oldest_expired_ms == NOW_MS - 199 * HOUR_MS
-    assert found.newest_expired_ms == NOW_MS - 49 * HOUR_MS
-
-
-def test_the_last_are_kept_however_old_they_are() -> None:
-    found = expiry(
-        metadata([age + 1000 * HOUR_MS for age in hourly(30)]), Retention(keep_last=10), NOW
-    )
-
-    assert found.snapshots.kept == tuple(range(21, 31))
-
-
-def test_a_tag_keeps_its_snapshot_but_not_those_before_it() -> None:
-    made = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
-
-    found = expiry(made, Retention(keep_hours=24), NOW)
-
-    assert 50 in found.snapshots.kept
-    assert {49, 51} <= set(found.snapshots.expired)
-    # A tag makes no history without gaps.
-    assert found.reach_after_ms == NOW_MS - 24 * HOUR_MS
-
-
 def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
     refs = {"old": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": HOUR_MS}}
     found = retained(metadata([50 * HOUR_MS, 40 * HOUR_MS], refs), NOW_MS - HOUR_MS, 1, NOW_MS)
@@ -167,7 +138,7 @@ def test_a_table_without_snapshots_has_nothing_to_expire() -> None:
     assert found.reach_before_ms is None
 
 
-def test_every_branch_keeps_its_own_last_snapshots() -> None:
+def test_every_branch_keeps_its_own_last_snapshots_and_a_tag_its_one_however_old_they_are() -> None:
     ages = [60 * 24 * HOUR_MS - place for place in range(120)]
     branches = {f"b{n}": {"snapshot-id": n, "type": "branch"} for n in range(2, 120, 2)}
     tags = {name: {**ref, "type": "tag"} for name, ref in branches.items()}

@@ -46,18 +46,18 @@ def proved(table: Table, plan: Plan) -> tuple[ActionOutcome, ...]:
     return is_proved(table.run(plan)).actions
 
 
-def test_everything_is_fixed_in_order_and_proved(sick: Table, aged: Make, lose: Make) -> None:
-    aged(sick)
-    first = sick.snapshots()[2]
-    sick.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {first}")
-    lost = lose(sick)
-    before, here = sick.rows(), sick.lake.tables.source(sick.name).metadata_location
-    plan = planned(sick, keep_last=3)
-    assert sick.run(plan, execute=False).is_dry_run
+def test_everything_is_fixed_in_order_and_proved(neglected: Table, aged: Make, lose: Make) -> None:
+    aged(neglected)
+    first = neglected.snapshots()[2]
+    neglected.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {first}")
+    lost = lose(neglected)
+    before, here = neglected.rows(), neglected.lake.tables.source(neglected.name).metadata_location
+    plan = planned(neglected, keep_last=3)
+    assert neglected.run(plan, execute=False).is_dry_run
     assert lost.exists()
-    assert sick.lake.tables.source(sick.name).metadata_location == here
+    assert neglected.lake.tables.source(neglected.name).metadata_location == here
 
-    actions = proved(sick, plan)
+    actions = proved(neglected, plan)
 
     assert [a.action.procedure for a in actions] == [
         "rewrite_position_delete_files",
@@ -75,122 +75,124 @@ def test_everything_is_fixed_in_order_and_proved(sick: Table, aged: Make, lose: 
     ]
     assert (manifests.actual.items_after, expired.actual.items_before) == (2, 12)
     assert not lost.exists()
-    assert sick.rows() == before
-    assert metadata_of(sick)["refs"]["audit"]["snapshot-id"] == first
-    assert planned(sick, keep_last=3).actions == ()
+    assert neglected.rows() == before
+    assert metadata_of(neglected)["refs"]["audit"]["snapshot-id"] == first
+    assert planned(neglected, keep_last=3).actions == ()
 
 
 @pytest.mark.parametrize("retain_last", [1, 3])
 @pytest.mark.parametrize("cut", [2, 6, 9])
-def test_what_expires_is_what_iceberg_expires(sick: Table, retain_last: int, cut: int) -> None:
-    ids = sick.snapshots()
+def test_what_expires_is_what_iceberg_expires(neglected: Table, retain_last: int, cut: int) -> None:
+    ids = neglected.snapshots()
     for ref in (
         f"TAG kept AS OF VERSION {ids[1]}",
         f"TAG fleeting AS OF VERSION {ids[2]}",
         f"BRANCH side AS OF VERSION {ids[4]} WITH SNAPSHOT RETENTION 2 SNAPSHOTS",
         f"BRANCH young AS OF VERSION {ids[5]}",
     ):
-        sick.sql(f"ALTER TABLE {{t}} CREATE {ref}")
-    sick.sql(f"INSERT INTO {sick.sql_name}.branch_young SELECT 1, 1, 2")
-    java: Any = load_now(sick.spark, sick.full)
+        neglected.sql(f"ALTER TABLE {{t}} CREATE {ref}")
+    neglected.sql(f"INSERT INTO {neglected.sql_name}.branch_young SELECT 1, 1, 2")
+    java: Any = load_now(neglected.spark, neglected.full)
     java.manageSnapshots().setMaxRefAgeMs("fleeting", 1).setMaxSnapshotAgeMs(
         "young", 1
     ).setMinSnapshotsToKeep("young", 2).commit()
     # Left behind by a rollback: on no branch any more.
-    sick.call("rollback_to_snapshot", f"snapshot_id => {ids[-3]}")
-    sick.sql("REFRESH TABLE {t}")
-    metadata = metadata_of(sick)
+    neglected.call("rollback_to_snapshot", f"snapshot_id => {ids[-3]}")
+    neglected.sql("REFRESH TABLE {t}")
+    metadata = metadata_of(neglected)
     older_than_ms = metadata["snapshots"][cut]["timestamp-ms"]
     now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
     predicted = retained(metadata, older_than_ms, retain_last, now_ms)
 
     moment = dt.datetime.fromtimestamp(older_than_ms / 1000, dt.UTC).isoformat(" ", "milliseconds")
-    sick.call(
+    neglected.call(
         "expire_snapshots",
         f"retain_last => {retain_last}",
         f"older_than => TIMESTAMP '{moment}'",
     )
 
-    after = metadata_of(sick)
+    after = metadata_of(neglected)
     assert {s["snapshot-id"] for s in after["snapshots"]} == set(predicted.kept)
     assert set(after["refs"]) == set(predicted.refs)
     assert predicted.refs_dropped == ("fleeting",)
 
 
-def test_nothing_young_expires_even_if_a_plan_says_so(sick: Table, aged: Make) -> None:
-    aged(sick)
-    plan = planned(sick, "expire_snapshots", keep_last=3)
+def test_nothing_young_expires_even_if_a_plan_says_so(neglected: Table, aged: Make) -> None:
+    aged(neglected)
+    plan = planned(neglected, "expire_snapshots", keep_last=3)
     now = dt.datetime.now(dt.UTC)
 
-    outcome = sick.run(
+    outcome = neglected.run(
         replace(plan, actions=tuple(replace(a, older_than=now) for a in plan.actions))
     )
 
     assert outcome.status == "failed"
     assert "never expire" in (outcome.actions[0].error or "")
-    assert len(sick.snapshots()) == 10
+    assert len(neglected.snapshots()) == 10
 
 
-def test_expiry_run_twice_takes_nothing_more(sick: Table, aged: Make) -> None:
-    aged(sick)
-    plan = planned(sick, "expire_snapshots", keep_last=3)
+def test_expiry_run_twice_takes_nothing_more(neglected: Table, aged: Make) -> None:
+    aged(neglected)
+    plan = planned(neglected, "expire_snapshots", keep_last=3)
 
-    first, second = (sick.run(plan).actions[0] for _ in range(2))
+    first, second = (neglected.run(plan).actions[0] for _ in range(2))
 
     assert first.actual.items_before == 10
     assert first.actual.items_after == plan.actions[0].prediction.files_out == 3
     assert second.status == "skipped"
 
 
-def test_orphans_are_left_where_the_listing_has_grown(sick: Table, lose: Make) -> None:
-    lose(sick, "a.parquet")
-    plan = planned(sick, "remove_orphan_files")
-    lost = [lose(sick, f"{n}.parquet") for n in range(3)]
+def test_orphans_are_left_where_the_listing_has_grown(neglected: Table, lose: Make) -> None:
+    lose(neglected, "a.parquet")
+    plan = planned(neglected, "remove_orphan_files")
+    lost = [lose(neglected, f"{n}.parquet") for n in range(3)]
 
-    outcome = sick.run(plan)
+    outcome = neglected.run(plan)
 
     assert outcome.status == "failed"
     assert "plan again" in (outcome.actions[0].error or "")
     assert all(path.exists() for path in lost)
 
 
-def test_young_files_are_no_orphans(sick: Table, lose: Make) -> None:
-    young, old = lose(sick, "young.parquet", days=1), lose(sick, "old.parquet")
+def test_young_files_are_no_orphans(neglected: Table, lose: Make) -> None:
+    young, old = lose(neglected, "young.parquet", days=1), lose(neglected, "old.parquet")
 
-    proved(sick, planned(sick, "remove_orphan_files"))
+    proved(neglected, planned(neglected, "remove_orphan_files"))
 
     assert young.exists()
     assert not old.exists()
 
 
-def test_only_the_checked_list_is_removed(sick: Table, lose: Make) -> None:
-    listed = lose(sick, "listed.parquet")
-    (action,) = planned(sick, "remove_orphan_files").actions
-    run = Runner(sick.lake, Limits(), Stop(), lambda _: None)
+def test_only_the_checked_list_is_removed(neglected: Table, lose: Make) -> None:
+    listed = lose(neglected, "listed.parquet")
+    (action,) = planned(neglected, "remove_orphan_files").actions
+    run = Runner(neglected.lake, Limits(), Stop(), lambda _: None)
     guard = OrphanGuard(run, action, ActionProgress(None, 0))
     ready = guard.ready()
-    later = lose(sick, "later.parquet")
+    later = lose(neglected, "later.parquet")
 
     assert ready is not None
-    sick.sql(ready.sql)
+    neglected.sql(ready.sql)
     guard.close()
 
     assert not listed.exists()
     assert later.exists()
 
 
-def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(sick: Table) -> None:
-    metadata = metadata_of(sick)
+def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(neglected: Table) -> None:
+    metadata = metadata_of(neglected)
     named = [
         metadata["snapshots"][0]["manifest-list"],
-        sick.sql("SELECT path FROM {t}.manifests LIMIT 1")[0][0],
+        neglected.sql("SELECT path FROM {t}.manifests LIMIT 1")[0][0],
         metadata["metadata-log"][0]["metadata-file"],
     ]
     elsewhere = [f"s3://other{path.removeprefix('file:')}" for path in named]
     rows = [(path,) for path in ("/nowhere/x.parquet", *elsewhere)]
-    paths = sick.spark.createDataFrame(rows, "file_path string")
+    paths = neglected.spark.createDataFrame(rows, "file_path string")
 
-    assert referenced(sick.lake, sick.name, wanted(sick.spark, paths)) == sorted(elsewhere)
+    assert referenced(neglected.lake, neglected.name, wanted(neglected.spark, paths)) == sorted(
+        elsewhere
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -211,22 +213,22 @@ def test_rewriting_manifests_keeps_every_entry(named: Named, version: int) -> No
     assert "sort_by => array('k')" in action.action.sql
 
 
-def test_a_commit_that_adds_rows_is_no_rewrite_of_manifests(sick: Table) -> None:
-    proof = prove_entries(sick.lake, sick.name, sick.snapshots()[3:4])
+def test_a_commit_that_adds_rows_is_no_rewrite_of_manifests(neglected: Table) -> None:
+    proof = prove_entries(neglected.lake, neglected.name, neglected.snapshots()[3:4])
 
     assert proof.ok is False
     assert "NOT THE SAME" in repr(proof)
 
 
-def test_position_deletes_become_vectors_after_an_upgrade(sick: Table) -> None:
-    sick.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
-    plan = sick.maintenance(
+def test_position_deletes_become_vectors_after_an_upgrade(neglected: Table) -> None:
+    neglected.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version'='3')")
+    plan = neglected.maintenance(
         "rewrite_position_delete_files", thresholds=LIMITS.with_changes(delete_ratio=0.001)
     )
 
-    (action,) = proved(sick, plan)
+    (action,) = proved(neglected, plan)
 
-    formats = sick.sql("SELECT DISTINCT file_format FROM {t}.delete_files")
+    formats = neglected.sql("SELECT DISTINCT file_format FROM {t}.delete_files")
     assert [row[0] for row in formats] == ["PUFFIN"]
     assert action.actual.items_after == plan.actions[0].prediction.files_out
 

@@ -28,6 +28,8 @@ from icekit.maintain.model import Plan
 from icekit.maintain.outcome import ActionOutcome, Outcome
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from tests.factories import (
+    BY_CARRIER,
+    BY_DAY,
     FIRST_DAY,
     KIB,
     MIB,
@@ -91,9 +93,6 @@ def test_nothing_is_planned_that_no_finding_asks_for() -> None:
     assert planned(sick()).actions == ()
     # A retention that people need is no wish to keep less.
     assert planned(sick(), retention=Retention(need_hours=1)).actions == ()
-    assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == [
-        "expire_snapshots"
-    ]
 
 
 def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() -> None:
@@ -114,14 +113,8 @@ def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() 
 
 
 def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
-    spec = PartitionSpec(
-        0,
-        (
-            PartitionField(1000, "event_day", "day", 2, "event_time", "date"),
-            PartitionField(1001, "gone", "void", 4, "amount", "double"),
-            PartitionField(1002, "carrier", "identity", 3, "carrier", "string"),
-        ),
-    )
+    gone = PartitionField(1001, "gone", "void", 4, "amount", "double")
+    spec = PartitionSpec(0, (*BY_DAY.fields, gone, *BY_CARRIER.fields))
 
     assert cluster_by(spec, ("carrier", "amount")) == ("carrier", "event_day")
     assert cluster_by(spec, ("event_id",)) == ()
@@ -195,8 +188,10 @@ def test_a_plan_survives_the_ledger() -> None:
 SCOPED = file_group(
     *[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4
 )
-#: Plans without an action, whose notes say why.
-NOTHING = {
+TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
+LAYER = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
+PLANNED = {
+    # Without an action; the notes say why.
     "none-to-expire": lambda: planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100))),
     "collection-is-off": lambda: planned(
         sick(properties={"gc.enabled": "false"}), "snapshots_piling_up"
@@ -205,23 +200,8 @@ NOTHING = {
     "one-delete-file-a-data-file": lambda: planned(
         sick(groups=(*healthy_groups(), SCOPED)), "v2_position_deletes"
     ),
-}
-
-
-@pytest.mark.parametrize("case", NOTHING)
-def test_where_nothing_is_planned_the_notes_are_those_of_the_golden_file(
-    case: str, golden: Golden
-) -> None:
-    plan = NOTHING[case]()
-
-    assert plan.actions == ()
-    golden(f"maintain/{case}.txt", repr(plan))
-
-
-TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
-LAYER = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
-PLANNED = {
     "all": lambda: planned(sick(), *reversed(ALL), meta=TAGGED),
+    # The tag's snapshot stays: time travel reaches back to the last day all the same.
     "a-day": lambda: planned(
         sick(), "snapshots_piling_up", meta=TAGGED, retention=Retention(keep_hours=24)
     ),

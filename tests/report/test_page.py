@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from icekit.report.page import link_neighbours, write_page
+from icekit.show.explorer import WIDGET_VIEW
 
 NEW: Any = nbformat.v4
 
@@ -21,7 +22,8 @@ def teaches(text: str) -> Any:
 
 
 def shows(html: str, text: str, *tags: str) -> Any:
-    data = {"text/html": html, "text/plain": text}
+    """An output, as an explorer leaves it whose controls are shown."""
+    data = {"text/html": html, "text/plain": text, WIDGET_VIEW: {"model_id": "1"}}
     return NEW.new_code_cell(
         "x", outputs=[NEW.new_output("display_data", data=data)], metadata={"tags": list(tags)}
     )
@@ -60,10 +62,13 @@ def page(tmp_path: Path, *cells: Any, **more: Any) -> str:
     ).read_text()
 
 
-def test_findings_come_first_and_the_rest_is_folded_under_its_sentence(tmp_path: Path) -> None:
+def test_findings_come_first_the_rest_is_folded_under_its_sentence_and_controls_are_left_out(
+    tmp_path: Path,
+) -> None:
     made = page(tmp_path, *CELLS)
 
     assert made.count("<h1>") == 1
+    assert "model_id" not in made
     assert (
         made.index(CARD)
         < made.index("<details class=section id='overview'><summary><h2>Overview</h2>")

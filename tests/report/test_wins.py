@@ -20,6 +20,7 @@ from tests.factories import (
     sequence,
     table_facts,
 )
+from tests.maintain.delete_counts import facts_of
 
 
 def fragmented(count: int, manifest_bytes: int, entries: int) -> TableFacts:
@@ -113,8 +114,7 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
     # A later equality delete file applies to all data files; four of them are well-sized.
     sizes = (*[MIB] * 20, *[500 * MIB] * 4)
     data = file_group(*sizes, records_per_file=1000)
-    deletes = file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=100)
-    rows = (
+    rows = [
         sequence(
             1,
             data_file_count=24,
@@ -123,8 +123,8 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
             well_sized_bytes=2000 * MIB,
         ),
         sequence(2, equality_delete_file_count=1, equality_delete_record_count=100),
-    )
-    facts = table_facts(groups=(data, deletes), sequences=rows)
+    ]
+    facts = facts_of(rows, data)
     found = diagnose(facts)
     others = {"deletes_default_rewrite_ignores", "small_files"}
     assert {"equality_deletes", *others} <= found.names
@@ -166,5 +166,3 @@ def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
     assert weighed(0, []) == 0
     assert weighed(1_000_000, [10, 20]) == 15_000_000
     assert weighed(3, []) is None
-    assert StorageFacts(0, 3, (), 6, 2).is_estimated
-    assert not StorageFacts(0, 3, (), 6, 3).is_estimated

@@ -9,7 +9,7 @@ import pytest
 from icekit.api import Lake
 from icekit.common.commands import ReportOptions
 from icekit.learn.lab import TABLES
-from icekit.report import report
+from icekit.report.service import report
 
 #: What only a notebook with controls has, and what a page of a run with a history must not say.
 NOT_ON_A_PAGE = (

@@ -143,14 +143,13 @@ def test_a_card_looks_like_its_golden_file_in_a_terminal_and_a_notebook(
 
 
 def test_a_look_is_its_card_and_is_written_as_a_page_and_as_json(tmp_path: Path) -> None:
-    facts = table_facts(groups=(file_group(*[MIB] * 150),))
-    look = Look(facts, diagnose(facts), Thresholds())
+    look = Look(SMALL, diagnose(SMALL), Thresholds())
 
-    assert repr(look) == card(facts, look.findings)
-    assert look._repr_html_() == card_html(facts, look.findings) + look.findings._repr_html_()
+    assert repr(look) == card(SMALL, look.findings)
+    assert look._repr_html_() == card_html(SMALL, look.findings) + look.findings._repr_html_()
     page = look.to_html(tmp_path / "look.html").read_text()
     assert "small files" in page
     assert "rewrite_data_files" in page
-    assert load_facts(look.to_json(tmp_path / "look.json")) == facts
-    assert repr(facts) == "<TableFacts of db.events: 150 data files, 150 MiB>"
+    assert load_facts(look.to_json(tmp_path / "look.json")) == SMALL
+    assert repr(SMALL) == "<TableFacts of db.events: 150 data files, 150 MiB>"
     assert repr(look.findings[0]).startswith("critical small_files: ")

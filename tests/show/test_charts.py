@@ -6,7 +6,6 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from icekit.health.definition import PartitionField, PartitionSpec
 from icekit.health.files import Kind
 from icekit.health.findings import Thresholds
 from icekit.health.manifest_counts import RangeOverlap
@@ -14,6 +13,7 @@ from icekit.health.model import TableFacts
 from icekit.show import charts
 from icekit.show.chart import Chart
 from tests.factories import (
+    BY_CARRIER,
     GIB,
     KIB,
     MIB,
@@ -29,7 +29,6 @@ from tests.factories import (
 from tests.golden import Golden
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
-BY_NAME = PartitionSpec(0, (PartitionField(1000, "name", "identity", 3, "carrier", "string"),))
 
 
 def small_files() -> TableFacts:
@@ -54,7 +53,9 @@ def fragmented() -> TableFacts:
 def named(name: str) -> TableFacts:
     where = partition(name)
     deletes = file_group(1, kind=Kind.EQUALITY_DELETES, of=where)
-    return table_facts(table=("db", name), specs=(BY_NAME,), groups=(file_group(of=where), deletes))
+    return table_facts(
+        table=("db", name), specs=(BY_CARRIER,), groups=(file_group(of=where), deletes)
+    )
 
 
 def axes(chart: Chart, panel: int = 0) -> Axes:

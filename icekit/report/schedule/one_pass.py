@@ -32,12 +32,12 @@ from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
 from icekit.maintain.savings import wins
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
-from icekit.report import report
 from icekit.report.observing import FactsCache
 from icekit.report.result import Row, failure
 from icekit.report.schedule.notify import tell, url_of
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
 from icekit.report.schedule.result import PassResult, Step, TableResult, planned, ran
+from icekit.report.service import report
 
 Say = Callable[[str], None]
 Clock = Callable[[], dt.datetime]

@@ -25,7 +25,7 @@ from tests.factories import (
     partition,
     table_facts,
 )
-from tests.health.diagnose.told import required
+from tests.health.diagnose.told import Borders, required
 
 AMOUNT = dataclasses.replace(COLUMNS[3], metrics_mode="none")
 
@@ -128,8 +128,7 @@ BY_BUCKET = PartitionSpec(
 BY_SORT, THEN = (
     SortField(column, "identity", "asc", "nulls-first") for column in ("carrier", "amount")
 )
-#: For each finding, facts that it is made of and facts that it is not made of.
-BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
+BORDERS: Borders = {
     # The value of a partition answers a filter on the column of an identity field, in files of
     # every spec that has it.
     "metrics_missing": (

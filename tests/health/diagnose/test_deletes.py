@@ -6,12 +6,13 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.health.definition import PartitionSpec
-from icekit.health.files import EqualityKey, FileGroup, Kind, Partition, SequenceCounts
+from icekit.health.files import EqualityKey, Kind, Partition, SequenceCounts
 from icekit.health.integrity import DeleteState, UnappliedDeletes
 from icekit.health.model import TableFacts
-from icekit.health.rollup import Applied, delete_ratio, equality_deletes_applied
+from icekit.health.rollup import delete_ratio, equality_deletes_applied
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, sequence, table_facts
-from tests.health.diagnose.told import absent, named, present, required
+from tests.health.diagnose.told import Borders, absent, named, present, required
+from tests.maintain.delete_counts import facts_of, position
 
 DAY, NEXT = partition(), partition(FIRST_DAY + 1)
 WELL = {"well_sized_file_count": 1, "well_sized_bytes": 500 * MIB}
@@ -34,47 +35,20 @@ def upserts(
     return rows
 
 
-def deleted(sequences: list[SequenceCounts], *groups: FileGroup, **more: object) -> TableFacts:
-    data = sum(s.data_file_count for s in sequences) or 1
-    equality = sum(s.equality_delete_file_count for s in sequences)
-    made = list(groups) or [file_group(*[500 * MIB] * data, records_per_file=100)]
-    if equality:
-        each = sum(s.equality_delete_record_count for s in sequences) // equality
-        made.append(
-            file_group(*[MIB] * equality, kind=Kind.EQUALITY_DELETES, records_per_file=each)
-        )
-    return table_facts(groups=tuple(made), sequences=tuple(sequences), **more)
-
-
-def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() -> None:
-    (applied,) = equality_deletes_applied(
-        deleted(upserts({1: 100, 2: 100, 3: 100}, {2: 10, 3: 10}))
-    )
-
-    assert applied == Applied(
-        partition(),
-        data_file_count=2,
-        data_record_count=200,
-        well_sized_file_count=0,
-        well_sized_bytes=0,
-        max_deletes_per_file=20,
-        loads=30,
-        opens=3,
-    )
-
-
-@pytest.mark.parametrize(("ruled_out", "files", "loads"), [(1, 2, 20), (2, 1, 10)])
-def test_data_loads_no_deletes_that_key_bounds_rule_out(
-    ruled_out: int, files: int, loads: int
+@pytest.mark.parametrize(
+    ("ruled_out", "files", "loads", "most"), [(0, 2, 30, 20), (1, 2, 20, 10), (2, 1, 10, 10)]
+)
+def test_data_loads_the_deletes_of_later_sequence_numbers_that_key_bounds_do_not_rule_out(
+    ruled_out: int, files: int, loads: int, most: int
 ) -> None:
     first, *rows = upserts({1: 100, 2: 100, 3: 100}, {2: 10, 3: 10})
     first = dataclasses.replace(
         first, ruled_out_file_count=ruled_out, ruled_out_record_count=10 * ruled_out
     )
-    (applied,) = equality_deletes_applied(deleted([first, *rows]))
+    (applied,) = equality_deletes_applied(facts_of([first, *rows]))
 
     assert (applied.data_file_count, applied.loads) == (files, loads)
-    assert applied.max_deletes_per_file == 10
+    assert applied.max_deletes_per_file == most
 
 
 VOID = tuple(dataclasses.replace(field, transform="void") for field in BY_DAY.fields)
@@ -95,7 +69,7 @@ def test_deletes_apply_to_their_own_partition_and_those_of_a_spec_without_fields
     spec: PartitionSpec, of: Partition, partitions: list[Partition]
 ) -> None:
     rows = [*upserts({1: 100}, {}), *upserts({}, {2: 10}, of)]
-    facts = deleted(rows, specs=(BY_DAY, spec), default_spec_id=0)
+    facts = facts_of(rows, specs=(BY_DAY, spec), default_spec_id=0)
 
     assert [a.partition for a in equality_deletes_applied(facts)] == partitions
 
@@ -122,13 +96,13 @@ def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
         *upserts({}, {2: 10}),
         *upserts({1: 100}, {2: 900}, NEXT),
     ]
-    most = required(deleted(rows), "equality_deletes")
+    most = required(facts_of(rows), "equality_deletes")
 
     assert "up to 900 for one file" in most.evidence
 
 
 #: More delete records than Spark's own rewrite has memory for in a usual executor.
-TOO_MANY = deleted(
+TOO_MANY = facts_of(
     upserts({1: 10_000_000, 2: 10_000_000}, {2: 40_000_000}),
     file_group(*[MIB] * 6),
     equality_keys=(EqualityKey((1,), 2, 40_000_000),),
@@ -147,13 +121,8 @@ def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> No
 
 def under_equality(records: int = 10, *, rows: int = 100) -> TableFacts:
     """Two files of so many rows, the first of them under an equality delete."""
-    return table_facts(
-        groups=(
-            file_group(*[500 * MIB] * 2, records_per_file=rows),
-            file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=records),
-        ),
-        sequences=tuple(upserts({1: rows, 2: rows}, {2: records})),
-    )
+    data = file_group(*[500 * MIB] * 2, records_per_file=rows)
+    return facts_of(upserts({1: rows, 2: rows}, {2: records}), data)
 
 
 def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
@@ -187,10 +156,10 @@ def of_days(
         sized = WELL | {"well_sized_bytes": 500 * MIB + number * more} if well else {}
         sequences += [
             sequence(data, day, data_file_count=1, data_record_count=100, **sized),
-            sequence(2, day, position_delete_file_count=1, position_delete_record_count=records),
+            position(2, records=records, of=day),
         ]
     version = 3 if kind is Kind.DELETION_VECTORS else 2
-    return table_facts(groups=groups, sequences=tuple(sequences), format_version=version)
+    return facts_of(sequences, *groups, format_version=version)
 
 
 def without_data(kind: Kind, state: DeleteState, **more: object) -> TableFacts:
@@ -216,9 +185,8 @@ WIDE = of_days(5, 5, scoped=False)
 MIXED = dataclasses.replace(WIDE, groups=of_days(5).groups + WIDE.groups[2:])
 #: Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply.
 RANGE = upserts({10_050: 100}, {10_050: 10})
-#: For each finding, facts that it is made of and facts that it is not made of.
-BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
-    "equality_deletes": ([deleted(RANGE, sequence_width=50)], [deleted(RANGE)]),
+BORDERS: Borders = {
+    "equality_deletes": ([facts_of(RANGE, sequence_width=50)], [facts_of(RANGE)]),
     # A twentieth of the rows.
     **{
         kind.value: ([of_days(5, kind=kind)], [of_days(4, kind=kind)])
@@ -227,12 +195,12 @@ BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
     "v2_position_deletes": ([of_days(1)], [dataclasses.replace(of_days(1), format_version=3)]),
     # Deletes that reach well-sized data, and name no single file.
     "deletes_default_rewrite_ignores": (
-        [of_days(5, scoped=False, data=2), deleted(upserts({1: 9}, {2: 9}, well=True))],
+        [of_days(5, scoped=False, data=2), facts_of(upserts({1: 9}, {2: 9}, well=True))],
         [
             of_days(5, scoped=False, data=3),
             of_days(5, scoped=False, well=False),
             of_days(5),
-            deleted(upserts({1: 9}, {2: 9})),
+            facts_of(upserts({1: 9}, {2: 9})),
         ],
     ),
     "merge_on_read_on_v1": (
@@ -261,7 +229,7 @@ SEVERITIES = [
         # By the records that a full scan loads.
         (
             "equality_deletes",
-            deleted([*upserts({1: 9}, {2: 15}), *upserts({1: 9, 2: 9}, {3: 10}, NEXT)]),
+            facts_of([*upserts({1: 9}, {2: 15}), *upserts({1: 9, 2: 9}, {3: 10}, NEXT)]),
             (2, 1),
         ),
         # By the share of rows, and not by their number.

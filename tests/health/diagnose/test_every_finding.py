@@ -18,7 +18,6 @@ from tests.health.diagnose import (
 )
 from tests.health.diagnose.told import absent, present, required
 
-#: For each finding, facts that it is made of and facts that it is not made of.
 BORDERS = {
     **test_columns.BORDERS,
     **test_deletes.BORDERS,

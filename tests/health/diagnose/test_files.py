@@ -25,7 +25,7 @@ from tests.factories import (
     partition,
     table_facts,
 )
-from tests.health.diagnose.told import absent, named, present, required
+from tests.health.diagnose.told import Borders, absent, named, present, required
 
 SHARED = Sharing(tuple(SharedPlace(f"db.t{n}", "s3://bucket/db/events") for n in range(7)))
 UNPARTITIONED_NOW = (BY_DAY, PartitionSpec(1, ()))
@@ -51,8 +51,7 @@ def tiny_target(*sizes: list[int], target: int = MIB, **properties: str) -> Tabl
     return facts_of(*sizes, properties={"write.target-file-size-bytes": str(target), **given})
 
 
-#: For each finding, facts that it is made of and facts that it is not made of.
-BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
+BORDERS: Borders = {
     "small_files": (
         # The limit is three quarters of the target in force.
         [

@@ -17,7 +17,8 @@ from icekit.health.heap import (
 from icekit.health.model import TableFacts
 from tests.factories import GIB, MIB, empty_facts, table_facts
 from tests.golden import Golden
-from tests.health.diagnose.test_deletes import deleted, upserts
+from tests.health.diagnose.test_deletes import upserts
+from tests.maintain.delete_counts import facts_of
 
 BY_ID = (EqualityKey((1,), 1, 1),)
 SMALL = Executor(2, 8 * GIB)
@@ -25,7 +26,7 @@ SMALL = Executor(2, 8 * GIB)
 
 def upserted(deletes: int = 10, **overrides: Any) -> TableFacts:
     """One file under so many deletes of a later commit."""
-    return deleted(upserts({1: 100}, {2: deletes}), **{"equality_keys": BY_ID, **overrides})
+    return facts_of(upserts({1: 100}, {2: deletes}), **{"equality_keys": BY_ID, **overrides})
 
 
 def forecast(facts: TableFacts, executor: Executor = SMALL) -> HeapForecast:
@@ -37,7 +38,7 @@ def forecast(facts: TableFacts, executor: Executor = SMALL) -> HeapForecast:
     [
         table_facts(),
         empty_facts(),
-        deleted(upserts({2: 100}, {1: 1000})),
+        facts_of(upserts({2: 100}, {1: 1000})),
     ],
     ids=["no deletes", "empty", "none that applies"],
 )

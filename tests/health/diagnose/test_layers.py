@@ -25,7 +25,7 @@ from tests.factories import (
     manifest_facts,
     table_facts,
 )
-from tests.health.diagnose.told import required
+from tests.health.diagnose.told import Borders, required
 
 #: The best clustered field decides; fields of another spec do not count.
 RANGES = (
@@ -82,8 +82,7 @@ def statistics(
     return table_facts(statistics=(age,))
 
 
-#: For each finding, facts that it is made of and facts that it is not made of.
-BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
+BORDERS: Borders = {
     # A hundred small ones, and more than twice as many as needed.
     "fragmented_manifests": (
         [fragments(101, 400 * MIB), fragments(100, 100 * 8 * KIB)],
@@ -221,21 +220,14 @@ def test_findings_are_read_a_line_each() -> None:
     assert repr(Findings()) == "Nothing to do: no finding at these thresholds."
 
 
-@pytest.mark.parametrize(
-    ("limits", "options"),
-    [
-        (Thresholds(min_input_files=2), "'min-input-files', '2'"),
-        # Half of 512 MiB, and twice as much.
-        (
-            Thresholds(min_file_size_ratio=0.5, max_file_size_ratio=2.0),
-            "'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'",
-        ),
-    ],
-)
-def test_a_rewrite_carries_the_limits_that_were_changed(limits: Thresholds, options: str) -> None:
+def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
+    limits = Thresholds(min_input_files=2, min_file_size_ratio=0.5, max_file_size_ratio=2.0)
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
 
+    # Half of 512 MiB, and twice as much.
     assert required(facts, "small_files", thresholds=limits).sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map("
-        f"'partial-progress.enabled', 'true', {options}, 'use-starting-sequence-number', 'false'))",
+        "'partial-progress.enabled', 'true', 'min-input-files', '2', 'min-file-size-bytes', "
+        "'268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', "
+        "'false'))",
     )

@@ -6,6 +6,7 @@ from icekit.health.files import Kind
 from icekit.health.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
 from icekit.health.model import TableFacts
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
+from tests.health.diagnose.told import Borders
 
 
 def sampled(*writes: tuple[int, int, int], partitions: int = 1, **overrides: Any) -> TableFacts:
@@ -51,8 +52,7 @@ def repeating(**overrides: Any) -> TableFacts:
     )
 
 
-#: For each finding, facts that it is made of and facts that it is not made of.
-BORDERS: dict[str, tuple[list[TableFacts], list[TableFacts]]] = {
+BORDERS: Borders = {
     # Two commits of three full files into one partition, and half of such commits.
     "one_writing_task": (
         [

@@ -4,6 +4,9 @@ from icekit import diagnose
 from icekit.health.findings import Finding
 from icekit.health.model import TableFacts
 
+#: For each finding, facts that it is made of and facts that it is not made of.
+Borders = dict[str, tuple[list[TableFacts], list[TableFacts]]]
+
 
 def named(facts: TableFacts, name: str, **options: object) -> Finding | None:
     """One finding by its name, None where it is not made."""

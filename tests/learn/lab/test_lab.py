@@ -67,8 +67,9 @@ def test_every_finding_has_a_table_that_suffers_from_it() -> None:
     ],
 )
 def test_an_unknown_table_is_refused(name: str, message: str) -> None:
-    with pytest.raises(ParameterError, match=message):
-        build(lake_of(None), [name])
+    for verb in (build, reset):
+        with pytest.raises(ParameterError, match=message):
+            verb(lake_of(None), [name])
 
 
 @pytest.mark.parametrize("verb", [build, reset])

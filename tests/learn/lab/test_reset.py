@@ -97,19 +97,12 @@ def test_where_there_are_no_links_files_are_copied(
     assert bench.rows() == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("smal_files", "no lab table 'smal_files'; did you mean small_files"),
-        ("empty", r"no copy of lab\.empty; build it with `icekit lab --rebuild empty`"),
-    ],
-)
-def test_a_table_that_is_not_of_the_lab_or_has_no_copy_is_refused(
-    bench: Bench, name: str, message: str
-) -> None:
-    with pytest.raises(ParameterError, match=message):
-        bench.reset("small_files", name)
-    assert not is_kept(bench.lake, name)
+def test_a_table_that_has_no_copy_is_refused(bench: Bench) -> None:
+    with pytest.raises(
+        ParameterError, match=r"no copy of lab\.empty; build it with `icekit lab --rebuild empty`"
+    ):
+        bench.reset("small_files", "empty")
+    assert not is_kept(bench.lake, "empty")
 
 
 def test_a_lake_without_copies_says_so(tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         found.close()
 
 
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pages: what a pass does to tables does not depend on them."""
+    monkeypatch.setattr(
+        _Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables]
+    )
+
+
 def passing(
     lake: Lake, folder: Path, text: str = COMPACT, ending: Ending | None = None, **top: str
 ) -> tuple[_Pass, TableResult]:

@@ -15,11 +15,14 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import EXIT_STOPPED, Status
 from icekit.engine import session
-from icekit.report.schedule.one_pass import _Pass, run_policy
+from icekit.report.schedule.one_pass import run_policy
 from icekit.report.schedule.reading import parse_policy
 from icekit.report.schedule.result import PassResult, TableResult
 from tests.commands import command
 from tests.maintain.tables import Named, contents
+from tests.report.schedule.lakes import unrendered
+
+__all__ = ["unrendered"]
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here
 # and not in another test.
@@ -49,14 +52,6 @@ def _somebody_elses_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr(session, "_started", None)
     yield
     gc.collect()
-
-
-@pytest.fixture
-def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pages: what a pass does to tables does not depend on them."""
-    monkeypatch.setattr(
-        _Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables]
-    )
 
 
 def passed(

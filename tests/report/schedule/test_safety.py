@@ -27,9 +27,18 @@ from icekit.report.schedule.one_pass import _Pass, mark, run_policy
 from icekit.report.schedule.result import PassResult, Step, TableResult
 from tests.commands import command
 from tests.maintain.tables import contents
-from tests.report.schedule.lakes import COMPACT, NOW, PLAN, REWRITE, lake, passing, policy
+from tests.report.schedule.lakes import (
+    COMPACT,
+    NOW,
+    PLAN,
+    REWRITE,
+    lake,
+    passing,
+    policy,
+    unrendered,
+)
 
-__all__ = ["lake"]
+__all__ = ["lake", "unrendered"]
 
 STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, kept(PLAN), None)
 
@@ -148,16 +157,14 @@ def test_a_lake_that_is_gone_ends_the_pass_with_an_error(
         run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=lambda _: None)
 
 
+@pytest.mark.usefixtures("lake", "unrendered")
 def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def steps(_: _Pass, one: TableResult) -> Any:
         raise ValueError("odd") if one.table == "db.a" else RunDisproved("look at it", "r")
 
     monkeypatch.setattr(_Pass, "_steps", steps)
-    monkeypatch.setattr(
-        _Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables]
-    )
     said: list[str] = []
     made = run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=said.append)
     assert {one.table: (one.status, one.error) for one in made.tables} == {

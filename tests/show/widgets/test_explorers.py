@@ -18,7 +18,6 @@ from icekit.health.model import TableFacts
 from icekit.maintain.policy import Policy
 from icekit.maintain.savings import wins
 from icekit.report.history.store import SqliteStore, health
-from icekit.report.page import write_page
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
@@ -93,20 +92,6 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
         assert are_on(cellId="0f3a") == "True\n"
         assert are_on() == "False\n"
         assert are_on(cellId="0f3a") == "False\n", "what is said in the environment holds"
-
-
-def test_a_page_shows_what_is_said_without_controls(tmp_path: Path) -> None:
-    import nbformat
-
-    data = {"text/html": "<p>facts</p>", WIDGET_VIEW: {"model_id": "1"}}
-    output = nbformat.v4.new_output("display_data", data=data)  # type: ignore[no-untyped-call]
-    cell = nbformat.v4.new_code_cell("x", outputs=[output])  # type: ignore[no-untyped-call]
-    notebook = nbformat.v4.new_notebook(cells=[cell])  # type: ignore[no-untyped-call]
-
-    page = write_page(notebook, "db.t", tmp_path / "page.html").read_text()
-
-    assert "<p>facts</p>" in page
-    assert "model_id" not in page
 
 
 def test_every_control_has_a_visible_label_and_says_what_it_does(view: widgets.View) -> None:

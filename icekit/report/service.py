@@ -1,0 +1,260 @@
+"""Run the diagnosis notebook unattended on many tables at once: HTML, JSON, an index, an exit
+status; finished tables survive an interruption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import queue
+import secrets
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from icekit.common.commands import ReportOptions
+from icekit.common.errors import require_number, trace, why
+from icekit.common.saving import slug, write_text
+from icekit.common.sql import Identifier, display_name
+from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.common.units import count
+from icekit.engine.errors import outside
+from icekit.engine.interrupting import ended_like_interrupted
+from icekit.engine.lake import Lake
+from icekit.health.diagnose.document import save_facts
+from icekit.health.diagnose.gate import limits
+from icekit.maintain.savings import wins
+from icekit.report.history.iceberg import store
+from icekit.report.history.store import Health, SqliteStore, Store, health
+from icekit.report.index import Index, rank, write_index
+from icekit.report.observing import FactsCache
+from icekit.report.page import link_neighbours
+from icekit.report.rendering import KERNELS, Kernel, clear, rendered
+from icekit.report.result import ReportRun, Row, check, exit_status, failure
+
+#: Seconds that a thread waits before it checks for a request to stop.
+_PATIENCE = 0.5
+#: Seconds to wait for threads after a request to stop; stuck threads are left behind.
+_LEAVE = 5.0
+#: The index is written again after this many seconds.
+_INDEX_SECONDS = 30.0
+
+
+class Workers:
+    """Threads that report on tables; use it in a ``with`` block, which ends the threads and their
+    kernels.
+
+    ``remembered`` has the earlier runs of tables, ``known`` the facts of tables observed before; it
+    stores new ones.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        names: Sequence[Identifier],
+        options: ReportOptions,
+        run_id: str,
+        remembered: Mapping[str, Sequence[Health]],
+        known: FactsCache | None = None,
+    ) -> None:
+        self._lake, self._options = lake, options
+        self._run_id, self._remembered = run_id, remembered
+        self._known = known or FactsCache()
+        self._output = Path(options.output).resolve()
+        self.count = len(names)
+        self._stopped = threading.Event()
+        self._todo = deque(names)
+        # Rows of observed tables; short, so that facts do not pile up before the notebooks.
+        self._ready: queue.Queue[Row] = queue.Queue(maxsize=2 * KERNELS)
+        self._done: queue.SimpleQueue[Row] = queue.SimpleQueue()
+        self._kernels: list[Kernel] = []
+        self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
+        # Daemons: storage that does not answer must not keep the process alive.
+        workers = [self._observe] * min(options.jobs, self.count) + [self._render] * min(
+            KERNELS, self.count
+        )
+        self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
+
+    def __enter__(self) -> Workers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._stopped.set()
+        if kind is not None:
+            # A user who interrupts does not want to wait for running notebooks.
+            for kernel in self._kernels:
+                kernel.kill()
+        for thread in self._threads:
+            thread.join(timeout=_LEAVE)
+        with contextlib.suppress(OSError):  # a thread that was left behind may still write there
+            self._scratch.cleanup()
+
+    def rows(self) -> Iterator[Row]:
+        """The row of each table, as the table is finished."""
+        for _ in range(self.count):
+            yield self._done.get()
+
+    def _observe(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                name = self._todo.popleft()
+            except IndexError:
+                return
+            row = self._guarded(display_name(name), partial(self._observe_one, name))
+            if row.health is None:
+                self._done.put(row)
+                continue
+            while not self._stopped.is_set():
+                with contextlib.suppress(queue.Full):
+                    self._ready.put(row, timeout=_PATIENCE)
+                    break
+
+    def _observe_one(self, name: Identifier) -> Row:
+        started, table = time.monotonic(), display_name(name)
+        clear(self._output, table)
+        facts, findings = self._known.observed(self._lake, name, self._options)
+        savings = wins(facts, findings, limits(self._options.thresholds))
+        known = health(facts, findings, savings, self._run_id)
+        save_facts(facts, self._facts_file(table))
+        seconds = time.monotonic() - started
+        return Row(table, str(known.status), seconds, savings=savings, health=known)
+
+    def _render(self) -> None:
+        with Kernel() as kernel:
+            self._kernels.append(kernel)
+            while not self._stopped.is_set():
+                with contextlib.suppress(queue.Empty):
+                    observed_row = self._ready.get(timeout=_PATIENCE)
+                    table = observed_row.table
+                    row = self._guarded(table, partial(self._render_one, observed_row, kernel))
+                    # What was observed is known, whatever became of the notebook.
+                    savings, known = observed_row.savings, observed_row.health
+                    self._done.put(replace(row, savings=savings, health=known))
+                    with contextlib.suppress(OSError):  # its folder goes with the run
+                        self._facts_file(table).unlink(missing_ok=True)
+
+    def _render_one(self, row: Row, kernel: Kernel) -> Row:
+        # The earlier runs of the table in a file: a notebook's kernel opens no catalog.
+        path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
+        history = str(path) if SqliteStore(path).append(self._remembered.get(row.table, ())) else ""
+        facts_file = self._facts_file(row.table)
+        return rendered(kernel, row, facts_file, self._options, history=history)
+
+    def _facts_file(self, table: str) -> Path:
+        return Path(self._scratch.name, f"{slug(table)}.facts.json")
+
+    def _guarded(self, table: str, step: Callable[[], Row]) -> Row:
+        """Do one step for a table; any failure becomes its row."""
+        started = time.monotonic()
+        try:
+            return step()
+        # A cancelled task is no Exception, and without a row the run would wait forever.
+        except BaseException as problem:
+            status, known = failure(problem)
+            error = str(known) if known else self._traced(table, problem)
+            return Row(table, status, time.monotonic() - started, error=error)
+
+    def _traced(self, table: str, problem: BaseException) -> str:
+        """Save the complete error in a file, and name the file; a full disk must not lose the row
+        too.
+        """
+        first = why(problem)
+        try:
+            kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
+        except (OSError, ValueError) as refused:
+            return f"{first}; its trace could not be kept ({type(refused).__name__})"
+        return f"{first}; for details see {kept_in.name}"
+
+
+def report(
+    options: ReportOptions,
+    *,
+    progress: Callable[[str], None] = print,
+    known: FactsCache | None = None,
+) -> ReportRun:
+    """Report on ``options.tables``; every report is written before the gate fails.
+
+    Facts are collected for ``options.jobs`` tables at once. A table that cannot be read, or takes
+    longer than ``options.timeout``, gets a row that says so and does not stop the others; nor does
+    a glob that matches nothing, as long as another table is found, nor a history that cannot be
+    written. An interrupted run keeps the reports of finished tables. ``known`` has the facts of
+    tables observed before. Raises the errors of :mod:`icekit.common.errors`.
+    """
+    require_number("The number of jobs", options.jobs, above=True)
+    thresholds = check(options, options.fail_on)
+    lake = Lake.connect(options.catalog or None)
+    problems: list[str] = []
+    names = lake.match(options.tables, problems)
+    output = Path(options.output).resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    now = dt.datetime.now(dt.UTC)
+    run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+    for problem in problems:
+        progress(problem)
+    if known is None:  # a pass over several rules has said so
+        progress(f"{count(len(names), 'table')} of catalog {lake.name}")
+    # The kernel's and papermill's own notes, of which the rows have what matters.
+    logging.getLogger("papermill").setLevel(logging.CRITICAL)
+    rows: list[Row] = []
+    kept_in = store(options.history, lake)
+    with ended_like_interrupted():
+        earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
+        index = Index(
+            rows=rows,
+            made_at=f"{now:%Y-%m-%d %H:%M} UTC",
+            catalog=lake.name,
+            tables=len(names),
+            remembered=earlier,
+            thresholds=thresholds,
+            problems=problems,
+        )
+        page = output / "index.html"
+        workers = Workers(lake, names, options, run_id, earlier, known)
+        due = time.monotonic() + _INDEX_SECONDS
+        try:
+            with never_silent("working on the reports"), stderr_to_file(), workers:
+                for row in workers.rows():
+                    rows.append(row)
+                    progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
+                    if time.monotonic() > due:
+                        write_index(index, page)
+                        due = time.monotonic() + _INDEX_SECONDS
+        finally:
+            problems += remember(kept_in, rows, progress)
+            write_index(index, page)
+            ranked = sorted(rows, key=rank)
+            link_neighbours([(row.table, output / row.page) for row in ranked if row.page])
+    status = exit_status([row.verdict(options.fail_on) for row in rows], problems)
+    return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
+
+
+def _summary(row: Row) -> str:
+    """``db.events: critical, 2 findings, 1.2 s``."""
+    findings = f", {count(len(row.findings), 'finding')}" if row.findings else ""
+    error = f": {row.error}" if row.error else ""
+    return f"{row.table}: {row.status}{findings}, {row.seconds:.1f} s{error}"
+
+
+def remember(
+    kept_in: Store | None, rows: Sequence[Row], progress: Callable[[str], None]
+) -> list[str]:
+    """Append this run's observations in one commit; returns an error sentence if that failed."""
+    if kept_in is None:
+        return []
+    try:
+        kept_in.append([row.health for row in rows if row.health is not None])
+    except Exception as error:
+        if (problem := outside(error)) is None:
+            raise
+        # The reports are there: a history that cannot be written must not take them away.
+        progress(message := f"The history was not written: {problem}")
+        return [message]
+    return []
