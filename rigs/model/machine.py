@@ -37,7 +37,7 @@ from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import PROCEDURES, plan_maintenance_table
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import remove_stale, stale_clones
+from icekit.sandbox.scratch import remove_stale
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World
 
@@ -521,9 +521,6 @@ class Machine(RuleBasedStateMachine):
         command = [sys.executable, "-m", "tests.deletes.killed", table, self.real.ledger, place]
         child = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert child.returncode in {0, 2, 9}, child.stdout + child.stderr
-        assert child.returncode != 9 or place != "join" or stale_clones(self.lake), (
-            "the process died before its view of the keys was there"
-        )
         self.go_on(which, None)
         remove_stale(self.lake)
 
