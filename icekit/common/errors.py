@@ -1,7 +1,8 @@
 """Say what went wrong and what to do next, in a short message.
 
 Every error that a person can cause or meet is an :class:`IcekitError`: its message
-ends with the next step, and its ``exit_status`` is what a scheduler sees.
+ends with the next step, and its ``exit_status`` is what a scheduler sees. A :class:`Status` says
+how an action, run, report or pass ended.
 """
 
 import difflib

@@ -1,5 +1,5 @@
-"""Show a result that is a list of blocks: as text for a terminal, or as HTML for a page or a
-notebook.
+"""Show a result that is a list of blocks, a table (:class:`Grid`) among them: as text for a
+terminal, or as HTML for a page or a notebook.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read table metadata JSON: schema, specs, sort order and properties."""
+"""Read table metadata JSON: schema, specs, sort order, properties and lineage of snapshots."""
 
 import re
 import statistics

@@ -10,7 +10,7 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.health.head import Head
-from icekit.health.metadata import Json, snapshots_by_id
+from icekit.health.metadata import Json, snapshots_by_id, summary_of
 from icekit.maintain.model import EQUALITY_DELETE
 
 #: A key in the snapshot summary of each of a run's commits.
@@ -62,7 +62,7 @@ def own_commits(
     """
 
     def is_own(snapshot: Json) -> bool:
-        summary = snapshot.get("summary") or {}
+        summary = summary_of(snapshot)
         is_tagged = summary.get(RUN_TAG) == run_id and summary.get(ACTION_TAG) in action_ids
         return is_tagged or snapshot["snapshot-id"] in among
 
@@ -89,7 +89,7 @@ def actual(commits: Iterable[Json], unit: str = "file") -> Actual:
     """Add up what the commits of an action changed, from their summaries; ``unit`` is what its
     prediction counts.
     """
-    return sum((_changed(commit.get("summary") or {}, unit) for commit in commits), Actual())
+    return sum((_changed(summary_of(commit), unit) for commit in commits), Actual())
 
 
 def _changed(summary: Mapping[str, Any], unit: str) -> Actual:

@@ -1,4 +1,6 @@
-"""Ask the engine's own planner which files an action takes, and predict from its answer."""
+"""Predict an action: from the engine's own planner, which files it takes, and from earlier actions of
+about its size, how many seconds.
+"""
 
 from __future__ import annotations
 

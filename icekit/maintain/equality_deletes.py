@@ -26,6 +26,7 @@ from icekit.engine.predicate import read_predicate
 from icekit.health.collect import observe
 from icekit.health.definition import PartitionSpec, other_optimizer
 from icekit.health.heap import HeapForecast, forecast_heap
+from icekit.health.metadata import properties_of
 from icekit.health.model import TableFacts
 from icekit.health.values import partition_path
 from icekit.maintain.asking import Speed
@@ -257,7 +258,7 @@ def _notes(metadata: Any) -> Iterable[str]:
         "(streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only "
         "appends, skip it."
     )
-    manager = other_optimizer(metadata.get("properties") or {}, str(metadata["location"]))
+    manager = other_optimizer(properties_of(metadata), str(metadata["location"]))
     if manager is not None:
         yield manager.note
 

@@ -20,7 +20,7 @@ from icekit.common.units import percent
 from icekit.engine.metadata_tables import metadata_table
 from icekit.health.definition import Column
 from icekit.health.files import Kind
-from icekit.health.metadata import Json
+from icekit.health.metadata import Json, summary_of
 from icekit.health.model import TableFacts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PastCommit:
     @classmethod
     def of(cls, snapshot: Json) -> PastCommit:
         """Read one from a snapshot of the metadata file."""
-        summary = snapshot.get("summary") or {}
+        summary = summary_of(snapshot)
 
         def number(key: str) -> int:
             return int(summary.get(key) or 0)

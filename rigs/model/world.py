@@ -168,12 +168,13 @@ class World:
         reaches_all = any(spec.isUnpartitioned() for spec in chosen.values())
 
         def without(row: Row) -> Row | None:
-            own = specs.get(model.spec_of(row, branch) or 0)
-            # A partition of a truncated column holds rows of other values, too.
-            is_beside = row[P] == p or (own and self.part(own, row[P]) == self.part(own, p))
-            is_reached = reaches_all or (
-                is_beside and (everywhere or model.spec_of(row, branch) == current)
-            )
+            number = model.spec_of(row, branch)
+            is_beside = row[P] == p
+            if number is not None:
+                # A partition of a truncated column holds rows of other values, too.
+                own = specs[number]
+                is_beside = self.part(own, row[P]) == self.part(own, p)
+            is_reached = reaches_all or (is_beside and (everywhere or number == current))
             return None if is_reached and tuple(row[each] for each in by) in wanted else row
 
         model.change(without, branch)

@@ -1,5 +1,5 @@
-"""Read the options of the commands that may change a table: one reader for the command line and for
-policies.
+"""Limit a run, and read the options of the commands that may change a table: one reader for the
+command line and for policies.
 """
 
 import json
