@@ -27,9 +27,9 @@ from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 # What the gate runs of the Spark tests.
 CORE = frozenset(Path(__file__).with_name("tests").joinpath("core.txt").read_text().splitlines())
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-# Workers that run beside each other share the lab's files, and each has a catalog and a scratch of
-# its own.
-TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
+# Processes that run beside each other share the lab's files, and each has a catalog and a scratch
+# of its own.
+TEST_LAKE = LAB.with_name(f"lake-{WORKER or 'alone'}")
 
 
 # Tests do not depend on timings: a busy machine is no falsifying example. Nor on chance: each run
@@ -64,6 +64,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("soak") is not None:
         return
     function = item.nodeid.partition("[")[0]
+    if f"-{function}" in CORE:
+        return
     named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
     _FUNCTIONS.add(function)
     if (
@@ -78,25 +80,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # -m has chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's files first, while another worker begins with one that needs none; small ones last,
-    so that all end together.
-    """
-    if not WORKER:
-        return
-    tests = Counter(item.path for item in items)
-    on_spark = Counter(item.path for item in items if item.get_closest_marker("spark"))
-    first = {
-        max(on_spark, key=lambda path: on_spark[path], default=None),
-        max(tests - on_spark, key=lambda path: tests[path], default=None),
-    }
-    items.sort(
-        key=lambda item: (
-            item.path not in first,
-            item.path not in on_spark,
-            -tests[item.path],
-            item.path,
-        )
-    )
+    """Large files first, so that all workers end together."""
+    if WORKER:
+        tests = Counter(item.path for item in items)
+        items.sort(key=lambda item: (-tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -124,8 +111,7 @@ def _test_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def lake(_test_lake: None) -> Iterator[Lake]:
     """The tests' own lake, with Spark; the lab's tables come into it by the marker ``lab``."""
     forget_another_lab()
-    if WORKER:
-        shutil.rmtree(TEST_LAKE, ignore_errors=True)
+    shutil.rmtree(TEST_LAKE, ignore_errors=True)
     connected = icekit.connect()
     with one_at_a_time("spark"):  # whoever is first fetches the jars
         assert connected.spark is not None

@@ -21,36 +21,48 @@ joined() {
     return "$(cat "$logs/$1.status")"
 }
 
+others() {
+    tests "not spark and $1" && lint
+}
+
 lint() {
     python -m ruff check && python -m ruff format --check && python -m mypy
 }
 
-# One worker more than two cores: a test waits now and then, for a process or for a lock. What
-# pytest makes of the tests' code is kept: made here, it is not made again by each worker.
+# Marks, and then files and options.
 tests() {
-    beside a-to-p python -m pytest -p no:nbval --collect-only -q tests/[a-p]*/
-    python -m pytest -p no:nbval --collect-only -q tests/[q-z]*/ tests/test_*.py rigs >/dev/null || true
-    joined a-to-p >/dev/null || true
-    python -m pytest -p no:nbval -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and not cluster and $1"
+    marks=$1
+    shift
+    python -m pytest -p no:nbval --durations=10 -m "not browser and not soak and not servers and not cluster and $marks" "$@"
 }
 
+# Two workers, each with a Spark of its own, beside the tests that need none: nothing waits for a
+# core or leaves one idle. Workers collect only the files that they are given.
+spark() {
+    marks=$1
+    shift
+    tests "spark and $marks" -n 2 --dist loadfile --no-loadscope-reorder "$@"
+}
+
+failed=
 case $tier in
     check)
         beside lint lint
-        tests "not slow and not spark"
+        tests "not slow and not spark" -n 2
         joined lint
         ;;
     gate)
-        tests "not slow and (core or not spark)"
-        beside lint lint
-        scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain
-        joined lint
+        beside others others "not slow"
+        # shellcheck disable=SC2046
+        spark "core and not slow" $(sed -n 's/^\([a-z_/]*\.py\).*/\1/p' tests/core.txt | sort -u) &&
+            scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain || failed=yes
+        joined others || failed=yes
         ;;
     all)
-        beside lint lint
+        beside others others "not soak"
         beside chromium scripts/test-browser.sh install
-        tests "not soak"
-        joined lint
+        spark "not soak" || failed=yes
+        joined others || failed=yes
         joined chromium
         beside browser scripts/test-browser.sh
         scripts/test-notebooks.sh
@@ -63,3 +75,4 @@ case $tier in
         exit 2
         ;;
 esac
+[ -z "$failed" ]

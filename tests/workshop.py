@@ -68,25 +68,24 @@ class Workshop:
         here, spark = self._lake, self._lake.spark
         assert isinstance(here.tables, EmbeddedTables)
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(here.name, NAMESPACE)}")
-        if here.tables.path != LAB:
-            columns = (
-                "catalog_name, table_namespace, table_name, metadata_location, "
-                "previous_metadata_location, iceberg_type"
-            )
-            rows = (
-                f"SELECT {columns} FROM shared.iceberg_tables WHERE table_namespace = ? AND "
-                "table_name = ?"
-            )
-            with contextlib.closing(
-                sqlite3.connect(here.tables.path / "catalog.db", timeout=60)
-            ) as catalog:
-                catalog.execute("ATTACH ? AS shared", [str(LAB / "catalog.db")])
-                with catalog:
-                    for name in names:
-                        catalog.execute(
-                            f"INSERT OR REPLACE INTO iceberg_tables ({columns}) {rows}",
-                            [NAMESPACE, name],
-                        )
+        columns = (
+            "catalog_name, table_namespace, table_name, metadata_location, "
+            "previous_metadata_location, iceberg_type"
+        )
+        rows = (
+            f"SELECT {columns} FROM shared.iceberg_tables WHERE table_namespace = ? AND "
+            "table_name = ?"
+        )
+        with contextlib.closing(
+            sqlite3.connect(here.tables.path / "catalog.db", timeout=60)
+        ) as catalog:
+            catalog.execute("ATTACH ? AS shared", [str(LAB / "catalog.db")])
+            with catalog:
+                for name in names:
+                    catalog.execute(
+                        f"INSERT OR REPLACE INTO iceberg_tables ({columns}) {rows}",
+                        [NAMESPACE, name],
+                    )
         for name in names:
             spark.sql(f"REFRESH TABLE {identifier(here.name, NAMESPACE, name)}")
 
