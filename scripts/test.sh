@@ -36,12 +36,12 @@ tests() {
     python -m pytest -p no:nbval --durations=10 -m "not browser and not soak and not servers and not cluster and $marks" "$@"
 }
 
-# Two workers, each with a Spark of its own, beside the tests that need none: nothing waits for a
-# core or leaves one idle. Workers collect only the files that they are given.
+# One worker more than two cores, each with a Spark of its own: a test waits now and then, for a
+# process or for a lock. Workers collect only the files that they are given.
 spark() {
     marks=$1
     shift
-    tests "spark and $marks" -n 2 --dist loadfile --no-loadscope-reorder "$@"
+    tests "spark and $marks" -n 3 --dist loadfile --no-loadscope-reorder "$@"
 }
 
 failed=

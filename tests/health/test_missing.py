@@ -19,8 +19,9 @@ from tests.maintain.tables import MERGE_ON_READ, Named
 from tests.offline import IDS, lake_in
 
 
+@pytest.mark.spark
 def test_a_snapshot_that_expired_meanwhile_is_no_loss(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lake_in(tmp_path) as catalog:
         table = catalog.create_table(("db", "t"), IDS)
