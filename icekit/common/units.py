@@ -65,11 +65,11 @@ def plain(value: float, digits: int = 3) -> str:
 
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
-    """``64 KiB–128 KiB``; without an upper limit ``64 KiB and more``."""
+    """``64 KiB–128 KiB``, ``under 64 KiB`` or ``64 KiB and more``."""
+    if upper_bytes is None:
+        return f"{size(lower_bytes)} and more"
     return (
-        f"{size(lower_bytes)} and more"
-        if upper_bytes is None
-        else f"{size(lower_bytes)}–{size(upper_bytes)}"
+        f"{size(lower_bytes)}–{size(upper_bytes)}" if lower_bytes else f"under {size(upper_bytes)}"
     )
 
 

@@ -274,13 +274,17 @@ def findings_html(
     return html.framed(verdict, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
 
 
+_PLURALS = {Severity.WARNING: "warnings"}
+
+
 def summary(findings: Sequence[Finding]) -> str:
-    """``3 findings: 1 critical, 2 warning``."""
+    """``3 findings: 1 critical, 2 warnings``."""
     if not findings:
         return NOTHING
     numbers = Counter(f.severity for f in findings)
     listed = ", ".join(
-        f"{numbers[severity]} {severity}" for severity in sorted(numbers, reverse=True)
+        count(numbers[severity], str(severity), _PLURALS.get(severity, str(severity)))
+        for severity in sorted(numbers, reverse=True)
     )
     return f"{count(len(findings), 'finding')}: {listed}"
 

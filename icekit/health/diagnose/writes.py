@@ -148,7 +148,7 @@ def distribution_mode(context: Context) -> Finding | None:
             "one file per partition and commit."
         )
     return context.finding(
-        evidence=f"{len(scattered):,} of the last {count(len(recent), 'append')} wrote "
+        evidence=f"{_of_last(len(scattered), len(recent))} appends wrote "
         f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
@@ -158,6 +158,10 @@ def distribution_mode(context: Context) -> Finding | None:
         remedy=remedy,
         sql=(context.alter({"write.distribution-mode": "hash"}),) if append.mode == "none" else (),
     )
+
+
+def _of_last(number: int, of: int) -> str:
+    return f"each of the last {of:,}" if number == of else f"{number:,} of the last {of:,}"
 
 
 def identifiers_not_unique(context: Context) -> Finding | None:
@@ -219,7 +223,7 @@ def vectors_rewritten(context: Context) -> Finding | None:
     written = sum(c.added_delete_files or 0 for c in again)
     replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
     return context.finding(
-        evidence=f"{len(again):,} of the last {count(len(changes), 'commit')} with deletes wrote "
+        evidence=f"{_of_last(len(again), len(changes))} commits with deletes wrote "
         f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
         f"{count(written, 'vector')} replaced an earlier one",
         threshold=f"{percent(limits.vectors_rewritten)} of the vectors of a commit, in "
