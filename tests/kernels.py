@@ -15,7 +15,8 @@ class Asked:
 
     def run(self, code: str, **metadata: str) -> list[Any]:
         """The messages of a cell, up to its end; a front end gives a ``cellId``, papermill none."""
-        sent = self._client.session.msg("execute_request", {"code": code}, metadata=metadata)
+        content = {"code": code, "silent": False}  # older kernels need both
+        sent = self._client.session.msg("execute_request", content, metadata=metadata)
         self._client.shell_channel.send(sent)
         messages: list[Any] = []
         while not messages or messages[-1]["content"].get("execution_state") != "idle":
