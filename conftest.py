@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,8 +63,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("soak") is not None:
         return
     function = item.nodeid.partition("[")[0]
-    if f"-{function}" in CORE:
-        return
     named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
     _FUNCTIONS.add(function)
     if (
@@ -74,16 +71,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         or (is_first and not CORE.isdisjoint(named))
     ):
         item.add_marker(pytest.mark.core)
-        if not any(item.get_closest_marker(mark) for mark in ("soak", "slow")):
+        if item.get_closest_marker("slow") is None:
             GATE.add(item.nodeid)
-
-
-@pytest.hookimpl(trylast=True)  # -m has chosen
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Large files first, so that all workers end together."""
-    if WORKER:
-        tests = Counter(item.path for item in items)
-        items.sort(key=lambda item: (-tests[item.path], item.path))
 
 
 @pytest.fixture(scope="session", autouse=True)

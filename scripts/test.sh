@@ -41,7 +41,7 @@ tests() {
 spark() {
     marks=$1
     shift
-    tests "spark and $marks" -n 3 --dist loadfile --no-loadscope-reorder "$@"
+    tests "spark and $marks" -n 3 --dist loadfile "$@"
 }
 
 failed=

@@ -197,7 +197,6 @@ def test_reports_and_all_that_is_written_with_them_show_no_secret(
     assert {name: shown(text) for name, text in said.items() if shown(text)} == {}
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_its_event_log_and_pages_and_a_run_and_its_ledger_show_no_secret(
     environment: Mapping[str, str], tmp_path: Path

@@ -17,7 +17,7 @@ from tests.commands import command
 from tests.test_docs import ROOT, TEXTS, blocks
 from tests.tune.test_event_log import log, query
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 MERGE = """\
 MERGE INTO prod.db.events t

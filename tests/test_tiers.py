@@ -15,7 +15,7 @@ CORE = [
 
 @pytest.mark.parametrize("line", CORE)
 def test_each_line_of_the_list_is_a_file_or_a_test_in_it(line: str) -> None:
-    path, _, name = line.removeprefix("-").removesuffix("[*]").partition("::")
+    path, _, name = line.removesuffix("[*]").partition("::")
     text = (ROOT / path).read_text()
 
     assert "pytest.mark.spark" in text

@@ -112,7 +112,6 @@ def compact(table: Table) -> None:
             lambda table: convert(table.spark, table.full),
             0,
             lambda _: False,
-            marks=pytest.mark.slow,
             id="another conversion",
         ),
     ],

@@ -186,6 +186,7 @@ def test_a_key_column_that_was_added_is_null_in_older_rows(table: Table) -> None
     assert table.ids() == [3]
 
 
+@pytest.mark.slow
 def test_a_key_column_with_an_initial_default(table: Table) -> None:
     table.create("id bigint", version=3).data("SELECT 1")
     lit = table.spark._jvm.org.apache.iceberg.expressions.Expressions.lit  # type: ignore[union-attr]
@@ -198,6 +199,7 @@ def test_a_key_column_with_an_initial_default(table: Table) -> None:
     assert table.ids() == [2, 4]
 
 
+@pytest.mark.slow
 def test_odd_names_of_columns(table: Table) -> None:
     table.create("id bigint, `a.b` int, `q``q` int, `x \"y` int, `it's/ä` int")
     table.data("SELECT id, int(id = 0), int(id = 1), int(id = 2), int(id = 3) FROM range(5)")
@@ -272,6 +274,7 @@ def test_partitions_of_every_transform(table: Table) -> None:
     assert table.ids() == [i for i in range(4) for _ in range(3)]
 
 
+@pytest.mark.slow
 def test_partitions_by_a_moment_that_differ_by_a_microsecond(table: Table) -> None:
     table.create("id bigint, ts timestamp, ntz timestamp_ntz", "ts, ntz")
     moments = ["2024-01-01T00:00:00.000001", "2024-01-01T00:00:00.000002"]
@@ -522,6 +525,7 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(
 
 
 @both_versions
+@pytest.mark.slow
 def test_in_slices(table: Table, version: int) -> None:
     table.create(version=version)
     ids = table.fill_slices(3)

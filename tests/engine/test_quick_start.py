@@ -167,7 +167,6 @@ lake.spark.sql(f"CREATE TABLE IF NOT EXISTS {lake.name}.quick.table (id int) USI
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_the_third_command_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     """Spark's, and Iceberg's from a jar that was fetched for it."""
     log = tmp_path / "classes.log"

@@ -18,7 +18,7 @@ from icekit.engine.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from tests.child import python
 from tests.serving import free_port, serving
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 POLICY = """
 name: nightly

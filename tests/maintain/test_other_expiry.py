@@ -88,6 +88,7 @@ def is_fine(table: Table, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True])
+@pytest.mark.slow
 def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: bool) -> None:
     """It keeps fewer snapshots, and a tag was dropped."""
     around(attempt, "execute", lambda: drop_tag(old), after=after)
@@ -275,6 +276,7 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
 
 
 @pytest.mark.parametrize("is_seen", [False, True])
+@pytest.mark.slow
 def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_known_if_it_was_seen(
     sick: Table, around: Around, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:

@@ -124,6 +124,7 @@ def test_icebergs_own_actions_do_not_lose_them_either(
     refused(table, DeletesUnmatched, "1 position delete in")
 
 
+@pytest.mark.slow
 def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> None:
     """Positions of files that are gone, of files of other groups, and one position twice."""
     path = filled(table)
@@ -235,6 +236,7 @@ def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, reco
 
 
 @pytest.mark.parametrize("more", [3, -3])
+@pytest.mark.slow
 def test_rows_that_spark_counted_twice_are_counted_again(
     table: Table, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:

@@ -136,6 +136,7 @@ def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
     assert len(files_in(table) - before) == 5
 
 
+@pytest.mark.slow
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
     """A row's partition column has the value of its partition, whatever the data file says; a
     delete's has what its file says.
@@ -312,6 +313,7 @@ def test_keys_of_every_type_are_matched(
     assert checked(table).resolved == left
 
 
+@pytest.mark.slow
 def test_keys_promoted_after_the_deletes_were_written_are_matched(table: Table) -> None:
     table.create("id bigint, a int, d decimal(5,2)")
     table.data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)")
@@ -551,6 +553,7 @@ def test_deletes_that_bounds_rule_out_rightly_cost_no_row(table: Table, version:
     assert checked(table).resolved == 21
 
 
+@pytest.mark.slow
 def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_drops(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -584,6 +587,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
     assert checked(table).one_in == 64
 
 
+@pytest.mark.slow
 def test_each_key_set_has_a_sample_of_its_own(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -622,6 +626,7 @@ def test_the_first_commit_after_an_upgrade_is_the_only_one(
     assert table.ids() == [1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_lets_those_that_were_written_with_it_be_rewritten(
     table: Table,
 ) -> None:

@@ -145,6 +145,7 @@ def moved_away(table: Table) -> None:
     table.files.refresh()
 
 
+@pytest.mark.slow
 def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) -> None:
     table, old = swapped
     moved_away(old)
@@ -157,6 +158,7 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) 
     assert rows(old) == 5
 
 
+@pytest.mark.slow
 def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
     littered: Any, named: Named
 ) -> None:
@@ -231,10 +233,11 @@ def taken_in(named: Named, tmp_path: Path) -> tuple[Table, Table]:
     "how",
     [
         "mapped",
-        pytest.param("not mapped", marks=pytest.mark.slow),
-        pytest.param("by the table that took them in", marks=pytest.mark.slow),
+        "not mapped",
+        "by the table that took them in",
     ],
 )
+@pytest.mark.slow
 def test_files_that_another_table_has_too_do_not_go_with_their_snapshots(
     taken_in: Any, stays_for: Make, how: str
 ) -> None:
@@ -384,6 +387,7 @@ def test_orphans_stay_however_other_tables_spell_them(
     assert [rows(other) for other in others] == [2] * len(others)
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(
     littered: Any, named: Named
 ) -> None:

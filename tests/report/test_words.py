@@ -34,7 +34,6 @@ def words(page: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.slow  # notebooks of all the lab's tables
 @pytest.mark.lab(*TABLES)
 def test_no_page_of_the_lab_speaks_of_what_is_not_on_it(lake: Lake, tmp_path: Path) -> None:
     made = report(

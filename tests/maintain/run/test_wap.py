@@ -65,6 +65,7 @@ def test_a_clone_reads_and_writes_its_own_snapshot(table: Table, setting: dict[s
         assert table.spark.sql(f"SELECT * FROM {name} VERSION AS OF 'main'").count() == 48
 
 
+@pytest.mark.slow
 def test_a_proof_by_a_join_reads_the_snapshots_of_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

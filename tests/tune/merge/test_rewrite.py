@@ -115,7 +115,6 @@ IN_EVERY_RUN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
