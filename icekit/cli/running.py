@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
 from icekit.cli.observe import looked_at, sized_for
-from icekit.common.commands import (
-    CompactOptions,
-    ConvertOptions,
-    MaintainOptions,
-)
+from icekit.common.commands import CompactOptions, ConvertOptions, MaintainOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.common.terminal import say
 

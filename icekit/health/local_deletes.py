@@ -17,13 +17,7 @@ from icekit.health.integrity import (
     MisplacedDelete,
 )
 from icekit.health.key_bounds import KeyColumn, Keyed
-from icekit.health.manifests import (
-    BOUND_FIELDS,
-    DELETE_FIELDS,
-    NULL_FIELDS,
-    Record,
-    files_of,
-)
+from icekit.health.manifests import BOUND_FIELDS, DELETE_FIELDS, NULL_FIELDS, Record, files_of
 from icekit.health.rollup import kind_of, sort_key
 from icekit.health.values import range_of
 

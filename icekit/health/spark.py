@@ -14,10 +14,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explaining
 from icekit.health.counts import NEVER, Rollup, add
 from icekit.health.files import Kind
-from icekit.health.integrity import (
-    DeleteState,
-    NarrowManifest,
-)
+from icekit.health.integrity import DeleteState, NarrowManifest
 from icekit.health.key_bounds import KeyColumn, Keyed, compared
 from icekit.health.local_deletes import PATH_FIELD_ID
 from icekit.health.manifests import FileCounts
@@ -47,7 +44,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     Tells whether files are listed more than once or deletes are misplaced:
     :func:`icekit.health.local.roll_up` names them.
 
-    This reads ``entries``, the only table with sequence numbers, and no statistics. The columns
+    With delete files this reads ``entries``, the only table with sequence numbers. The columns
     that count are cached while they are aggregated: by partition, by file and by manifest. The
     driver receives a row per partition, kind, size bucket and, with deletes, sequence number, and a
     row per manifest. More is read only to join delete files with the data files that they name, and

@@ -56,9 +56,20 @@ class Snapshot:
 
     def entries(self, *columns: str) -> DataFrame:
         """The live entries: their partition, a hash of it as ``place``, kind, sequence number,
-        records, and these columns.
+        records, and these columns. Without delete files, ``data_files`` has all that
+        counts, and takes less time.
         """
-        entries = self.files("entries").where("status < 2")
+        if self.rollup.has_deletes:
+            entries = self.files("entries").where("status < 2")
+        else:
+            files = self.files("data_files")
+            # struct(*) would read statistics too.
+            names = "content, file_path, file_format, spec_id, record_count, file_size_in_bytes"
+            if "partition" in files.columns:
+                names += ", partition"
+            entries = files.selectExpr(
+                "0L AS sequence_number", f"struct({names}, equality_ids) AS data_file"
+            )
         # xxhash64 leaves nulls out, so that they have a hash of their own.
         hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
         return entries.selectExpr(

@@ -21,11 +21,7 @@ from icekit.deletes.listing import Scope
 from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.lake import Lake
-from icekit.engine.planner import (
-    filter_expression,
-    partitions_with_files_up_to,
-    rolled_up,
-)
+from icekit.engine.planner import filter_expression, partitions_with_files_up_to, rolled_up
 from icekit.health.files import Partition
 from icekit.health.head import head
 from icekit.health.metadata import columns, schema_of, specs

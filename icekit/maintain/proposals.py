@@ -19,14 +19,7 @@ from icekit.engine.lake import Lake
 from icekit.health.collect import declared_filter_columns
 from icekit.health.diagnose import diagnose
 from icekit.health.files import Partition
-from icekit.health.findings import (
-    COMPACTED,
-    MAINTAINED,
-    Finding,
-    Findings,
-    Severity,
-    Thresholds,
-)
+from icekit.health.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
 from icekit.health.head import head, written_within
 from icekit.health.heap import HeapForecast
 from icekit.health.model import TableFacts

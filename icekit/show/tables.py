@@ -10,12 +10,7 @@ from icekit.health import rollup
 from icekit.health.findings import Thresholds
 from icekit.health.manifest_counts import expected_manifests
 from icekit.health.model import TableFacts
-from icekit.health.rollup import (
-    expected_files,
-    file_size_histogram,
-    max_file_size,
-    min_file_size,
-)
+from icekit.health.rollup import expected_files, file_size_histogram, max_file_size, min_file_size
 
 
 def file_sizes(

@@ -32,13 +32,7 @@ from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to
 from icekit.tune.experiment import Experiment, Figures, unchanged
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
-from icekit.tune.write_cost import (
-    TOTAL,
-    Costs,
-    Mode,
-    interval_of,
-    total,
-)
+from icekit.tune.write_cost import TOTAL, Costs, Mode, interval_of, total
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,

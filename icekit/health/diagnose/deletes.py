@@ -9,11 +9,7 @@ from icekit.health.files import Kind, Partition
 from icekit.health.findings import Context, Finding, Severity
 from icekit.health.integrity import DeleteState
 from icekit.health.metadata import MODES
-from icekit.health.rollup import (
-    delete_ratios,
-    equality_deletes_applied,
-    sequences_by_partition,
-)
+from icekit.health.rollup import delete_ratios, equality_deletes_applied, sequences_by_partition
 
 _UPSERT = "write.upsert.enabled"
 

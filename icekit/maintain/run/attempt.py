@@ -29,13 +29,7 @@ from icekit.health.definition import fragile
 from icekit.health.head import Head, head, since
 from icekit.health.metadata import Json, snapshots_by_id, specs
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
-from icekit.maintain.execute import (
-    deletes_left,
-    execute,
-    narrowed,
-    only_dangling,
-    partitions_left,
-)
+from icekit.maintain.execute import deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.maintain.model import CONVERT, Action
 from icekit.maintain.rewrite import RewriteResult
 from icekit.maintain.run.options import Limits
