@@ -61,7 +61,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
                 _read_equality_keys(snapshot, rows)
                 rule_out_by_keys(snapshot, rows)
             else:
-                _read(snapshot, rows.selectExpr("*", "0L AS sequence", "-1 AS named_state"))
+                _read(snapshot, rows.selectExpr("*", "-1 AS named_state"))
             return is_contradicted(snapshot, rows)
         finally:
             rows.unpersist()
@@ -82,7 +82,7 @@ def _files(snapshot: Snapshot) -> DataFrame:
         "array_sort(data_file.equality_ids) AS ids",
         "input_file_name() AS manifest",
     )
-    return files if snapshot.rollup.has_deletes else files.drop("place", "sequence", "name", "ids")
+    return files if snapshot.rollup.has_deletes else files.drop("place", "name", "ids")
 
 
 def _read(snapshot: Snapshot, rows: DataFrame) -> None:
