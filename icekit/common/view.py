@@ -87,7 +87,7 @@ class Grid:
         """The headings and rows for a terminal, in aligned columns; empty without rows."""
         if not self.rows:
             return []
-        rows = [self._heads(), *self._written()]
+        rows = self._written()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
         lines = [
@@ -100,7 +100,7 @@ class Grid:
         if not self.rows:
             return ""
         numeric = [not unit.is_text for unit in self.columns.values()]
-        heads, rows = self._heads(), self._written()
+        heads, *rows = self._written()
         return html.block("grid", self.caption, heads, rows, numeric, self._more())
 
     def frame(self) -> pd.DataFrame:
@@ -122,18 +122,20 @@ class Grid:
         )
         return [dict(zip(self.columns, row, strict=True)) for row in plain]
 
-    def _heads(self) -> list[str]:
-        return [
+    def _written(self) -> list[list[str]]:
+        """The heads of the columns, and the cells of each row."""
+        heads = [
             name.replace("_", " ") if unit.head is None else unit.head
             for name, unit in self.columns.items()
         ]
-
-    def _written(self) -> list[list[str]]:
-        units = list(self.columns.values())
-        return [
-            [_cell(unit, value) for unit, value in zip(units, row, strict=True)]
+        rows = (
+            [
+                ABSENT if value is None or value != value else unit.write(value)
+                for unit, value in zip(self.columns.values(), row, strict=True)
+            ]
             for row in self.rows[: self.shown]
-        ]
+        )
+        return [heads, *rows]
 
     def _more(self) -> str:
         return (
@@ -147,10 +149,6 @@ class Grid:
 
     def _repr_html_(self) -> str:
         return html.framed(self.html() or f"<p>{_EMPTY}</p>")
-
-
-def _cell(unit: Unit, value: Any) -> str:
-    return ABSENT if value is None or value != value else unit.write(value)
 
 
 @frozen

@@ -83,11 +83,6 @@ class ManifestFacts:
     overlaps: tuple[RangeOverlap, ...] = ()
     by_spec: tuple[SpecManifests, ...] = ()
 
-    @property
-    def bytes_per_data_entry(self) -> float | None:
-        """Compressed manifest bytes per data file."""
-        return self.data_bytes / self.data_entry_count if self.data_entry_count else None
-
 
 @frozen
 class ColumnSample:

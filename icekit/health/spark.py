@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier, display_name, identifier
@@ -61,7 +62,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
                 _read_equality_keys(snapshot, rows)
                 rule_out_by_keys(snapshot, rows)
             else:
-                _read(snapshot, rows.selectExpr("*", "-1 AS named_state"))
+                _read(snapshot, rows)
             return is_contradicted(snapshot, rows)
         finally:
             rows.unpersist()
@@ -71,18 +72,25 @@ def _files(snapshot: Snapshot) -> DataFrame:
     """The live files; with what tells which deletes apply only if there are any."""
     edges, data = snapshot.rollup.edges, kind_code(Kind.DATA)
     size, file = "data_file.file_size_in_bytes", file_hash("data_file.file_path")
+    manifest, more = "input_file_name()", []
+    paths = {m["manifest_path"] for m in snapshot.rollup.manifests}
+    # A string takes longer than its hash, which is used where no two manifests share it.
+    if len({crc32(path.encode()) for path in paths}) == len(paths):
+        manifest = f"crc32({manifest})"
     if snapshot.rollup.has_deletes:
         # Only deletion vectors have a size of content, and Iceberg before 1.8 has no such column.
         size, file = f"coalesce(data_file.content_size_in_bytes, {size})", ENTRY
-    files = snapshot.entries(
+        name = file_hash(last_part("data_file.file_path"))
+        more = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
+    return snapshot.entries(
         f"{size} AS size",
         f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket",
         f"{file} AS file",
-        f"{file_hash(last_part('data_file.file_path'))} AS name",
-        "array_sort(data_file.equality_ids) AS ids",
-        "input_file_name() AS manifest",
+        f"{manifest} AS manifest",
+        # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
+        "-1 AS named_state",
+        *more,
     )
-    return files if snapshot.rollup.has_deletes else files.drop("place", "name", "ids")
 
 
 def _read(snapshot: Snapshot, rows: DataFrame) -> None:
@@ -178,7 +186,7 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
         "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
     )
     if scoped.isEmpty():
-        return rows.selectExpr("*", "-1 AS named_state")
+        return rows
     is_data = f"kind = {kind_code(Kind.DATA)}"
     data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
     oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
@@ -203,10 +211,10 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
         .join(beside, ["place", "named_name"], "left")
     )
     states = grouped(judged, ["file"], f"min({state}) AS state")
-    known = deletes.join(states, "file", "left").selectExpr(
-        "*", "coalesce(state, -1) AS named_state"
+    known = deletes.drop("named_state").join(states, "file", "left")
+    return data.unionByName(
+        known.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
     )
-    return data.selectExpr("*", "-1 AS named_state").unionByName(known.drop("state"))
 
 
 def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
@@ -301,7 +309,8 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         for m in snapshot.rollup.manifests
     ):
         return
-    by_path = {manifest["manifest_path"]: manifest for manifest in snapshot.rollup.manifests}
+    manifests = {m["manifest_path"]: m for m in snapshot.rollup.manifests}
+    manifests |= {crc32(path.encode()): manifest for path, manifest in manifests.items()}
     types = dict(rows.dtypes)
     sums = []
     for column in columns:
@@ -315,7 +324,7 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         ]
     keys = ["manifest", "spec_id"]
     for row in arrow_of(grouped(rows.select("manifest", *snapshot.scope), keys, *sums)).to_pylist():
-        manifest = by_path.get(row["manifest"])
+        manifest = manifests.get(row["manifest"])
         if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
             continue
         fields = specs[row["spec_id"]].fields

@@ -55,27 +55,26 @@ class Snapshot:
         return metadata_table(self.spark, self.table, name, self.snapshot_id)
 
     def entries(self, *columns: str) -> DataFrame:
-        """The live entries: their partition, a hash of it as ``place``, kind, sequence number,
-        records, and these columns. Without delete files, ``data_files`` has all that
+        """The live entries: their partition, kind, sequence number, records, and these columns; with
+        delete files also a hash of the partition as ``place``. Without, ``data_files`` has all that
         counts, and takes less time.
         """
+        kind = str(kind_code(Kind.DATA))
         if self.rollup.has_deletes:
-            entries = self.files("entries").where("status < 2")
+            entries, kind = self.files("entries").where("status < 2"), KIND
+            # xxhash64 leaves nulls out, so that they have a hash of their own.
+            hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
+            columns += (f"xxhash64({hashed}) AS place",)
         else:
             files = self.files("data_files")
             # struct(*) would read statistics too.
-            names = "content, file_path, file_format, spec_id, record_count, file_size_in_bytes"
+            names = "file_path, spec_id, record_count, file_size_in_bytes"
             if "partition" in files.columns:
                 names += ", partition"
-            entries = files.selectExpr(
-                "0L AS sequence_number", f"struct({names}, equality_ids) AS data_file"
-            )
-        # xxhash64 leaves nulls out, so that they have a hash of their own.
-        hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
+            entries = files.selectExpr("0L AS sequence_number", f"struct({names}) AS data_file")
         return entries.selectExpr(
             *self.partitions.of_entries(entries),
-            f"xxhash64({hashed}) AS place",
-            f"{KIND} AS kind",
+            f"{kind} AS kind",
             "sequence_number AS sequence",
             "data_file.record_count AS records",
             *columns,

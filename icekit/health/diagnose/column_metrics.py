@@ -88,13 +88,14 @@ def too_many_metrics(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     sample = facts.metrics_sample
     kept = [c for c in sample.columns if c.counts_file_count]
-    per_entry = facts.manifests.bytes_per_data_entry
-    if len(kept) <= limits.metrics_columns or per_entry is None:
+    if len(kept) <= limits.metrics_columns:
         return None
+    manifests = facts.manifests
     return context.finding(
         severity=Severity.INFO,
-        evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of "
-        f"manifest per data file, {size(facts.manifests.data_bytes)} in total",
+        evidence=f"every data file has statistics of {len(kept):,} columns: "
+        f"{size(manifests.data_bytes / manifests.data_entry_count)} of manifest per data file, "
+        f"{size(manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
         effect="Planning reads and decodes all statistics to use the bounds of the one or two "
         "columns in the filter; drivers hold them in memory.",
