@@ -231,7 +231,6 @@ def test_where_keys_are_many_a_sample_is_looked_up(
 @pytest.mark.parametrize(
     ("rows", "deletes", "unseen"),
     [("7", "id", 2), ("id % 7", "id % 5", 6)],
-    ids=["of the rows", "of the deletes"],
 )
 def test_where_the_keys_of_a_sample_are_few_every_key_is_looked_up(
     table: Table, monkeypatch: pytest.MonkeyPatch, rows: str, deletes: str, unseen: int

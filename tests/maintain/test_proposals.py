@@ -98,7 +98,6 @@ def test_a_healthy_table_is_planned_without_spark(
         ({}, ["--filter", "`carrier` = ?", "--filter", "`event_id` = ?"]),
         ({"icekit.filter-columns": "carrier, event_id"}, []),
     ],
-    ids=["stated", "declared by the table"],
 )
 def test_questions_are_asked_about_the_columns_that_queries_filter_by(
     properties: dict[str, str], options: list[str]
