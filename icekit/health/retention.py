@@ -145,7 +145,8 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     kept: set[int] = set()
     referenced: set[int] = set()
     names, dropped = [], []
-    for name, ref in sorted(refs.items()):
+    # Tags last: the walk of a branch ends where that of another one has been.
+    for name, ref in sorted(refs.items(), key=lambda each: (each[1]["type"], each[0])):
         head = snapshots.get(ref["snapshot-id"])
         too_old = head is None or now_ms - head["timestamp-ms"] > int(
             ref.get("max-ref-age-ms") or default_ref_age

@@ -348,8 +348,12 @@ def _rewrite_data(
     planned = rolled_up(check_paths(spark, action))
     if not planned.groups:
         return RewriteResult(planned)
-    # Dangling deletes are dropped in a separate commit, which then carries the tags too.
+    # Dangling deletes are dropped in a separate commit, which then carries the tags too. Files that
+    # move to another spec get a new sequence number, so that an equality delete of the meantime is
+    # a conflict: with the old one, a delete under the old spec would no longer apply to them, and
+    # one under the new spec would.
     options = {key: value for key, value in action.options.items() if key != DANGLING}
+    options["use-starting-sequence-number"] = "false"
     stock = spark_actions(spark).rewriteDataFiles(checked)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
     if action.branch:

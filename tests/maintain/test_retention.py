@@ -49,6 +49,15 @@ def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
     assert found.expired == (1,)
 
 
+@pytest.mark.parametrize("name", ["audit", "zaudit"])
+def test_a_tag_does_not_keep_what_its_branch_no_longer_does(name: str) -> None:
+    main = {"snapshot-id": 4, "type": "branch", "max-snapshot-age-ms": 25 * HOUR_MS}
+    refs = {"main": main, name: {"snapshot-id": 2, "type": "tag"}}
+    ages = [50 * HOUR_MS, 40 * HOUR_MS, 30 * HOUR_MS, 0]
+
+    assert retained(metadata(ages, refs), 0, 1, NOW_MS).expired == (1, 3)
+
+
 def test_a_shorter_time_than_is_needed_is_refused_with_what_to_change() -> None:
     with pytest.raises(ParameterError, match=r'Set keep_hours .--keep. to "72 hours" or more'):
         expiry(metadata(OLD), Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)

@@ -46,7 +46,7 @@ class Stream:
         self.files = Files(elsewhere(table.spark), table.full)
 
     def deletes(self, row_id: int, p: int = 0) -> Stream:
-        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).done()
+        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}, spec=0).done()
         return self
 
     def upserts(self, row_id: int) -> Stream:
@@ -137,6 +137,18 @@ def test_a_rewrite_begins_again_only_where_deletes_of_the_meantime_would_be_drop
 
     assert streamed.rows() == rows
     assert [a.attempts for a in is_proved(outcome).actions] == [attempts]
+
+
+def test_a_delete_of_the_meantime_is_a_conflict_for_files_that_move_to_another_spec(
+    streamed: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(streamed)
+    streamed.sql("ALTER TABLE {t} REPLACE PARTITION FIELD p WITH bucket(2, id)")
+
+    outcome = compact_while(streamed, monkeypatch, lambda: stream.deletes(1), old_specs=True)
+
+    assert streamed.rows() == [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)]
+    assert [a.attempts for a in is_proved(outcome).actions] == [2]
 
 
 def test_the_printed_statement_loses_no_delete_either(streamed: Table) -> None:
