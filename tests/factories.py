@@ -101,7 +101,7 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
         "delete_count": min(deletes, 1),
         "delete_bytes": deletes * ENTRY_BYTES,
         "delete_entry_count": deletes,
-        "undersized_data_manifest_count": min(data, 1),
+        "undersized_count": min(data, 1),
     }
     counted = made | overrides
     of_spec = SpecManifests(

@@ -74,11 +74,14 @@ def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
 
 
 def span(milliseconds: float) -> str:
-    """A duration in its largest fitting unit: ``3 days``, ``40 minutes``."""
+    """A duration in the largest unit in which it is a whole number, to a tenth: ``3 days``,
+    ``36 hours``.
+    """
     seconds = milliseconds / 1000
     for unit, length in _SPANS:
-        if seconds >= length:
-            return count(round(seconds / length), unit)
+        units = seconds / length
+        if units >= 1 and abs(units - round(units)) <= units / 10:
+            return count(round(units), unit)
     return "under 1 second"
 
 

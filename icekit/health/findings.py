@@ -15,6 +15,7 @@ from typing import Any
 
 from icekit.common import frozen, html, sql
 from icekit.common.errors import ParameterError, require_known
+from icekit.common.secrets import mask
 from icekit.common.units import count, raised
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
 from icekit.engine.cluster import Executor
@@ -271,7 +272,8 @@ def findings_html(
     verdict = (
         f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
     )
-    return html.framed(verdict, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
+    more_cards = folded if len(cards) > UNFOLDED else ""
+    return mask(html.framed(verdict, *cards[:UNFOLDED], more_cards))
 
 
 _PLURALS = {Severity.WARNING: "warnings"}

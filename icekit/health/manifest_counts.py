@@ -68,9 +68,9 @@ def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
 class ManifestFacts:
     """The manifests of the snapshot, from its manifest list.
 
-    ``*_entry_count`` are live (added and existing) entries. ``undersized_data_manifest_count`` are
-    data manifests smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts
-    the manifests by partition spec, as they are rewritten.
+    ``*_entry_count`` are live (added and existing) entries. ``undersized_count`` are manifests
+    smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts the manifests by
+    partition spec, as they are rewritten.
     """
 
     data_count: int = 0
@@ -79,7 +79,7 @@ class ManifestFacts:
     delete_count: int = 0
     delete_bytes: int = 0
     delete_entry_count: int = 0
-    undersized_data_manifest_count: int = 0
+    undersized_count: int = 0
     overlaps: tuple[RangeOverlap, ...] = ()
     by_spec: tuple[SpecManifests, ...] = ()
 
@@ -89,13 +89,15 @@ class ColumnSample:
     """One column's statistics in the sampled data files.
 
     ``stab_share`` is the mean share of sampled files that a point lookup on the column
-    must read by its bounds (1.0: bounds never skip); None with fewer than two files.
+    must read by its bounds (1.0: bounds never skip); None with fewer than two files. In
+    ``null_file_count`` files every value is null.
     """
 
     column: str
     bounds_file_count: int
     counts_file_count: int
     stab_share: float | None
+    null_file_count: int = 0
 
 
 @frozen

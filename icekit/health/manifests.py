@@ -42,7 +42,7 @@ DELETE_FIELDS = DATA_FIELDS | {
 }
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 NULL_FIELDS = frozenset({"null_value_counts", "value_counts"})
-_SAMPLED_FIELDS = DATA_FIELDS | BOUND_FIELDS | {"value_counts", "column_sizes"}
+_SAMPLED_FIELDS = DATA_FIELDS | BOUND_FIELDS | NULL_FIELDS | {"column_sizes"}
 _MAPS = BOUND_FIELDS | NULL_FIELDS | {"column_sizes"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset(
@@ -230,8 +230,8 @@ def manifest_facts(
     """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
     ``commit.manifest.target-size-bytes``.
 
-    A data manifest smaller than half the target counts as undersized (a choice:
-    two of them fit into one).
+    A manifest smaller than half the target counts as undersized (a choice: two of them fit into
+    one).
     """
     data = [m for m in manifests if not is_delete_manifest(m)]
     deletes = [m for m in manifests if is_delete_manifest(m)]
@@ -242,7 +242,7 @@ def manifest_facts(
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=files.deletes,
-        undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
+        undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in manifests),
         overlaps=tuple(_overlaps(data, specs)),
         by_spec=by_spec(manifests),
     )
@@ -395,9 +395,9 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
 
 
 def _column_sample(column: Column, files: Sequence[Record]) -> ColumnSample:
-    counts, lows, highs = (
+    counts, nulls, lows, highs = (
         [(file.get(name) or {}).get(column.field_id) for file in files]
-        for name in ("value_counts", "lower_bounds", "upper_bounds")
+        for name in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
     )
     bounds = [pair for pair in zip(lows, highs, strict=True) if None not in pair]
     ranges = list(filter(None, (range_of(column.type, *pair) for pair in bounds)))
@@ -405,4 +405,6 @@ def _column_sample(column: Column, files: Sequence[Record]) -> ColumnSample:
     # The values that are looked up are the lower bounds of all files.
     hits = _meeting(ranges, ((low, low) for low, _ in ranges))
     share = hits / len(ranges) ** 2 if is_known else None
-    return ColumnSample(column.name, len(bounds), len(files) - counts.count(None), share)
+    # A file in which every value is null has no bounds, and needs none.
+    empty = sum(a is not None and a == b for a, b in zip(counts, nulls, strict=True))
+    return ColumnSample(column.name, len(bounds), len(files) - counts.count(None), share, empty)

@@ -63,7 +63,7 @@ def sick(**overrides: Any) -> Any:
             groups,
             data_count=100,
             data_bytes=10 * MIB,
-            undersized_data_manifest_count=100,
+            undersized_count=100,
             delete_count=20,
             delete_bytes=MIB,
         ),

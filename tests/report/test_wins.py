@@ -28,7 +28,7 @@ def fragmented(count: int, manifest_bytes: int, entries: int) -> TableFacts:
         data_count=count,
         data_bytes=count * manifest_bytes,
         data_entry_count=entries,
-        undersized_data_manifest_count=count,
+        undersized_count=count,
     )
     return table_facts(groups=(file_group(*[500 * MIB] * 4),), manifests=manifests)
 

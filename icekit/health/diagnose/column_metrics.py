@@ -9,6 +9,9 @@ from icekit.health.findings import Context, Finding, Severity
 from icekit.health.sort_order import quoted
 from icekit.health.where import NO_BOUNDS
 
+# The property with a column's mode, Iceberg's default mode, and those that keep no bounds.
+_MODE, _BOUNDS, _NO_BOUNDS = "write.metadata.metrics.column.", "truncate(16)", {"none", "counts"}
+
 
 def metrics_missing(context: Context) -> Finding | None:
     """Columns that filters use, without bounds in the files."""
@@ -26,11 +29,14 @@ def metrics_missing(context: Context) -> Finding | None:
         column, seen = facts.by_name.get(name), sample.column(name)
         if column is None or column.type.startswith(NO_BOUNDS) or name in known:
             continue
-        is_off = column.metrics_mode in {"none", "counts"}
+        is_off = column.metrics_mode in _NO_BOUNDS
         if is_off:
-            properties[f"write.metadata.metrics.column.{name}"] = "truncate(16)"
-        if is_off or (seen and not seen.counts_file_count):
-            without[name] = sample.file_count - (seen.bounds_file_count if seen else 0)
+            properties[_MODE + name] = _BOUNDS
+        bare = sample.file_count
+        if seen:
+            bare -= seen.bounds_file_count + seen.null_file_count
+        if is_off or bare > sample.file_count / 2:
+            without[name] = bare
     if not any(without.values()):
         return None
     return context.finding(
@@ -40,7 +46,8 @@ def metrics_missing(context: Context) -> Finding | None:
             f"{sample.file_count} sampled data files"
             for name, files in list(without.items())[:5]
         ),
-        threshold="a partition-source, sort or declared filter column without bounds",
+        threshold="a partition-source, sort or declared filter column without bounds in half of "
+        "the sampled files, or in new ones",
         source="write.metadata.metrics.*: scan planning skips files only by bounds",
         effect="A filter on such a column skips no file: a query opens every file that partition "
         "filters leave.",
@@ -65,9 +72,13 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
     """More columns than Iceberg collects metrics for: the rest silently have none."""
     facts = context.facts
     limit = facts.int_setting("write.metadata.metrics.max-inferred-column-defaults")
-    if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
+    bare = [
+        c.name
+        for c in facts.columns
+        if c.metrics_mode == "none" and _MODE + c.name not in facts.properties
+    ]
+    if not bare or "write.metadata.metrics.default" in facts.properties:
         return None
-    bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
     return context.finding(
         bare,
         severity=Severity.INFO,
@@ -93,7 +104,7 @@ def too_many_metrics(context: Context) -> Finding | None:
     manifests = facts.manifests
     return context.finding(
         severity=Severity.INFO,
-        evidence=f"every data file has statistics of {len(kept):,} columns: "
+        evidence=f"the sampled data files have statistics of {len(kept):,} columns: "
         f"{size(manifests.data_bytes / manifests.data_entry_count)} of manifest per data file, "
         f"{size(manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
@@ -169,5 +180,8 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
         for c in facts.columns
         if any(c.field_id in key.field_ids for key in facts.equality_keys)
     ]
-    bounds = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in wanted}
+    columns = (facts.by_name[name] for name in wanted if name in facts.by_name)
+    bounds = {
+        _MODE + c.name: _BOUNDS if c.metrics_mode in _NO_BOUNDS else c.metrics_mode for c in columns
+    }
     return (context.alter({"write.metadata.metrics.default": "none", **bounds}),)

@@ -25,7 +25,8 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     sample = facts.metrics_sample
     if not sample.column_bytes:
         return None
-    other, share = sample.file_bytes - sample.column_bytes, sample.column_bytes / sample.file_bytes
+    other = sample.file_bytes - sample.column_bytes
+    share = sample.column_bytes / max(1, sample.file_bytes)
     if 1 - share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
         return None
     on = [name for name in facts.properties if name.startswith(_BLOOM) and facts.is_on(name)]
@@ -69,7 +70,8 @@ def thin_column_chunks(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     columns, row_group = len(facts.columns), facts.int_setting(ROW_GROUP)
     mean = facts.data.mean_bytes
-    if columns < limits.wide_columns or mean is None or mean < row_group:
+    is_parquet = facts.properties.get("write.format.default", "parquet").lower() == "parquet"
+    if columns < limits.wide_columns or mean is None or mean < row_group or not is_parquet:
         return None
     chunk = row_group / columns
     if chunk >= _CHUNK_BYTES:

@@ -121,36 +121,49 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
     total, rows = facts.total(kind), facts.data.record_count
     if not shares or not total.file_count:
         return None
+    # Deletes that name no single file may be of files that are gone.
+    is_exact = kind is Kind.DELETION_VECTORS or all(
+        group.file_scoped_count == group.file_count for group in facts.of_kind(kind)
+    )
+    gone = min(total.record_count, rows)
     is_critical = deleted / rows >= limits.critical_delete_ratio
     return context.finding(
         context.paths(sorted(shares, key=lambda p: -shares[p])),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
         evidence=f"{count(total.file_count, noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
-        f"{total.record_count:,} of {rows:,} rows are deleted "
-        f"({percent(total.record_count / rows)})",
+        f"{'' if is_exact else 'at most '}{gone:,} of {rows:,} rows are deleted "
+        f"({percent(gone / rows)})",
         threshold=f"{percent(limits.delete_ratio)} of the rows of the table or a partition",
         **fields,
     )
 
 
 def v2_position_deletes(context: Context) -> Finding | None:
-    """Position delete files where format v3 would keep one deletion vector per data file."""
+    """Position delete files where version 3 keeps one deletion vector per data file."""
     facts = context.facts
-    files = facts.total(Kind.POSITION_DELETES).file_count
-    if facts.format_version != 2 or not files:
+    files, data = (facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DATA))
+    if facts.format_version < 2 or not files:
         return None
+    remedy, statement = (
+        "If every engine that reads or writes the table supports version 3, upgrade it; "
+        "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
+        "delete files.",
+        context.alter({"format-version": "3"}),
+    )
+    if facts.format_version > 2:
+        remedy = "Convert the delete files of version 2 to deletion vectors."
+        statement = context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})
     return context.finding(
-        severity=Severity.INFO,
-        evidence=f"format version 2 with {count(files, 'position delete file')}",
-        threshold="any live position delete file on a version 2 table",
+        severity=Severity.WARNING if files > data else Severity.INFO,
+        evidence=f"format version {facts.format_version} with "
+        f"{count(files, 'position delete file')} for {count(data, 'data file')}",
+        threshold="any live position delete file; a warning if there are more than data files",
         source="table spec, version 3: Deletion Vectors",
         effect="Version 3 keeps at most one small bitmap per data file and merges it at each "
         "write; version 2 adds a delete file per change, and scans must read all of them.",
-        remedy="If every engine that reads or writes the table supports version 3, upgrade it; "
-        "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
-        "delete files.",
-        sql=(context.alter({"format-version": "3"}),),
+        remedy=remedy,
+        sql=(statement,),
     )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import ParameterError
 from icekit.common.saving import as_data, versions, write_json, write_text
+from icekit.common.secrets import MASK, is_secret
 from icekit.health.files import Kind, Totals
 from icekit.health.findings import Finding, Findings, Thresholds
 from icekit.health.model import TableFacts
 from icekit.health.rollup import worst_partitions
 
 #: Goes up by one when a field changes its meaning or is removed; an added field does not count.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
 #: Characters from which on a document gives only the length of a table property.
@@ -89,16 +90,22 @@ def _facts_type() -> Any:
 
 def load_facts(path: Path) -> TableFacts:
     """The facts in a report document or in a file of :func:`save_facts`; raises ParameterError for
-    another file.
+    another file, and for a document that leaves some out.
     """
     try:
-        facts: TableFacts = _facts_type().validate_python(json.loads(path.read_bytes())["facts"])
-        return facts
+        read = json.loads(path.read_bytes())
+        facts: TableFacts = _facts_type().validate_python(read["facts"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ParameterError(
             f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
             "JSON report with them for each table."
         ) from None
+    if read.get("facts_left_out"):
+        raise ParameterError(
+            f"{path} has only a part of the facts, as the table has too many partitions for a "
+            f"report. Observe the table instead: {facts.name}@{facts.snapshot_id}."
+        )
+    return facts
 
 
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
@@ -107,7 +114,11 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     """
     # Not the start of a value, whose end could cut a secret in two that is then not masked.
     properties = {
-        name: value if len(value) <= MAX_PROPERTY else f"({len(value):,} characters)"
+        name: MASK
+        if is_secret(name)
+        else value
+        if len(value) <= MAX_PROPERTY
+        else f"({len(value):,} characters)"
         for name, value in facts.properties.items()
     }
     dropped = set(facts.partitions())

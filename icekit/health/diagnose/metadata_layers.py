@@ -2,7 +2,6 @@
 
 from icekit.common.units import count, elapsed, percent, size, span
 from icekit.health.findings import Context, Finding, Severity
-from icekit.health.manifest_counts import expected_manifests
 from icekit.health.snapshot_statistics import renewal
 
 #: A choice: the time of one small request to an object store, in seconds.
@@ -11,21 +10,19 @@ _MERGING = "commit.manifest-merge.enabled"
 
 
 def fragmented_manifests(context: Context) -> Finding | None:
-    """Many data manifests that would fit into few."""
+    """Many manifests that would fit into few."""
     facts, limits = context.facts, context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    of_specs = [
-        (of_spec.data_count, expected_manifests(of_spec.data_bytes, target))
-        for of_spec in manifests.by_spec
-        if of_spec.data_count
-    ]
-    needed = sum(fewest for _, fewest in of_specs)
-    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or all(
-        n <= 2 * fewest for n, fewest in of_specs
+    number, total = (
+        manifests.data_count + manifests.delete_count,
+        manifests.data_bytes + manifests.delete_bytes,
+    )
+    saved = sum(each.files_in(target) - each.files_out(target) for each in manifests.by_spec)
+    if manifests.undersized_count < limits.fragmented_manifests or not any(
+        each.is_fragmented(target) for each in manifests.by_spec
     ):
         return None
-    saved = manifests.data_count - needed
     sql, evidence, remedy = [context.call("rewrite_manifests")], "", ""
     if not facts.is_on(_MERGING):
         sql.append(context.alter({_MERGING: "true"}))
@@ -35,11 +32,10 @@ def fragmented_manifests(context: Context) -> Finding | None:
             "a schedule instead."
         )
     return context.finding(
-        evidence=f"{count(manifests.data_count, 'data manifest')} of "
-        f"{size(manifests.data_bytes / manifests.data_count)} on average with "
-        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} "
-        f"of {size(target)} would be enough{evidence}",
-        threshold=f"{limits.fragmented_manifests} data manifests smaller than half of "
+        evidence=f"{count(number, 'manifest')} of {size(total / number)} on average with "
+        f"{(manifests.data_entry_count + manifests.delete_entry_count) / number:,.1f} live entries "
+        f"each; {number - saved:,} of {size(target)} would be enough{evidence}",
+        threshold=f"{limits.fragmented_manifests} manifests smaller than half of "
         "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
@@ -138,7 +134,7 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     storage.
     """
     facts = context.facts
-    kept = facts.int_setting("write.metadata.previous-versions-max")
+    kept = max(1, facts.int_setting("write.metadata.previous-versions-max"))
     limit = min(kept, context.thresholds.metadata_log)
     deleting = facts.is_on("write.metadata.delete-after-commit.enabled")
     if deleting or facts.history.metadata_log_count < limit:

@@ -25,7 +25,7 @@ def skewed_partitions(context: Context) -> Finding | None:
     return context.finding(
         context.paths(g.partition for g in heavy),
         evidence=f"the largest of {len(groups):,} partitions holds {size(most)}, "
-        f"{most / median:,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
+        f"{most / max(1, median):,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
         f"in {count(len(heavy), 'partition')} above the threshold",
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
         effect="Writes and rewrites are split by partition: the task or file group of the largest "
@@ -59,7 +59,7 @@ def over_partitioned(context: Context) -> Finding | None:
         return None
     total = Totals.of(thin)
     mean = total.size_in_bytes / len(thin)
-    change = _coarser_spec(context, facts.target_bytes / mean)
+    change = _coarser_spec(context, facts.target_bytes / max(1, mean))
     return context.finding(
         context.paths(g.partition for g in thin),
         evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "

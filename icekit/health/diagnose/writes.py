@@ -89,7 +89,8 @@ def frequent_commits(context: Context) -> Finding | None:
     files would.
     """
     facts, limits = context.facts, context.thresholds
-    appends = [c for c in facts.history.commits[-_COMMITS:] if c.added_data_files and c.added_bytes]
+    every = [c for c in facts.history.commits if c.added_data_files and c.added_bytes]
+    appends = every[-_COMMITS:]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
     if rhythm is None:
         return None

@@ -88,7 +88,7 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         delete_files=sum(each.file_count for each in deletes),
         delete_records=sum(each.record_count for each in deletes),
         target_file_bytes=facts.target_bytes,
-        undersized_manifests=facts.manifests.undersized_data_manifest_count,
+        undersized_manifests=facts.manifests.undersized_count,
         snapshots=facts.history.snapshot_count,
         opens_saved=savings.opens_saved,
     )

@@ -163,8 +163,13 @@ def in_words(policy: SchedulePolicy) -> str:
     for rule in policy.rules:
         tables = map(", ".join, filter(None, (rule.match, rule.exclude)))
         lines.append(f"{rule.name}: {' but not '.join(tables)}")
-        verb = "run, checked and proved" if rule.execute else "planned, but NOT run"
-        lines += [f"  {name}: {verb} {section.given}" for name, section in rule.actions.items()]
+        for name, section in rule.actions.items():
+            verb = "run, checked and proved"
+            if section.limits.prove == "none":
+                verb = "run, but NOT checked"
+            lines.append(
+                f"  {name}: {verb if rule.execute else 'planned, but NOT run'} {section.given}"
+            )
     window = policy.hours.text if policy.hours else "at any time"
     lines.append(f"A pass works {window}, and writes into {policy.output}.")
     return "\n".join(lines)

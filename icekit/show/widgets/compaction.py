@@ -241,7 +241,13 @@ class CompactionExplorer(Explorer):
         def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts]:
             outcome = verb(ledger=self.ledger, limits=self.limits, stop=stop, progress=say)
             try:
-                return outcome, observe(view.lake, before.table, ref=before.ref, size_ratios=ratios)
+                return outcome, observe(
+                    view.lake,
+                    before.table,
+                    ref=before.ref,
+                    size_ratios=ratios,
+                    filter_columns=before.filter_columns,
+                )
             except IcekitError as problem:
                 say(f"The table could not be observed again: {problem}")
                 return outcome, before

@@ -110,8 +110,11 @@ class Chooser(Explorer):
 
             cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
             ratios = view.thresholds.size_ratios
+            given: Any = {"size_ratios": ratios, "progress": progress}
+            if table == view.facts.name:
+                given["filter_columns"] = view.facts.filter_columns
             with cancels:
-                return observe(lake, table, ref=ref or None, size_ratios=ratios, progress=progress)
+                return observe(lake, table, ref=ref or None, **given)
 
         def done(facts: TableFacts) -> tuple[str, str]:
             view.look_at(facts)

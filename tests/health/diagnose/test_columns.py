@@ -135,7 +135,7 @@ BORDERS: Borders = {
         [
             missing(metrics_sample=MetricsSample(20, ())),
             table_facts(specs=(by_amount("truncate[9]"),), groups=(file_group(),), **BARE),
-            ordered(BY_SORT, bounds_file_count=0, counts_file_count=0),
+            ordered(BY_SORT, bounds_file_count=9),
             of_specs(BY_BUCKET),
             of_specs(BY_BUCKET, dataclasses.replace(BY_CARRIER, spec_id=1)),
         ],
@@ -144,7 +144,7 @@ BORDERS: Borders = {
             missing(metrics_sample=MetricsSample()),
             table_facts(**BARE),
             table_facts(specs=(by_amount("void"),), groups=(file_group(),), **BARE),
-            table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)),
+            ordered(BY_SORT, bounds_file_count=3, null_file_count=7),
             of_specs(BY_CARRIER),
         ],
     ),

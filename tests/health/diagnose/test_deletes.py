@@ -192,7 +192,10 @@ BORDERS: Borders = {
         kind.value: ([of_days(5, kind=kind)], [of_days(4, kind=kind)])
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
     },
-    "v2_position_deletes": ([of_days(1)], [dataclasses.replace(of_days(1), format_version=3)]),
+    "v2_position_deletes": (
+        [of_days(1), dataclasses.replace(of_days(1), format_version=3)],
+        [of_days(1, kind=Kind.DELETION_VECTORS)],
+    ),
     # Deletes that reach well-sized data, and name no single file.
     "deletes_default_rewrite_ignores": (
         [of_days(5, scoped=False, data=2), facts_of(upserts({1: 9}, {2: 9}, well=True))],

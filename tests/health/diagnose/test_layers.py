@@ -40,7 +40,7 @@ def fragments(count: int, data_bytes: int, small: int | None = None, **more: Any
     manifests = manifest_facts(
         healthy_groups(),
         data_count=count,
-        undersized_data_manifest_count=small or count,
+        undersized_count=small or count,
         data_bytes=data_bytes,
     )
     return table_facts(manifests=manifests, **more)
