@@ -2,6 +2,7 @@
 they share.
 """
 
+import shlex
 from collections.abc import Mapping
 
 from icekit.common.options import Settings, listed, number, setting
@@ -471,3 +472,9 @@ NOTEBOOKS: Mapping[str, type[Settings]] = {
     "09_tune_layout": LayoutOptions,
     "10_tune_planning": PlanningOptions,
 }
+
+
+def command_line(verb: str, catalog: str, table: str, *options: str) -> str:
+    """A command line of icekit for a table."""
+    of_catalog = [] if catalog in {"", "lake"} else ["--catalog", catalog]
+    return shlex.join(["icekit", *verb.split(), table, *of_catalog, *options])

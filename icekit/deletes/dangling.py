@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier
-from icekit.engine.bridge import compiled, guarded, load_now, load_table
+from icekit.engine.bridge import compiled, guarded, head_of, load_now, load_table
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop
 
@@ -64,7 +64,7 @@ def _dangling(
     spark: SparkSession, name: Identifier, table: Any, branch: str | None
 ) -> tuple[Any, int]:
     """The delete files, as Java lists them, and the snapshot."""
-    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    snapshot = head_of(table, branch)
     if snapshot is None:
         return [], 0
     snapshot_id = int(snapshot.snapshotId())

@@ -82,6 +82,11 @@ def missing_api(spark: SparkSession) -> str | None:
     )
 
 
+def head_of(table: Any, branch: str | None) -> Any:
+    """The newest snapshot of a branch, or of a table; None without one."""
+    return table.snapshot(branch) if branch else table.currentSnapshot()
+
+
 def encryption_of(table: Any) -> str:
     """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not
     encrypted.

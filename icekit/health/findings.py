@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import Any
 
 from icekit.common import frozen, html, sql
+from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.secrets import mask
 from icekit.common.units import count, raised
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
 from icekit.engine.cluster import Executor
 from icekit.health.files import FileGroup, Partition
-from icekit.health.heap import HeapForecast, command, forecast_heap
+from icekit.health.heap import HeapForecast, forecast_heap
 from icekit.health.model import TableFacts
 from icekit.health.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
 from icekit.health.where import WITHOUT_FUNCTIONS
@@ -106,8 +107,8 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     if facts.contradictions or facts.ref is not None:
         return None
     if name in COMPACTED:
-        return command("compact", facts.catalog, facts.name, "--trial")
-    return command("maintain", facts.catalog, facts.name) if name in MAINTAINED else None
+        return command_line("compact", facts.catalog, facts.name, "--trial")
+    return command_line("maintain", facts.catalog, facts.name) if name in MAINTAINED else None
 
 
 @frozen
@@ -401,6 +402,10 @@ class Context:
         if not partitions or not is_exact:
             return None
         return self.facts.where(partitions, of_rows=True)
+
+    def command(self, verb: str, *options: str) -> str:
+        """A command line of icekit for this table."""
+        return command_line(verb, self.facts.catalog, self.facts.name, *options)
 
     def call(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""

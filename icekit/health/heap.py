@@ -3,10 +3,10 @@ records × (overhead + key) × tasks. Pure.
 """
 
 import re
-import shlex
 from dataclasses import dataclass
 from typing import Literal
 
+from icekit.common.commands import command_line
 from icekit.common.sql import display_name
 from icekit.common.units import count, percent, size
 from icekit.common.view import Badge, Block, Sentence, Shown
@@ -103,7 +103,7 @@ class HeapForecast(Shown):
             f"{size(self.executor.heap_bytes)}: {self.verdict}."
         )
         compact, convert = (
-            command(verb, self.catalog, self.name) for verb in ("compact", "convert")
+            command_line(verb, self.catalog, self.name) for verb in ("compact", "convert")
         )
         remedy = (
             f"{compact} does not need this memory. {convert} does not need it either, and rewrites "
@@ -170,9 +170,3 @@ def value_bytes(type_name: str) -> int:
     if type_name.startswith("decimal"):
         return 16
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)
-
-
-def command(verb: str, catalog: str, table: str, *options: str) -> str:
-    """A command line of icekit for a table."""
-    of_catalog = [] if catalog == "lake" else ["--catalog", catalog]
-    return shlex.join(["icekit", verb, table, *of_catalog, *options])

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.engine.bridge import load_now
+from icekit.engine.bridge import head_of, load_now
 from icekit.engine.errors import explaining
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.maintain.model import Action, Prediction
@@ -28,7 +28,7 @@ def engine_plan(spark: SparkSession, action: Action) -> Any:
     name = action.sql_name
     with explaining(name):
         table = load_now(spark, name)
-        snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+        snapshot = head_of(table, action.branch)
         if snapshot is None:
             return None
         return plan_rewrite(

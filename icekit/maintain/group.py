@@ -339,6 +339,4 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of(
-        "files", what, "`icekit convert` and a compaction after it do the same work in another way."
-    )
+    return RowsDiffer.of("files", what, "Nothing was changed.")

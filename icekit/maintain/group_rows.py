@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common.sql import identifier
 from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
 from icekit.deletes.join import tasks as tasks_for
-from icekit.engine.bridge import elements, encryption_of, metadata_of
+from icekit.engine.bridge import elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop
 from icekit.engine.staging import Staging
@@ -91,7 +91,7 @@ class RewriteSession:
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
         self.staging = Staging(spark, table)
-        self.snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+        self.snapshot = head_of(table, branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that

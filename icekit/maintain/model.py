@@ -9,10 +9,10 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from icekit.common import frozen, sql
+from icekit.common.commands import command_line
 from icekit.common.units import count, size, span
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.health.files import Partition
-from icekit.health.heap import command as command_line
 from icekit.health.metadata import Json
 from icekit.health.snapshot_statistics import renewal, statistics_of
 
@@ -353,7 +353,7 @@ class Plan(Shown):
             blocks.append(Sentence(self.rehearsed, "Tried on a zero-copy clone"))
         for skipped in self.left_alone:
             examples = _named(skipped.examples, skipped.partition_count)
-            blocks.append(Sentence(f"{skipped.text}: {examples}.", "Left alone"))
+            blocks.append(Sentence(f"{skipped.text} ({examples}).", "Left alone"))
         return [*blocks, *map(Sentence, self.notes)]
 
     def blocks(self) -> list[Block]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import DeletesUnmatched
 from icekit.common.units import count
-from icekit.engine.bridge import compiled, elements, load_now
+from icekit.engine.bridge import compiled, elements, head_of, load_now
 from icekit.engine.staging import Staging
 from icekit.maintain.asking import engine_plan
 from icekit.prove.checked import RowsDiffer
@@ -103,7 +103,7 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
     :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should be.
     """
     table = load_now(spark, action.sql_name)
-    snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+    snapshot = head_of(table, action.branch)
     if snapshot is None:
         return None
     plan = engine_plan(spark, action)

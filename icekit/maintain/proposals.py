@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from icekit.common import frozen
+from icekit.common.commands import command_line
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
 from icekit.common.units import count, percent, size
 from icekit.common.view import Block, Item, Sentence, Shown
@@ -357,14 +358,13 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
     for finding in findings:
         if (question := TUNED.get(finding.name)) is not None:
             asked.setdefault(question, []).append(finding.name)
-    catalog = "" if facts.catalog == "lake" else f" --catalog {shlex.quote(facts.catalog)}"
     return [
         Proposal(
             "tune",
             tuple(names),
             "finds the setting that prevents these findings",
             "one trial on a clone or a sample; no setting changes",
-            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}"
+            command_line(f"tune {question}", facts.catalog, facts.name)
             + (_lookups(facts) if question in _FILTERED else ""),
         )
         for question, names in asked.items()

@@ -251,8 +251,10 @@ class CheckedRewrite(RewriteSession):
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
             raise refusals[0]
-        why = f"{refusals[0]}, and a data file has more deletes than fit in memory"
-        raise ConvertFirst(_CONVERT_FIRST.format(why))
+        much = "a data file has more deletes than fit in memory"
+        if refused := next(filter(None, (each.__cause__ for each in refusals)), None):
+            raise ConvertFirst(f"{refused} But {much}: give Spark larger executors for that.")
+        raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {much}"))
 
     def _keys(self, group: Any) -> list[Key]:
         """The keys of a group's equality deletes.
@@ -275,7 +277,7 @@ class CheckedRewrite(RewriteSession):
             try:
                 keys = keys_of(self.metadata, ids)
             except ConversionRefused as refused:
-                raise NotHere(str(refused)) from None
+                raise NotHere(str(refused)) from refused
             if not all(path_to(fields, i) for i in ids):
                 why = "the column of their key was dropped"
                 if reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)):

@@ -44,7 +44,7 @@ class RewriteSelection:
             for several in (self.found, self.chosen)
         )
         reasons = "; ".join(skipped.text for skipped in self.skipped)
-        saved = f"Rewriting them would spare each full scan {count(every - now, 'file open')}."
+        saved = f"Rewriting them would save each full scan {count(every - now, 'file open')}."
         return f"{reasons}. {saved}" if reasons else ""
 
 

@@ -1,18 +1,17 @@
 """Write the index of a report: every table of a run, ranked by what maintenance would save."""
 
-import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from icekit.common.commands import command_line
 from icekit.common.errors import Status
 from icekit.common.html import render
 from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
-from icekit.engine.lake import EMBEDDED
 from icekit.health.findings import Thresholds
 from icekit.maintain.savings import Savings, total
 from icekit.report.history.store import Health
@@ -126,8 +125,7 @@ def _first(ranked: Sequence[Row]) -> Row | None:
 
 
 def _plan(row: Row, catalog: str) -> str:
-    given = f" --catalog {shlex.quote(catalog)}" if catalog not in {"", EMBEDDED} else ""
-    return f"icekit plan {shlex.quote(row.table)}{given}"
+    return command_line("plan", catalog, row.table)
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:

@@ -2,12 +2,12 @@
 data files, and their undo; pure.
 """
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from icekit.common import frozen
+from icekit.common.commands import command_line
 from icekit.common.sql import Identifier, call, display_name, identifier, transform_of
 from icekit.health.definition import PartitionSpec
 from icekit.health.model import TableFacts
@@ -115,11 +115,12 @@ def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None) -> Change:
     """Rewrite the existing data files, those of a large table in portions."""
     change = Change(OLD_DATA, "as they are", "rewritten", why)
     if facts.data.size_in_bytes > MOST_BYTES:
-        sorting = "" if order is None else f" --strategy {order.kind}"
-        listed = ",".join(order.columns) if order is not None else ""
-        columns = f" --columns {shlex.quote(listed)}" if listed else ""
-        command = f"icekit compact {shlex.quote(facts.name)} --scope major{sorting}{columns}"
-        return replace(change, why=f"{why} In portions: {command} --budget '100 GB'.")
+        options = ["--scope", "major", "--budget", "100 GB"]
+        if order is not None:
+            options += ["--strategy", order.kind]
+            options += ["--columns", ",".join(order.columns)] if order.columns else []
+        command = command_line("compact", facts.catalog, facts.name, *options)
+        return replace(change, why=f"{why} In portions: {command}.")
     return replace(
         change,
         sql=(rewrite(facts.sql_name, facts.by_name, order),),

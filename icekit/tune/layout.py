@@ -13,6 +13,7 @@ from icekit.common.sql import identifier, set_properties
 from icekit.common.units import count, percent, plain, raised, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
+from icekit.health.diagnose.partitions import coarser
 from icekit.health.metadata import ROW_GROUP
 from icekit.health.model import TableFacts
 from icekit.health.sort_order import undo_order
@@ -49,8 +50,6 @@ _SIMPLER = 0.1
 _GROWN, _PAYBACK_DAYS = 1.25, 365
 #: The smallest target file size of a scaled-down sample.
 _LEAST_TARGET = 64 << 10
-#: The next coarser transform, and how many units of the finer one it holds.
-_COARSER = {"hour": ("day", 24), "day": ("month", 30), "month": ("year", 12)}
 #: A choice: the share of what filters read that a layout must save.
 _GAIN = 0.2
 _ENABLED, _NDV = (
@@ -126,16 +125,11 @@ def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, 
     """
     if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
         return None
-    index = next(
-        (i for i in reversed(range(len(current))) if current[i].transform in _COARSER), None
-    )
-    if index is None:
-        return current[:-1]
-    field, mean = current[index], facts.mean_partition_bytes
-    while field.transform in _COARSER and mean < facts.target_bytes / 2:
-        transform, units = _COARSER[field.transform]
-        field, mean = Field(field.column, transform), mean * units
-    return (*current[:index], field, *current[index + 1 :])
+    factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
+    for i, field in reversed([*enumerate(current)]):
+        if coarse := coarser(facts.by_name[field.column], field.transform, factor):
+            return (*current[:i], Field(field.column, coarse), *current[i + 1 :])
+    return current[:-1]
 
 
 def finer_field(

@@ -380,7 +380,7 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
         f"Compaction postpones {Skipped(SkipReason.LIKELY_CONFLICT, 1).text}. Rewriting them would "
-        "spare each full scan 4 file opens."
+        "save each full scan 4 file opens."
     )
 
 
@@ -457,7 +457,7 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
 
     assert planned.waits == planned.summary
     assert planned.waits == (
-        f"Skipped {Skipped(SkipReason.LIKELY_CONFLICT, 2).text}. Rewriting them would spare each full "
+        f"Skipped {Skipped(SkipReason.LIKELY_CONFLICT, 2).text}. Rewriting them would save each full "
         "scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
     )
     assert "healthy" not in planned._repr_html_()

@@ -55,7 +55,7 @@ def metrics_missing(context: Context) -> Finding | None:
         "they are rewritten."
         if properties
         else "The table asks for these bounds already: the files are older than that, or their "
-        f"writer keeps none. icekit compact {facts.name} --scope major --budget '100 GB' "
+        f"writer keeps none. {context.command('compact', '--scope', 'major', '--budget', '100 GB')} "
         "rewrites them in portions.",
         sql=(context.alter(properties), *context.rewrite()) if properties else (),
     )
@@ -154,7 +154,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         "full range of values.",
         remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes "
         "well-sized files only with the option rewrite-all, so use it with a where filter that "
-        f"keeps each run small. icekit tune layout {facts.name} tries other orders. For strings "
+        f"keeps each run small. {context.command('tune layout')} tries other orders. For strings "
         "with a long shared prefix, first keep longer bounds (icekit tune metrics-columns).",
         sql=tuple(statements),
     )

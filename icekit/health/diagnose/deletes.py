@@ -28,7 +28,7 @@ def equality_deletes(context: Context) -> Finding | None:
     first = (
         "Rewrite the data files that the deletes apply to"
         if heap.verdict == "fits"
-        else f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites "
+        else f"Run {context.command('compact')}, which applies the equality deletes as it rewrites "
         "and does not need the memory of Spark's own rewrite"
     )
     return context.finding(
@@ -181,7 +181,7 @@ def dangling_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="They delete no row. Planning still reads their entries and matches them to data "
         "files, and routine maintenance does not remove them.",
-        remedy=f"Run icekit compact {context.facts.name}, which drops those of them that a scan "
+        remedy=f"Run {context.command('compact')}, which drops those of them that a scan "
         "gives to no data file, even if no data file needs a rewrite.",
     )
 
@@ -199,7 +199,7 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         "beside each data file, and planning reads the entries of both with their bounds.",
         remedy="If the stream only adds rows with new keys, turn off the writer's upsert mode "
         "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
-        f"files with every commit. Later, icekit compact {facts.name} drops those that are older "
+        f"files with every commit. Later, {context.command('compact')} drops those that are older "
         "than the data files it has rewritten.",
         sql=(context.alter({_UPSERT: "false"}),) if facts.is_on(_UPSERT) else (),
     )

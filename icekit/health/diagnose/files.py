@@ -147,7 +147,7 @@ def target_too_small(context: Context) -> Finding | None:
         "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the "
         "table, best without the partitions that are still written to. If the target is small on "
-        f"purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} "
+        f"purpose, so that copy-on-write rewrites little, {context.command('tune write-mode')} "
         "compares merge-on-read.",
         sql=(
             context.alter({TARGET: str(split)}),

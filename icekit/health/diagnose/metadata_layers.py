@@ -41,7 +41,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
         "for one request per manifest before the first row is read. A rewrite saves a query up to "
         f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on "
-        f"an object store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
+        f"an object store at 20 ms each, hardly any on a local disk. {context.command('tune planning')} "
         "measures it.",
         remedy=f"Rewrite the manifests; this does not touch data files.{remedy}",
         sql=tuple(sql),
@@ -108,7 +108,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
             "No snapshot would expire now: each is younger than the table's limit of "
             f"{span(max_age)}, among the last of a branch (every branch keeps its own), or the "
             "head of a branch or tag. Drop branches and tags that nobody needs, or state a "
-            f"shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+            f"shorter retention: {context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}."
         )
     else:
         remedy = (

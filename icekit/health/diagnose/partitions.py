@@ -4,6 +4,7 @@ import statistics
 
 from icekit.common import sql
 from icekit.common.units import count, percent, size
+from icekit.health.definition import Column
 from icekit.health.files import FileGroup, Kind, Totals
 from icekit.health.findings import Context, Finding, Severity
 from icekit.health.model import TableFacts
@@ -73,8 +74,8 @@ def over_partitioned(context: Context) -> Finding | None:
         "their files: scans open a small file for each partition, and each commit writes a small "
         "file into each partition it touches.",
         remedy="Partition by a coarser transform or fewer fields, sort by the column so that "
-        "filters still skip files, and rewrite the old files into the new partitions. icekit tune "
-        f"layout {facts.name} measures how much your filters gain or lose.",
+        "filters still skip files, and rewrite the old files into the new partitions. "
+        f"{context.command('tune layout')} measures how much your filters gain or lose.",
         sql=(*change, *context.rewrite()) if change else (),
     )
 
@@ -84,22 +85,25 @@ _COARSER = {"hour": ("day", 24.0), "day": ("month", 30.4), "month": ("year", 12.
 _DAYS = ("date", "identity")
 
 
-def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
-    """The statement that changes the first time field to make partitions about ``factor`` times
-    larger; none if there are only other fields.
+def coarser(column: Column, transform: str, factor: float) -> str | None:
+    """The transform of a time that makes partitions about ``factor`` times larger; None for
+    another field.
     """
-    for field in context.facts.default_spec.fields:
+    start = "day" if (column.type, transform) == _DAYS else transform
+    transform, reached = start, 1.0
+    while transform in _COARSER and reached < factor:
+        transform, times = _COARSER[transform]
+        reached *= times
+    return None if transform == start else transform
+
+
+def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
+    """The statement that changes the last time field; none if there are only other fields."""
+    for field in reversed(context.facts.default_spec.active_fields):
         column = context.facts.by_name.get(field.source or "")
-        start = "day" if column and (column.type, field.transform) == _DAYS else field.transform
-        transform, reached = start, 1.0
-        while transform in _COARSER and reached < factor:
-            transform, times = _COARSER[transform]
-            reached *= times
-        if column and transform != start:
-            old, new = (
-                sql.transform_of(sql.identifier(*column.names), each)
-                for each in (field.transform, transform)
-            )
+        if column and (coarse := coarser(column, field.transform, factor)):
+            source = sql.identifier(*column.names)
+            old, new = (sql.transform_of(source, each) for each in (field.transform, coarse))
             return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     return ()
 
@@ -123,8 +127,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         source="table spec, Partition Evolution: old files keep their old layout",
         effect="Filters on the new partition fields skip none of these files, and "
         "storage-partitioned joins cannot use the new spec.",
-        remedy=f"If filters on the new fields matter, run icekit compact {facts.name} "
-        "--old-specs, which moves these files partition by partition and says how many files they "
+        remedy="If filters on the new fields matter, run "
+        f"{context.command('compact', '--old-specs')}, which moves these files partition by partition and says how many files they "
         "become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
             "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM "

@@ -233,8 +233,8 @@ def vectors_rewritten(context: Context) -> Finding | None:
         effect="Each of these commits reads the vector of every file that it touches and writes "
         "all of it again, with the positions that earlier commits deleted.",
         remedy="Delete in fewer, larger statements, or compact between them, which drops the "
-        "vectors with their rows. If most files are hit by each commit, icekit tune write-mode "
-        f"{facts.name} compares copy-on-write.",
+        "vectors with their rows. If most files are hit by each commit, "
+        f"{context.command('tune write-mode')} compares copy-on-write.",
     )
 
 

@@ -221,7 +221,12 @@ class Runner:
         finally:
             progress.seconds += time.monotonic() - started
             # Whatever the engine reported.
-            now = self._note(action, progress)
+            try:
+                now = self._note(action, progress)
+            except Exception as unread:
+                # A resumed run finds the commits of this attempt, and proves them.
+                self.say(f"  the table could not be read after the attempt ({reason(unread)})")
+                raise Stopped from unread
             own = [commit for each, commit in progress.commits.items() if each not in earlier]
         if failure is not None:
             # Unless it certainly committed nothing, nobody knows how much a failed attempt did.

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, RunDisproved, Status, TableNotFound
 from icekit.common.secrets import mask_data
-from icekit.common.sql import Identifier, display_name
+from icekit.common.sql import Identifier, display_name, parse_identifier
 from icekit.common.units import span
 from icekit.engine.lake import Lake
 from icekit.health.head import head
@@ -113,4 +114,5 @@ def clearing(run: RunRecord) -> str:
     """The command with which a person clears a run."""
     if run.plan:
         return plan_of(run).command_with("--clear", run.run_id)
-    return f"icekit compact {run.table} --clear {run.run_id}"
+    catalog, *table = parse_identifier(run.table)
+    return command_line("compact", catalog, display_name(table), "--clear", run.run_id)

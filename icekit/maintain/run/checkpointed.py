@@ -3,11 +3,11 @@ table if the proof fails.
 """
 
 import contextlib
-import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, Status
 from icekit.common.sql import display_name
 from icekit.common.units import count, size, span
@@ -122,9 +122,14 @@ class CheckpointedRun(Runner):
         if any(o.attempts > 1 or (o.attempts and o.status in unfinished) for o in self.outcomes):
             notes.append(
                 "Failed attempts may have left files that no snapshot names. To list them, once "
-                f"they are {ORPHAN_AGE.days} days old: icekit maintain "
-                f"{shlex.quote(self.plan.name)} --catalog {shlex.quote(self.lake.name)} "
-                "--procedures remove_orphan_files"
+                f"they are {ORPHAN_AGE.days} days old: "
+                + command_line(
+                    "maintain",
+                    self.lake.name,
+                    self.plan.name,
+                    "--procedures",
+                    "remove_orphan_files",
+                )
             )
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
             notes.append("Nothing was compared before or after the commits: prove is none.")

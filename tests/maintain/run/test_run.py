@@ -10,8 +10,10 @@ import pytest
 
 from icekit.common.errors import ParameterError, TableClaimed
 from icekit.deletes import dangling
+from icekit.maintain.execute import execute
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
+from icekit.maintain.run import attempt
 from icekit.maintain.run.options import Limits, Retry
 from icekit.prove.proof import CHECKED, SCANNED
 from tests.elsewhere import elsewhere
@@ -128,6 +130,24 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
     assert taken == 15
     with pytest.raises(ParameterError, match="no unfinished run"):
         sick.resume()
+
+
+def test_a_run_whose_commit_cannot_be_read_stops_and_is_proved_when_it_is_resumed(
+    sick: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, plan, rewritten = sick.rows(), sick.plan(), execute
+
+    def and_then_unread(*given: Any, **options: Any) -> Any:
+        monkeypatch.setattr(attempt, "head", lambda *_: 1 // 0)
+        return rewritten(*given, **options)
+
+    monkeypatch.setattr(attempt, "execute", and_then_unread)
+    assert sick.run(plan).status == "stopped"
+
+    monkeypatch.undo()
+    outcome = is_proved(sick.resume())
+    assert outcome.actual.commits > 0
+    assert sick.rows() == before
 
 
 def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
