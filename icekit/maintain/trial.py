@@ -23,7 +23,7 @@ from icekit.maintain.asking import ask_planner
 from icekit.maintain.execute import execute, narrowed, require_api
 from icekit.maintain.model import Action, Plan, Prediction, Skipped, SkipReason
 from icekit.maintain.plan import saves_nothing
-from icekit.prove.commits import prove_commits
+from icekit.prove.commits import prove_rewrites
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import ScratchTable
 
@@ -61,8 +61,8 @@ def try_plan(
             for action in plan.actions
         )
         added = since(head(lake, copy.table, plan.ref), first)
-        commits = [int(snapshot["snapshot-id"]) for snapshot in added]
-        proof = prove_commits(lake, copy.table, commits) if commits else None
+        commits = {int(snapshot["snapshot-id"]): snapshot for snapshot in added}
+        proof = prove_rewrites(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
             f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "

@@ -125,6 +125,7 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
     is_exact = kind is Kind.DELETION_VECTORS or all(
         group.file_scoped_count == group.file_count for group in facts.of_kind(kind)
     )
+    most = "" if is_exact else "at most "
     gone = min(total.record_count, rows)
     is_critical = deleted / rows >= limits.critical_delete_ratio
     return context.finding(
@@ -132,7 +133,7 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
         evidence=f"{count(total.file_count, noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
-        f"{'' if is_exact else 'at most '}{gone:,} of {rows:,} rows are deleted "
+        f"{most}{gone:,} of {rows:,} rows are deleted "
         f"({percent(gone / rows)})",
         threshold=f"{percent(limits.delete_ratio)} of the rows of the table or a partition",
         **fields,

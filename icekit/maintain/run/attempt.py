@@ -221,12 +221,7 @@ class Runner:
         finally:
             progress.seconds += time.monotonic() - started
             # Whatever the engine reported.
-            try:
-                now = self._note(action, progress)
-            except Exception as unread:
-                # A resumed run finds the commits of this attempt, and proves them.
-                self.say(f"  the table could not be read after the attempt ({reason(unread)})")
-                raise Stopped from unread
+            now = self._note(action, progress)
             own = [commit for each, commit in progress.commits.items() if each not in earlier]
         if failure is not None:
             # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
@@ -241,8 +236,14 @@ class Runner:
         _check(answer, actual(own).files_in)
 
     def _note(self, action: Action, progress: ActionProgress) -> Head:
-        """Note the commits of an action, as the table has them now."""
-        now = head(self.lake, action.table, action.branch)
+        """Note the commits of an action, as the table has them now; stops the run if they cannot be
+        read: when it is resumed, it finds them, and proves them.
+        """
+        try:
+            now = head(self.lake, action.table, action.branch)
+        except Exception as unread:
+            self.say(f"  the table could not be read after the attempt ({reason(unread)})")
+            raise Stopped from unread
         progress.note(now, self.run_id, {action.action_id})
         return now
 

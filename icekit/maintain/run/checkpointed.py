@@ -120,16 +120,11 @@ class CheckpointedRun(Runner):
         notes: list[str] = []
         unfinished = {Status.FAILED, Status.STOPPED, Status.SPLIT}
         if any(o.attempts > 1 or (o.attempts and o.status in unfinished) for o in self.outcomes):
+            only = "--procedures", "remove_orphan_files"
             notes.append(
                 "Failed attempts may have left files that no snapshot names. To list them, once "
                 f"they are {ORPHAN_AGE.days} days old: "
-                + command_line(
-                    "maintain",
-                    self.lake.name,
-                    self.plan.name,
-                    "--procedures",
-                    "remove_orphan_files",
-                )
+                + command_line("maintain", self.lake.name, self.plan.name, *only)
             )
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
             notes.append("Nothing was compared before or after the commits: prove is none.")

@@ -164,12 +164,11 @@ def in_words(policy: SchedulePolicy) -> str:
         tables = map(", ".join, filter(None, (rule.match, rule.exclude)))
         lines.append(f"{rule.name}: {' but not '.join(tables)}")
         for name, section in rule.actions.items():
-            verb = "run, checked and proved"
-            if section.limits.prove == "none":
-                verb = "run, but NOT checked"
-            lines.append(
-                f"  {name}: {verb if rule.execute else 'planned, but NOT run'} {section.given}"
-            )
+            verb = "planned, but NOT run"
+            if rule.execute:
+                is_checked = section.limits.prove != "none"
+                verb = "run, checked and proved" if is_checked else "run, but NOT checked"
+            lines.append(f"  {name}: {verb} {section.given}")
     window = policy.hours.text if policy.hours else "at any time"
     lines.append(f"A pass works {window}, and writes into {policy.output}.")
     return "\n".join(lines)
