@@ -158,10 +158,26 @@ class TableFacts:
         }
         return tuple(each for each, is_shown in shown.items() if is_shown)
 
+    @cached_property
+    def _in_force(self) -> Mapping[str, str | None]:
+        return {**self.properties, **{setting.name: setting.value for setting in self.settings}}
+
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""
-        known = {setting.name: setting.value for setting in self.settings}
-        return known.get(name, self.properties.get(name))
+        return self._in_force.get(name)
+
+    @property
+    def bound_columns(self) -> list[str]:
+        """The columns whose bounds the table itself needs: of its sort order, its partition spec,
+        and the keys of its equality deletes, as a data file without bounds of a key loads every
+        equality delete file of its partition (``DeleteFileIndex``).
+        """
+        keys = {field_id for key in self.equality_keys for field_id in key.field_ids}
+        return [
+            *(f.source for f in self.sort_order),
+            *(f.source for f in self.default_spec.active_fields if f.source),
+            *(c.name for c in self.columns if c.field_id in keys),
+        ]
 
     def int_setting(self, name: str) -> int:
         """A whole-number property in force; raises KeyError for one without a value."""

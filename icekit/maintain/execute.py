@@ -154,9 +154,7 @@ def convert_action(
     convert(
         spark,
         action.sql_name,
-        branch=action.branch,
-        partitions=action.partitions,
-        up_to=_number(action, "up_to", _ALL),
+        **_taken(action),
         slices=slices,
         tags=with_read,
         check=_before_commit(stop, check=check),
@@ -202,14 +200,17 @@ def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
     """Whether the table still has equality deletes that the action was planned for."""
-    at = remaining(
-        spark,
-        action.sql_name,
-        branch=action.branch,
-        partitions=action.partitions,
-        up_to=_number(action, "up_to", _ALL),
-    )
+    at = remaining(spark, action.sql_name, **_taken(action))
     return at is not None and bool(at.scopes)
+
+
+def _taken(action: Action) -> dict[str, Any]:
+    """The deletes that a conversion takes."""
+    return {
+        "branch": action.branch,
+        "partitions": action.partitions,
+        "up_to": _number(action, "up_to", _ALL),
+    }
 
 
 def _number(action: Action, argument: str, default: int) -> int:

@@ -86,14 +86,9 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
     """The mode that each used column needs: the default, only counts for filters by null, or as
     many characters as tell its values apart.
 
-    Used are the columns of filters, the sort order, partitions and the keys of equality deletes: a
-    data file without bounds of a key loads every equality delete file of its partition
-    (``DeleteFileIndex``).
+    Used are the columns of filters, and those whose bounds the table itself needs.
     """
-    keys = {field_id for key in facts.equality_keys for field_id in key.field_ids}
-    written = [f.source for f in facts.sort_order]
-    written += [f.source for f in facts.default_spec.active_fields if f.source]
-    written += [c.name for c in facts.columns if c.field_id in keys]
+    written = facts.bound_columns
     modes: dict[str, str] = {}
     for name in (*(name for f in filters for name in f.columns), *written):
         column, used_by = facts.by_name.get(name), operators(filters, name)

@@ -169,17 +169,7 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
     facts = context.facts
     if not facts.filter_columns:
         return ()
-    wanted = [
-        *facts.filter_columns,
-        *(f.source for f in facts.default_spec.fields if f.source),
-        *(f.source for f in facts.sort_order),
-    ]
-    # A data file without bounds of the key loads every equality delete file (DeleteFileIndex).
-    wanted += [
-        c.name
-        for c in facts.columns
-        if any(c.field_id in key.field_ids for key in facts.equality_keys)
-    ]
+    wanted = *facts.filter_columns, *facts.bound_columns
     columns = (facts.by_name[name] for name in wanted if name in facts.by_name)
     bounds = {
         _MODE + c.name: _BOUNDS if c.metrics_mode in _NO_BOUNDS else c.metrics_mode for c in columns

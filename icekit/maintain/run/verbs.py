@@ -3,6 +3,7 @@
 import contextlib
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 from icekit.common.errors import IcekitError, ParameterError, Status
 from icekit.common.sql import Identifier, display_name
@@ -135,17 +136,15 @@ def convert_equality_deletes(
     where: str | None = None,
     *,
     branch: str | None = None,
-    execute: bool = False,
     batch_bytes: int | str | None = None,
     ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
     progress: Callable[[str], None] = print,
+    **options: Any,
 ) -> Outcome:
     """Replace a table's equality deletes with position deletes (deletion vectors from format
     version 3 on).
 
-    A dry run unless ``execute`` is true. Each batch is one commit (or several, where a partition is
+    ``options`` are those of :func:`run`, of which ``execute`` makes it more than a dry run. Each batch is one commit (or several, where a partition is
     too large for the disk), recorded, retried after a conflict, resumed after a kill and proved, as
     in :func:`icekit.maintain.run.verbs.run`; no row changes. ``where``, ``branch`` and
     ``batch_bytes`` are as in :func:`~icekit.maintain.equality_deletes.plan_conversion`.
@@ -155,8 +154,6 @@ def convert_equality_deletes(
     plan = plan_conversion(
         lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
     )
-    if execute and plan.actions:
+    if options.get("execute") and plan.actions:
         progress(f"{plan.text()}\n")
-    return run(
-        lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress
-    )
+    return run(lake, plan, ledger=ledger, progress=progress, **options)
