@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from icekit.cli import observe, running, tune, schedule, admin  # noqa: F401
 
 # isort: on
-from icekit import __version__
 from icekit.cli.declared import COMMANDS, fill
 from icekit.common.errors import (
     EXIT_CRASHED,
@@ -101,6 +100,14 @@ class _Parser(argparse.ArgumentParser):
         }
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        say(f"icekit {version('icekit')}")
+        parser.exit()
+
+
 #: What the help says of commands that have commands of their own.
 _GROUPS = {
     "tune": "measure how a table should be written and laid out; gives the ALTER TABLE and its "
@@ -113,12 +120,7 @@ _GROUPS = {
 
 def _parser(prog: str = "icekit") -> _Parser:
     parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"icekit {__version__}",
-        help="print the version, and exit",
-    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     add = partial(_Parser.add_subparsers, required=True, metavar="COMMAND")
     groups = {"": add(parser, dest="command")}

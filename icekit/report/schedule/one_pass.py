@@ -34,9 +34,8 @@ from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
 from icekit.report.observing import FactsCache
 from icekit.report.result import Row, failure
-from icekit.report.schedule.notify import tell, url_of
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
-from icekit.report.schedule.result import PassResult, Step, TableResult, planned, ran
+from icekit.report.schedule.result import PassResult, Step, TableResult, news, planned, ran
 from icekit.report.service import report
 
 Say = Callable[[str], None]
@@ -53,16 +52,14 @@ _GOES_ON = (Status.PLANNED, Status.DONE, Status.NOTHING)
 def run_policy(
     policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = _NOW, say: Say = print
 ) -> PassResult:
-    """Run one pass of a policy, post its news and write ``pass.json``; returns the result, also of
-    a pass that was asked to end.
+    """Run one pass of a policy and write ``pass.json``; returns the result, also of a pass that was
+    asked to end.
 
-    A failing table does not stop the others, nor does a message that cannot be posted. A dry run
-    takes no claim, writes nothing and posts nothing. Raises
+    A failing table does not stop the others. A dry run takes no claim and writes nothing. Raises
     :class:`~icekit.common.errors.TableClaimed` while another pass of the policy is running, and
     :class:`~icekit.common.errors.IcekitError` for problems of all tables (the catalog, the ledger,
     the output).
     """
-    url = "" if dry_run else url_of(policy.notify)
     result = PassResult(policy.name, policy.catalog, clock())
     if policy.hours and policy.hours.ends(result.started) is None and not dry_run:
         say(f"It is outside the hours {policy.hours.text}: this pass does nothing.")
@@ -86,11 +83,10 @@ def run_policy(
         result.end(seconds, interrupted=ending.is_asked)
         say(f"\n{result}")
         if not dry_run:
-            # From here on the result is posted and written whatever signal arrives; that takes
-            # seconds.
+            # From here on the result is written whatever signal arrives; that takes seconds.
             ending.hear()
             path = policy.output / "pass.json"
-            result.news = tell(result, url, path, say)
+            result.news = news(result, path)
             say(f"JSON  {write_json(path, result)}")
     return result
 

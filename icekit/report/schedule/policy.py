@@ -1,5 +1,5 @@
-"""Define a policy: rules for tables in the commands' own options, and a budget, a window and a
-notification for each pass.
+"""Define a policy: rules for tables in the commands' own options, and a budget and a window for each
+pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from icekit.common import frozen
 from icekit.common.commands import SECTIONS, Proving, ReportOptions, ReportSection
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.options import Settings, listed, names, setting
-from icekit.common.secrets import MASK
 from icekit.common.sql import pattern_levels
 from icekit.health.diagnose.gate import check_gate, limits
 from icekit.health.findings import Thresholds
@@ -93,19 +92,6 @@ def _profile(value: Any) -> str:
             "It is not the name of a catalog. Give the name of a profile, which has the address."
         )
     return value
-
-
-class _Address(str):
-    """An address, which may be secret: only ``str`` shows it."""
-
-    def __repr__(self) -> str:
-        return MASK
-
-
-def _address(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ParameterError("It is not an address.")
-    return _Address(value)
 
 
 def _budget(value: Any) -> dict[str, float]:
@@ -208,7 +194,6 @@ class SchedulePolicy(Settings):
     history: str = setting("", "table, or a SQLite file, for health over time")
     budget: Mapping[str, float] = setting({}, "of a pass", read=_budget)
     hours: Hours | None = setting(None, "the window of passes", read=Hours.of)
-    notify: str = setting(_Address(), "where changes of status are posted", read=_address)
     rules: tuple[Rule, ...] = setting((), "the first one that matches applies", read=_rules)
 
     def within(self, folder: Path) -> SchedulePolicy:

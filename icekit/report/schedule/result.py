@@ -2,10 +2,13 @@
 as text and as one JSON document.
 """
 
+import contextlib
 import datetime as dt
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
@@ -18,7 +21,7 @@ from icekit.report.result import JUDGED, Row, exit_status
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
 # count.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 @frozen
@@ -105,7 +108,7 @@ class PassResult:
     """One pass of a policy, as ``pass.json`` has it.
 
     ``problems`` belong to no table: a pattern that matches nothing, a history that was not written.
-    ``news`` is what was posted, see :func:`icekit.report.schedule.notify.tell`.
+    ``news`` is that of :func:`news`.
     """
 
     policy: str
@@ -136,3 +139,26 @@ class PassResult:
         summary = f"{counted or 'no table'}; {span(self.seconds * 1000)}"
         problems = [f"policy: {problem}" for problem in self.problems]
         return "\n".join([*map(str, tables), summary, *problems])
+
+
+def news(result: PassResult, path: Path) -> dict[str, Any]:
+    """The tables that have another status than after the pass before, whose ``pass.json`` is at
+    ``path``, as ``text`` (None if there is none); ``statuses`` are those of tables that are not
+    well.
+    """
+    before: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        before = json.loads(path.read_text(encoding="utf-8"))["news"]["statuses"]
+    # What only this pass has come to is no news.
+    now = {
+        table.table: str(table.status) if table.status.exit_status else ""
+        for table in result.tables
+        if table.status not in {Status.STOPPED, Status.BUSY, Status.WAITS}
+    }
+    changed = [t for t in result.tables if now.get(t.table) not in {None, before.get(t.table, "")}]
+    summary = f"{len(changed)} of {len(result.tables)} tables changed their status"
+    text = "\n".join([f"icekit {result.policy}: {summary}", *map(str, changed)])
+    return {
+        "text": text if changed else None,
+        "statuses": {name: status for name, status in (before | now).items() if status},
+    }
