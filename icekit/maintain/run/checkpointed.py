@@ -2,7 +2,6 @@
 table if the proof fails.
 """
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -234,12 +233,16 @@ class CheckpointedRun(Runner):
     def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:
         """The smaller parts to run instead of an action that was too large, if there are any."""
         parts: Sequence[Action] = ()
-        with contextlib.suppress(Exception):
+        split = "it cannot be made smaller"
+        try:
             properties = properties_of(head(self.lake, self.plan.table).metadata)
             floor_bytes = self.limits.retry.floor_files * number(properties, TARGET)
             parts = smaller_parts(self.lake, action, floor_bytes=floor_bytes)
-        split = f"split into {count(len(parts), 'part')}"
-        self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
+        except Exception as error:
+            split = f"it could not be split ({reason(error)})"
+        if parts:
+            split = f"split into {count(len(parts), 'part')}"
+        self.say(f"  {problem}; {split}")
         return Status.SPLIT if parts else Status.FAILED, parts
 
     def _begun(self, action: Action, record: ActionRecord | None) -> ActionProgress:
