@@ -135,6 +135,14 @@ class TableFacts:
         return bool(self.unapplied) or any(self.total(kind).file_count for kind in DELETE_KINDS)
 
     @property
+    def are_positions_scoped(self) -> bool:
+        """Tell whether every position delete file names a single data file."""
+        return all(
+            group.file_scoped_count == group.file_count
+            for group in self.of_kind(Kind.POSITION_DELETES)
+        )
+
+    @property
     def equality_delete_partitions(self) -> frozenset[Partition]:
         """The partitions with equality deletes that are later than some data, also those that key
         bounds rule out now.

@@ -243,5 +243,4 @@ def _renews(facts: TableFacts) -> bool:
     dropped: the rewrite would never be finished. A table without equality deletes does not need
     this.
     """
-    scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
-    return not scoped and not facts.equality_delete_partitions
+    return not facts.are_positions_scoped and not facts.equality_delete_partitions

@@ -339,4 +339,4 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("files", what, "Nothing was changed.")
+    return RowsDiffer.of("files", what, "The old files stay.")

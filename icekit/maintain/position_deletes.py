@@ -92,7 +92,7 @@ class PositionDeletes:
                 "files",
                 f"{count(expected, 'row')} of the old files are deleted by position, but "
                 f"{of_files - rows:,} were left out",
-                "Nothing was changed.",
+                "The old files stay.",
             )
 
 

@@ -57,6 +57,10 @@ _COMPARED_GROUPS = 8
 Written = tuple[Any, CheckedRows]
 
 
+def _is_always_raised(error: Exception) -> bool:
+    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
+
+
 @frozen
 class RewriteResult:
     """The engine's result of one call; it may misreport, so icekit also checks the table.
@@ -174,11 +178,7 @@ class CheckedRewrite(RewriteSession):
                     continue
                 ready += written
                 for error in errors:
-                    is_raised = isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {
-                        "conflict",
-                        "refused",
-                    }
-                    (raised if is_raised else failed).append(error)
+                    (raised if _is_always_raised(error) else failed).append(error)
                 if errors and (not is_partial or self.stop.is_set):
                     pool.shutdown(wait=False, cancel_futures=True)
                 if is_partial and not self.stop.is_set and len(ready) >= enough:

@@ -74,9 +74,8 @@ def executor_cache(context: Context) -> Finding | None:
 
 def position_deletes(context: Context) -> Finding | None:
     """Position deletes that cover a large share of the rows."""
-    groups = context.facts.of_kind(Kind.POSITION_DELETES)
     # The ratio rule counts only deletes that name one data file; the count rule counts all.
-    scoped = all(group.file_scoped_count == group.file_count for group in groups)
+    scoped = context.facts.are_positions_scoped
     option = _by_ratio(context) if scoped else {"delete-file-threshold": "1"}
     return _deleted_share(
         context,
@@ -122,9 +121,7 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
     if not shares or not total.file_count:
         return None
     # Deletes that name no single file may be of files that are gone.
-    is_exact = kind is Kind.DELETION_VECTORS or all(
-        group.file_scoped_count == group.file_count for group in facts.of_kind(kind)
-    )
+    is_exact = kind is Kind.DELETION_VECTORS or facts.are_positions_scoped
     most = "" if is_exact else "at most "
     gone = min(total.record_count, rows)
     is_critical = deleted / rows >= limits.critical_delete_ratio

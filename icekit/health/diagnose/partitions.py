@@ -128,7 +128,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         effect="Filters on the new partition fields skip none of these files, and "
         "storage-partitioned joins cannot use the new spec.",
         remedy="If filters on the new fields matter, run "
-        f"{context.command('compact', '--old-specs')}, which moves these files partition by partition and says how many files they "
+        f"{context.command('compact', '--old-specs')}, which moves these files partition by "
+        "partition and says how many files they "
         "become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
             "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM "

@@ -144,9 +144,9 @@ def convert_equality_deletes(
     """Replace a table's equality deletes with position deletes (deletion vectors from format
     version 3 on).
 
-    ``options`` are those of :func:`run`, of which ``execute`` makes it more than a dry run. Each batch is one commit (or several, where a partition is
-    too large for the disk), recorded, retried after a conflict, resumed after a kill and proved, as
-    in :func:`icekit.maintain.run.verbs.run`; no row changes. ``where``, ``branch`` and
+    ``options`` are those of :func:`run`, of which ``execute`` makes it more than a dry run. Each
+    batch is one commit (or several, where a partition is too large for the disk), recorded, retried
+    after a conflict, resumed after a kill and proved, as in :func:`run`; no row changes. ``where``, ``branch`` and
     ``batch_bytes`` are as in :func:`~icekit.maintain.equality_deletes.plan_conversion`.
     """
     from icekit.maintain.equality_deletes import plan_conversion
