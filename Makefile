@@ -24,17 +24,9 @@ lab:  ## make the lab's tables, one per problem, in the embedded lake
 	@scripts/setup.sh
 	@$(RUN) icekit lab
 
-# Where JupyterLab opens copies of the notebooks, so that running them changes nothing that git knows of; who edits a notebook says NOTEBOOKS=notebooks.
-NOTEBOOKS ?= my-notebooks
-
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
 	@scripts/setup.sh notebook
-	@test "$(NOTEBOOKS)" = notebooks || .venv/bin/python scripts/copy-notebooks.py "$(NOTEBOOKS)"
-	@# JupyterLab shows stored results without their style, until one says that they may be trusted: these, and so the same in a copy.
-	@$(RUN) jupyter trust notebooks/[0-9][0-9]_*.ipynb notebooks/lessons/[0-9][0-9]_*.ipynb >/dev/null
-	@echo "icekit: the results stored in these notebooks are trusted on this machine (jupyter trust), as is the code that they come with"
-	@# A notebook runs in its own folder, and finds the same lake there.
-	ICEKIT_LAKE="$${ICEKIT_LAKE:-$(CURDIR)/lake}" $(RUN) python -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(JUPYTER_FLAGS) "$(NOTEBOOKS)"
+	@$(RUN) icekit notebook -- $(JUPYTER_FLAGS)
 
 check:  #+ lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev

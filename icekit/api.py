@@ -43,10 +43,10 @@ class Lake(catalog.Lake):
         of :meth:`observe`.
         """
         from icekit.health.diagnose import diagnose
-        from icekit.health.diagnose.gate import limits
+        from icekit.health.findings import Thresholds
         from icekit.show.card import Look
 
-        chosen = limits(thresholds)
+        chosen = Thresholds().with_changes(**thresholds or {})
         facts = self.observe(table, size_ratios=chosen.size_ratios, **options)
         return Look(facts, diagnose(facts, chosen, session_conf=self.session_conf()), chosen)
 
@@ -77,10 +77,10 @@ class Lake(catalog.Lake):
         """List everything worth doing on a table, with the commands; only reads metadata. The
         options are those of :func:`icekit.maintain.proposals.propose`.
         """
-        from icekit.health.diagnose.gate import limits
+        from icekit.health.findings import Thresholds
         from icekit.maintain.proposals import propose
 
-        chosen = limits(thresholds)
+        chosen = Thresholds().with_changes(**thresholds or {})
         facts = self.observe(table, size_ratios=chosen.size_ratios)
         return propose(self, facts, thresholds=chosen, **options)
 

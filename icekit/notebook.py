@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,9 @@ from icekit.api import connect as connected  # notebooks call it too
 from icekit.common.commands import NOTEBOOKS
 from icekit.common.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
 from icekit.common.options import Settings
-from icekit.common.saving import Result, slug
+from icekit.common.saving import Result
 from icekit.common.terminal import has_front_end
-from icekit.health.diagnose.gate import gated
-from icekit.health.diagnose.gate import limits as limits  # notebooks call it
-from icekit.health.findings import Findings, Thresholds
+from icekit.health.findings import Thresholds
 from icekit.health.model import TableFacts
 from icekit.show.explorer import SWITCH
 
@@ -126,8 +124,6 @@ def observe(
     table: str,
     thresholds: Thresholds,
     *,
-    ref: str | int = "",
-    filter_columns: Sequence[str] = (),
     facts_file: str = "",
     **options: Any,
 ) -> tuple[Lake, TableFacts]:
@@ -139,14 +135,7 @@ def observe(
         from icekit.health.diagnose.document import load_facts
 
         return lake, load_facts(Path(facts_file))
-    facts = lake.observe(
-        table,
-        ref=ref or None,
-        size_ratios=thresholds.size_ratios,
-        filter_columns=list(filter_columns) or None,
-        **options,
-    )
-    return lake, facts
+    return lake, lake.observe(table, size_ratios=thresholds.size_ratios, **options)
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:
@@ -185,40 +174,10 @@ def asked(options: Settings) -> dict[str, Any]:
     return given | texts
 
 
-_NOTHING = "Nothing was written, because no output folder was given."
-
-
 class Unhealthy(IcekitError):
-    """The table fails the gate that ``fail_on`` sets; raised after everything is written."""
+    """The result is a failure; raised after everything is written."""
 
     exit_status = EXIT_UNHEALTHY
-
-
-def finish(
-    facts: TableFacts,
-    findings: Findings,
-    thresholds: Thresholds,
-    *,
-    output: str = "",
-    fail_on: str = "never",
-) -> str:
-    """Write the JSON document if a folder is given, then apply the gate.
-
-    Raises :class:`Unhealthy` when a finding is as serious as ``fail_on`` or more.
-    """
-    written = _NOTHING
-    if output:
-        from icekit.health.diagnose.document import write
-
-        path = write(facts, findings, thresholds, Path(output) / f"{slug(facts.name)}.json")
-        written = f"Facts and findings are in {path}."
-    if gated(findings.worst, fail_on):
-        names = [f.name for f in findings if gated(f.severity, fail_on)]
-        raise Unhealthy(
-            f"{facts.name} is unhealthy according to fail_on={fail_on}: {', '.join(names)}. "
-            f"{written}"
-        )
-    return written
 
 
 def conclude(result: Result, *, output: str = "") -> str:
@@ -227,14 +186,9 @@ def conclude(result: Result, *, output: str = "") -> str:
 
     Raises :class:`Unhealthy` after everything is written.
     """
-    written = f"The result is in {result.write_into(Path(output))}." if output else _NOTHING
+    written = "Nothing was written, because no output folder was given."
+    if output:
+        written = f"The result is in {result.write_into(Path(output))}."
     if result.failure:
         raise Unhealthy(f"{result.failure} {written}")
     return written
-
-
-def html(text: str) -> Any:
-    """Show HTML as a cell's result."""
-    from IPython.display import HTML
-
-    return HTML(text)  # type: ignore[no-untyped-call]

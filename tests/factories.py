@@ -105,7 +105,7 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
     }
     counted = made | overrides
     of_spec = SpecManifests(
-        0, *(counted[name] for name in ("data_count", "data_bytes", "delete_count", "delete_bytes"))
+        *(counted[name] for name in ("data_count", "data_bytes", "delete_count", "delete_bytes"))
     )
     return ManifestFacts(**{"by_spec": (of_spec,)} | counted)
 

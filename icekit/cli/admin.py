@@ -1,15 +1,25 @@
-"""``icekit admin``: list a catalog's tables, and the clones that killed runs left in it; and
-``icekit lab``: the unhealthy example tables of the embedded lake.
+"""``icekit admin``: list a catalog's tables, and the clones that killed runs left in it;
+``icekit lab``: the unhealthy example tables of the embedded lake; and ``icekit notebook``.
 """
 
+import os
+import sys
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 from icekit.cli.declared import command, connected
-from icekit.common.commands import ClonesOptions, LabOptions, OfCatalog
+from icekit.common.commands import ClonesOptions, LabOptions, NotebookOptions, OfCatalog
 from icekit.common.errors import EXIT_HEALTHY, ParameterError
 from icekit.common.terminal import say
 from icekit.common.units import count
 
+_NOTEBOOK = """\
+The copies are yours: icekit replaces one when its notebook changes, but only
+if you have not changed its cells. Jupyter is told to trust the results stored
+in icekit's notebooks, as JupyterLab would otherwise show them without their
+styles. On a server: icekit notebook -- --no-browser --port 8888
+"""
 _CLONES = """\
 A trial works on a clone of the table, and drops the clone when it ends. A
 process that is killed leaves its clone behind: an entry in the namespace
@@ -41,6 +51,27 @@ def build_lab(options: LabOptions) -> int:
         else:
             build(lake, names, progress=say, rebuild=options.rebuild)
     return EXIT_HEALTHY
+
+
+@command("notebook", NotebookOptions, "open the notebooks in JupyterLab", _NOTEBOOK)
+def open_notebooks(options: NotebookOptions) -> int:
+    """Copy the notebooks, and become JupyterLab."""
+    from icekit.engine.lake import embedded_path
+    from icekit.learn.notebooks import copied
+
+    if "ipykernel" in sys.modules:
+        raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
+    if find_spec("jupyterlab") is None:
+        raise ParameterError("JupyterLab is not installed. Run `pip install jupyterlab`.")
+    folder = Path(options.folder).resolve()
+    for name in copied(folder):
+        say(f"{folder / name} has your changes and stays. Delete it to get the new version.")
+    # A notebook runs in its own folder, and finds the same lake there.
+    os.environ["ICEKIT_LAKE"] = str(embedded_path())
+    os.execv(
+        sys.executable,
+        [sys.executable, "-m", "jupyterlab", "--allow-root", *options.flags, str(folder)],
+    )
 
 
 @command("admin tables", OfCatalog, "list the tables of a catalog")

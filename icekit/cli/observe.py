@@ -21,8 +21,7 @@ from icekit.common.commands import (
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
 from icekit.common.sql import is_pattern
 from icekit.common.terminal import say
-from icekit.health.diagnose.gate import gated, limits
-from icekit.health.findings import Severity
+from icekit.health.findings import Severity, Thresholds
 
 if TYPE_CHECKING:
     from icekit.api import Lake
@@ -71,18 +70,17 @@ def look_at(options: LookOptions) -> int:
     """Print the health card of a table, or a line for each table of a pattern; returns the exit
     status.
     """
-    limits(options.thresholds, options.fail_on)
+    Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
         show = _look_at_many if is_pattern(options.table) else _look_at_one
         worst = show(lake, options)
-    return EXIT_UNHEALTHY if gated(worst, options.fail_on) else EXIT_HEALTHY
+    return EXIT_UNHEALTHY if worst and worst.fails(options.fail_on) else EXIT_HEALTHY
 
 
 def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     from icekit.show.card import card
 
-    more = {"ref": options.ref or None, **options.only("collector", "storage")}
-    look = looked_at(lake, options.table, options, **more)
+    look = looked_at(lake, options.table, options, **options.only("ref", "collector", "storage"))
     shown = look.facts, look.findings, look.thresholds
     if options.json:
         from icekit.common.saving import as_json
@@ -169,7 +167,7 @@ def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
     from icekit.report.history.compare import compare
 
-    chosen = limits(options.thresholds)
+    chosen = Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
         comparison = compare(options.before, options.after, lake=lake, thresholds=chosen)
     return _printed(comparison, options)
@@ -220,7 +218,6 @@ def looked_at(lake: Lake, table: str, options: Judging, **more: Any) -> Look:
     """The facts and findings of the command's table; ``more`` goes to
     :meth:`icekit.api.Lake.observe`.
     """
-    filters = list(options.filter_columns) or None
-    look = lake.look(table, thresholds=options.thresholds, filter_columns=filters, **more)
+    look = lake.look(table, **options.only("thresholds", "filter_columns"), **more)
     sized_for(lake, look.facts)
     return look

@@ -111,8 +111,7 @@ def compact(options: CompactOptions) -> int:
     from icekit.maintain.service import plan_table
 
     def planned(lake: Lake, policy: Policy) -> Plan:
-        more = {"ref": options.ref or None, "collector": options.collector}
-        look = looked_at(lake, options.table, options, **more)
+        look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
         return plan_table(
             lake,
             look.facts,
@@ -138,13 +137,11 @@ def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
 
-    branch = options.branch or None
-
     def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
-        facts = lake.observe(options.table, ref=branch)
+        facts = lake.observe(options.table, ref=options.branch)
         sized_for(lake, facts)
         plan = plan_conversion(
-            lake, options.table, branch=branch, ledger=options.ledger, **settings
+            lake, options.table, branch=options.branch or None, ledger=options.ledger, **settings
         )
         if plan.actions:
             say(f"{forecast_facts(lake, facts, options.executor).text()}\n")

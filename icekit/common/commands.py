@@ -3,8 +3,10 @@ they share.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from icekit.common.errors import require_known
 from icekit.common.options import Settings, listed, number, setting
 
 _TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
@@ -102,11 +104,19 @@ class StartOptions(Output, OfTable):
     """``00_start_here``."""
 
 
+def severity(value: Any) -> str:
+    """Check a severity from which on something fails."""
+    require_known(value, ("never", "warning", "critical"), "fail_on")
+    return str(value)
+
+
 class Failing(Settings):
     """What is a failure."""
 
     fail_on: str = setting(
-        "never", "fail if a table has a finding of this severity or worse: warning or critical"
+        "never",
+        "fail if a table has a finding of this severity or worse: warning or critical",
+        read=severity,
     )
 
 
@@ -435,6 +445,13 @@ class LabOptions(OfCatalog):
     list: bool = setting(False, "only list the tables and what is wrong with each")
 
 
+class NotebookOptions(Settings):
+    """``icekit notebook``."""
+
+    folder: str = setting("my-notebooks", "open copies of the notebooks in this folder", "FOLDER")
+    flags: tuple[str, ...] = setting((), "flags of JupyterLab, after --", "FLAG", nargs="*")
+
+
 class ClonesOptions(OfCatalog):
     """``icekit admin clones``."""
 
@@ -474,7 +491,8 @@ NOTEBOOKS: Mapping[str, type[Settings]] = {
 }
 
 
-def command_line(verb: str, catalog: str, table: str, *options: str) -> str:
-    """A command line of icekit for a table."""
+def command_line(verb: str, catalog: str, table: str | Sequence[str], *options: str) -> str:
+    """A command line of icekit for a table, or for several."""
+    tables = [table] if isinstance(table, str) else table
     of_catalog = [] if catalog in {"", "lake"} else ["--catalog", catalog]
-    return shlex.join(["icekit", *verb.split(), table, *of_catalog, *options])
+    return shlex.join(["icekit", *verb.split(), *tables, *of_catalog, *options])

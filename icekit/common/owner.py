@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 from icekit.common import frozen
@@ -38,11 +39,8 @@ class Owner:
         A process id means something only on the same host since the same boot, and in the same pid
         namespace: containers may share a host name, and see only their own processes.
         """
-        return (self.host, self.boot_id, self.pid_namespace) == (
-            socket.gethostname(),
-            _boot_id(),
-            _pid_namespace(),
-        )
+        here = Owner.here()
+        return replace(self, pid=here.pid, pid_started=here.pid_started) == here
 
     def has_ended(self) -> bool:
         """Whether the process is known to be dead; False if that cannot be checked from here."""

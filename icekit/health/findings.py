@@ -37,6 +37,10 @@ class Severity(IntEnum):
     def __str__(self) -> str:
         return self.name.lower()
 
+    def fails(self, fail_on: str) -> bool:
+        """Whether something of this severity fails where ``fail_on`` does."""
+        return fail_on != "never" and self >= Severity[fail_on.upper()]
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finding:

@@ -20,19 +20,30 @@ class RangeOverlap:
 
 
 @frozen
-class SpecManifests:
-    """The manifests of one partition spec: data and delete manifests, which are never combined."""
+class ManifestCounts:
+    """Data and delete manifests, which are never combined."""
 
-    spec_id: int
     data_count: int = 0
     data_bytes: int = 0
     delete_count: int = 0
     delete_bytes: int = 0
 
     @property
+    def count(self) -> int:
+        """The number of both kinds."""
+        return self.data_count + self.delete_count
+
+    @property
     def size_in_bytes(self) -> int:
         """The bytes of both kinds."""
         return self.data_bytes + self.delete_bytes
+
+
+@frozen
+class SpecManifests(ManifestCounts):
+    """The manifests of one partition spec."""
+
+    spec_id: int = 0
 
     def files_in(self, target_bytes: int) -> int:
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
@@ -65,7 +76,7 @@ def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
 
 
 @frozen
-class ManifestFacts:
+class ManifestFacts(ManifestCounts):
     """The manifests of the snapshot, from its manifest list.
 
     ``*_entry_count`` are live (added and existing) entries. ``undersized_count`` are manifests
@@ -73,11 +84,7 @@ class ManifestFacts:
     partition spec, as they are rewritten.
     """
 
-    data_count: int = 0
-    data_bytes: int = 0
     data_entry_count: int = 0
-    delete_count: int = 0
-    delete_bytes: int = 0
     delete_entry_count: int = 0
     undersized_count: int = 0
     overlaps: tuple[RangeOverlap, ...] = ()

@@ -256,7 +256,7 @@ def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
             manifest["manifest_length"]
         )
     return tuple(
-        SpecManifests(spec_id, len(data), sum(data), len(deletes), sum(deletes))
+        SpecManifests(len(data), sum(data), len(deletes), sum(deletes), spec_id)
         for spec_id, (data, deletes) in sorted(lengths.items())
     )
 

@@ -23,7 +23,6 @@ from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.health.collect import observe
 from icekit.health.definition import PartitionSpec, other_optimizer
 from icekit.health.heap import HeapForecast, forecast_heap
 from icekit.health.metadata import properties_of
@@ -69,20 +68,12 @@ class Batch:
         return sum(_bytes(scope) for scope in self.scopes)
 
 
-def forecast_table(
-    lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None
-) -> HeapForecast:
-    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take;
-    reads only metadata.
+def forecast_facts(lake: Lake, facts: TableFacts, executor: Executor | str = "") -> HeapForecast:
+    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take.
 
     ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the
     executor of the lake's session.
     """
-    return forecast_facts(lake, observe(lake, table, ref=ref), executor)
-
-
-def forecast_facts(lake: Lake, facts: TableFacts, executor: Executor | str = "") -> HeapForecast:
-    """:func:`forecast_table` from facts."""
     if isinstance(executor, str):
         executor = Executor.parse(executor) if executor else cluster_of(lake.spark).executor
     return forecast_heap(facts, executor)

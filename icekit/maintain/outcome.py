@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
+from icekit.common.commands import command_line
 from icekit.common.errors import EXIT_UNHEALTHY, Status
 from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span
@@ -232,9 +233,13 @@ def _next_to(change: str, actual: str, predicted: str | None) -> str:
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     yield from outcome.notes
+    plan = outcome.plan
+    if outcome.actual.commits and not plan.ref:
+        states = f"{plan.name}@{plan.snapshot_id}", plan.name
+        yield f"What changed: {command_line('compare', plan.catalog, states)}"
     if outcome.status is Status.STOPPED:
         yield (
-            f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same "
+            f"The plan is not finished. To continue: {plan.resume_command} (with the same "
             "--ledger, if you gave one)"
         )
 

@@ -94,7 +94,6 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     rewrites = total_of(c.prediction for c in chosen)
     opens_saved = rewrites.file_opens_saved
     manifests = facts.manifests
-    every_manifest = manifests.data_count + manifests.delete_count
     of_manifests = manifest_rewrites(facts, findings)
     gone = sum(max(before - after, 0) for _, before, after, _ in of_manifests)
     bytes_saved = (
@@ -112,13 +111,12 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         rewrite_bytes=rewrites.bytes_in,
         opens=opens,
         delete_rows=of_deletes.record_count,
-        manifests=every_manifest,
+        manifests=manifests.count,
         saved=(opens_saved + gone) * cost + bytes_saved,
-        scan_cost=(opens + every_manifest) * cost
+        scan_cost=(opens + manifests.count) * cost
         + facts.data.size_in_bytes
         + round(mean_delete * sum(pairs.values()))
-        + manifests.data_bytes
-        + manifests.delete_bytes,
+        + manifests.size_in_bytes,
         orphan_files=listed.orphan_count if listed else None,
         orphan_bytes=listed.orphan_bytes if listed else None,
         orphan_files_weighed=listed.weighed_count if listed else None,

@@ -14,8 +14,7 @@ from icekit.engine.lake import Lake, in_time
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.document import load_facts, save_facts
-from icekit.health.diagnose.gate import limits
-from icekit.health.findings import Findings
+from icekit.health.findings import Findings, Thresholds
 from icekit.health.model import TableFacts
 
 
@@ -58,7 +57,7 @@ class FactsCache:
 
         Reading without Spark cannot be stopped (:func:`icekit.engine.lake.in_time`).
         """
-        chosen = limits(options.thresholds)
+        chosen = Thresholds().with_changes(**options.thresholds)
         work = partial(self._facts, name, options, chosen.size_ratios)
         try:
             facts = in_time(lake, options.timeout, work)
@@ -74,10 +73,8 @@ class FactsCache:
             observe,
             lake,
             name,
-            ref=options.ref or None,
             size_ratios=size_ratios,
-            filter_columns=list(options.filter_columns) or None,
-            **options.only("collector", "storage"),
+            **options.only("ref", "filter_columns", "collector", "storage"),
         )
         if self._folder is None:
             return collect()

@@ -16,7 +16,6 @@ from icekit.common.errors import (
     require_number,
 )
 from icekit.engine.errors import outside
-from icekit.health.diagnose.gate import gated, limits
 from icekit.health.findings import Severity, Thresholds
 from icekit.maintain.savings import Savings
 from icekit.report.history.store import Health
@@ -41,12 +40,12 @@ _FAILURES = {
 }
 
 
-def check(options: ReportSection, fail_on: str = "never") -> Thresholds:
+def check(options: ReportSection) -> Thresholds:
     """The thresholds of a report, if its options are possible; raises
     :class:`~icekit.common.errors.ParameterError`.
     """
     require_number("The timeout of a table", options.timeout, above=True, most=LONGEST_WAIT)
-    return limits(options.thresholds, fail_on)
+    return Thresholds().with_changes(**options.thresholds)
 
 
 @frozen
@@ -74,8 +73,9 @@ class Row:
         """Whether its findings fail a gate, or why there are none."""
         if self.status not in JUDGED:
             return Status(self.status)
-        worst = None if self.status == "healthy" else Severity[self.status.upper()]
-        return Status.UNHEALTHY if gated(worst, fail_on) else Status.NOTHING
+        if self.status == "healthy" or not Severity[self.status.upper()].fails(fail_on):
+            return Status.NOTHING
+        return Status.UNHEALTHY
 
 
 @frozen

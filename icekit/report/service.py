@@ -28,7 +28,7 @@ from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
-from icekit.health.diagnose.gate import limits
+from icekit.health.findings import Thresholds
 from icekit.maintain.savings import wins
 from icekit.report.history.iceberg import store
 from icekit.report.history.store import Health, SqliteStore, Store, health
@@ -121,7 +121,7 @@ class Workers:
         started, table = time.monotonic(), display_name(name)
         clear(self._output, table)
         facts, findings = self._known.observed(self._lake, name, self._options)
-        savings = wins(facts, findings, limits(self._options.thresholds))
+        savings = wins(facts, findings, Thresholds().with_changes(**self._options.thresholds))
         known = health(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
         seconds = time.monotonic() - started
@@ -189,8 +189,8 @@ def report(
     tables observed before. Raises the errors of :mod:`icekit.common.errors`.
     """
     require_number("The number of jobs", options.jobs, above=True)
-    thresholds = check(options, options.fail_on)
-    lake = Lake.connect(options.catalog or None)
+    thresholds = check(options)
+    lake = Lake.connect(options.catalog)
     problems: list[str] = []
     names = lake.match(options.tables, problems)
     output = Path(options.output).resolve()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.common import frozen, html
-from icekit.common.saving import write_text
+from icekit.common.saving import slug, write_text
 from icekit.common.units import count, moment, percent, printable, shorten, size, span, unbroken
 from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
 from icekit.health.files import Kind
@@ -168,11 +168,14 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
 
 @dataclass(frozen=True, repr=False)
 class Look:
-    """A table's health: facts and findings, shown as their card."""
+    """A table's health: facts and findings, shown as their card. It fails with a finding as serious
+    as ``fail_on``.
+    """
 
     facts: TableFacts
     findings: Findings
     thresholds: Thresholds
+    fail_on: str = "never"
 
     def __repr__(self) -> str:
         return card(self.facts, self.findings, self.thresholds)
@@ -195,6 +198,17 @@ class Look:
         from icekit.health.diagnose import document
 
         return document.write(self.facts, self.findings, self.thresholds, Path(path))
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the JSON document into a folder, named after the table."""
+        return self.to_json(folder / f"{slug(self.facts.name)}.json")
+
+    @property
+    def failure(self) -> str | None:
+        """What makes it fail, or None."""
+        names = ", ".join(f.name for f in self.findings if f.severity.fails(self.fail_on))
+        why = f"according to fail_on={self.fail_on}: {names}."
+        return f"{self.facts.name} is unhealthy {why}" if names else None
 
 
 def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:

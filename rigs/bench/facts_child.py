@@ -108,8 +108,8 @@ def _described(facts: TableFacts) -> dict[str, int]:
     manifests = facts.manifests
     return {
         "files": manifests.data_entry_count + manifests.delete_entry_count,
-        "manifests": manifests.data_count + manifests.delete_count,
-        "manifest_bytes": manifests.data_bytes + manifests.delete_bytes,
+        "manifests": manifests.count,
+        "manifest_bytes": manifests.size_in_bytes,
     }
 
 

@@ -40,7 +40,7 @@ def test_stored_results_have_their_style_once_they_are_trusted_as_make_notebook_
         for name in ("before", "after"):
             page = chromium.new_page(viewport={"width": 1400, "height": 1000})
             notebook = Driven(page, server, f"{name}.ipynb")
-            card = notebook.cell("notebook.html(card_html(facts, findings))").locator(".finding")
+            card = notebook.cell("HTML(card_html(facts, findings))").locator(".finding")
             expect(card).to_be_visible()
             borders[name] = card.evaluate("e => getComputedStyle(e).borderLeftWidth")
             notebook.picture(screenshots, f"lab-00_start_here-{name}-trust.png")

@@ -125,11 +125,11 @@ def test_manifests_are_counted_by_spec_and_content_and_one_that_is_alone_stays()
         {"partition_spec_id": spec, "content": content, "manifest_length": length}
         for spec, content, length in ((0, 0, 5), (0, 1, 7), (1, 0, 9))
     ]
-    layer = SpecManifests(0, 1, MIB, 12, MIB)
+    layer = SpecManifests(1, MIB, 12, MIB)
 
-    assert by_spec(records) == (SpecManifests(0, 1, 5, 1, 7), SpecManifests(1, 1, 9))
+    assert by_spec(records) == (SpecManifests(1, 5, 1, 7), SpecManifests(1, 9, spec_id=1))
     assert (layer.files_in(8 * MIB), layer.files_out(8 * MIB)) == (12, 1)
-    assert not SpecManifests(0, 2, MIB).is_fragmented(8 * MIB)
+    assert not SpecManifests(2, MIB).is_fragmented(8 * MIB)
 
 
 def test_nothing_is_planned_but_what_is_named_and_an_unknown_name_is_refused() -> None:
@@ -189,7 +189,7 @@ SCOPED = file_group(
     *[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4
 )
 TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
-LAYER = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
+LAYER = ManifestFacts(by_spec=(SpecManifests(100, 20 * MIB, 30, 9 * MIB),))
 PLANNED = {
     # Without an action; the notes say why.
     "none-to-expire": lambda: planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100))),

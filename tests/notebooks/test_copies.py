@@ -1,17 +1,26 @@
-"""JupyterLab opens copies of the notebooks: running them leaves git's files alone, and what a
-person writes in them stays.
+"""``icekit notebook`` opens copies of the notebooks: running them leaves icekit's own alone, and
+what a person writes in them stays.
 """
 
-import runpy
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
+from icekit.cli.admin import open_notebooks
+from icekit.common.commands import NotebookOptions
+from icekit.common.errors import ParameterError
+from icekit.learn import notebooks
+from icekit.learn.notebooks import copied
 from tests.learn.lessons.books import book
 
 ROOT = Path(__file__).parents[2]
@@ -27,12 +36,9 @@ class Copies:
         shutil.copytree(
             ROOT / "notebooks", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
         )
-        (project / "scripts").mkdir()
-        script = shutil.copy(ROOT / "scripts" / "copy-notebooks.py", project / "scripts")
-        self._copied: Callable[[Path], list[str]] = runpy.run_path(str(script))["copied"]
 
     def update(self) -> list[str]:
-        return self._copied(self.folder)
+        return copied(self.folder)
 
 
 def change(path: Path, act: Callable[[Any], None]) -> None:
@@ -51,10 +57,17 @@ def edit(notebook: Any) -> None:
 
 
 @pytest.fixture
-def copies(tmp_path: Path) -> Copies:
+def new_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copies:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
     made = Copies(tmp_path / "odd name")
-    assert made.update() == []
+    monkeypatch.setattr(notebooks, "notebook_path", lambda: made.notebooks / START)
     return made
+
+
+@pytest.fixture
+def copies(new_copies: Copies) -> Copies:
+    assert new_copies.update() == []
+    return new_copies
 
 
 def test_every_notebook_and_page_is_there_under_its_own_name(copies: Copies) -> None:
@@ -90,21 +103,48 @@ def test_a_copy_with_a_persons_own_cells_stays_and_is_named_once_its_notebook_ch
     assert (copies.folder / COMPACT).read_bytes() == (copies.notebooks / COMPACT).read_bytes()
 
 
-def test_a_file_of_ones_own_with_a_notebooks_name_is_never_replaced(tmp_path: Path) -> None:
-    copies = Copies(tmp_path)
-    copies.folder.mkdir()
-    (copies.folder / START).write_text("mine")
+def test_a_file_of_ones_own_with_a_notebooks_name_is_never_replaced(new_copies: Copies) -> None:
+    new_copies.folder.mkdir()
+    (new_copies.folder / START).write_text("mine")
 
-    assert copies.update() == [START]
-    assert copies.update() == [START]
-    assert (copies.folder / START).read_text() == "mine"
+    assert new_copies.update() == [START]
+    assert new_copies.update() == [START]
+    assert (new_copies.folder / START).read_text() == "mine"
 
 
-def test_make_notebook_opens_a_folder_that_git_ignores() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+def test_jupyter_trusts_what_a_copy_shows(copies: Copies) -> None:
+    for path in copies.folder.rglob("*.ipynb"):
+        shown = nbformat.read(path, 4)  # type: ignore[no-untyped-call]
+        assert NotebookNotary().check_signature(shown)  # type: ignore[no-untyped-call]
 
-    assert "NOTEBOOKS ?= my-notebooks\n" in makefile
-    assert makefile.count('"$(NOTEBOOKS)"') == 3
+    shown.cells[0].source += " changed"
+    assert not NotebookNotary().check_signature(shown)  # type: ignore[no-untyped-call]
+
+
+def test_the_command_copies_and_becomes_jupyterlab(tmp_path: Path) -> None:
+    pytest.importorskip("jupyterlab")
+    done = subprocess.run(
+        [sys.executable, "-m", "icekit", "notebook", "--folder", "mine", "--", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "JUPYTER_DATA_DIR": str(tmp_path / "jupyter")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.strip() == version("jupyterlab")
+    assert (tmp_path / "mine" / "lessons" / "07_writers.ipynb").exists()
+
+
+def test_the_command_is_refused_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+
+    with pytest.raises(ParameterError, match="in a terminal"):
+        open_notebooks(NotebookOptions.of({}))
+
+
+def test_git_ignores_the_copies_in_a_checkout() -> None:
+    assert NotebookOptions.of({}).folder == "my-notebooks"
     assert (
         subprocess.run(
             ["git", "check-ignore", "-q", "my-notebooks/"], cwd=ROOT, check=False

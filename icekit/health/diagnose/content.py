@@ -100,7 +100,7 @@ def heavy_metadata(context: Context) -> Finding | None:
     every reader pays for.
     """
     facts, limits = context.facts, context.thresholds
-    manifests = facts.manifests.data_bytes + facts.manifests.delete_bytes
+    manifests = facts.manifests.size_in_bytes
     data, file = facts.data.size_in_bytes, facts.metadata_bytes or 0
     is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
     is_file = file >= limits.metadata_bytes

@@ -14,10 +14,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    number, total = (
-        manifests.data_count + manifests.delete_count,
-        manifests.data_bytes + manifests.delete_bytes,
-    )
+    number, entries = manifests.count, manifests.data_entry_count + manifests.delete_entry_count
     saved = sum(each.files_in(target) - each.files_out(target) for each in manifests.by_spec)
     if manifests.undersized_count < limits.fragmented_manifests or not any(
         each.is_fragmented(target) for each in manifests.by_spec
@@ -32,9 +29,9 @@ def fragmented_manifests(context: Context) -> Finding | None:
             "a schedule instead."
         )
     return context.finding(
-        evidence=f"{count(number, 'manifest')} of {size(total / number)} on average with "
-        f"{(manifests.data_entry_count + manifests.delete_entry_count) / number:,.1f} live entries "
-        f"each; {number - saved:,} of {size(target)} would be enough{evidence}",
+        evidence=f"{count(number, 'manifest')} of {size(manifests.size_in_bytes / number)} on "
+        f"average with {entries / number:,.1f} live entries each; {number - saved:,} of "
+        f"{size(target)} would be enough{evidence}",
         threshold=f"{limits.fragmented_manifests} manifests smaller than half of "
         "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",

@@ -95,6 +95,8 @@ def vectors_rewritten(lab: Lab) -> None:
         lab.sql(f"DELETE FROM {{t}} WHERE carrier = '{carrier}'")
 
 
+# The stream of a day a commit: its first day of the year, and its days.
+_FIRST_DAY, _COMMITS = 15, 24
 _LONG_STREAM_COMMITS = 32
 _NEW_ROWS = 20_000
 _STATUSES = ("scheduled", "boarding", "departed", "landed")
@@ -163,40 +165,25 @@ def equality_deletes(lab: Lab) -> None:
     """
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
     lab.insert("month = 1 AND day <= 15")
-    bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
-    _stream(
+    stream = UpsertStream(lab, ("flight_id",))
+    start, end = (f"DATE '2013-01-01' + {day}" for day in (_FIRST_DAY - 1, _FIRST_DAY + _COMMITS))
+    arrow = _rows(
         lab,
-        ("flight_id",),
-        ("flight_id_bucket", bucket),
-        commits=24,
-        first_day=15,
-        corrected_one_in=10,
+        f"SELECT *, {identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id) AS part "
+        f"FROM {{flights}} WHERE flight_date < {end} AND (flight_date >= {start} OR "
+        "flight_id % 10 = 0) ORDER BY flight_id",
     )
-
-
-@lab_table(
-    "Its data files are well-sized, so the default compaction never rewrites them, but "
-    "equality deletes apply to each of them.",
-    "equality_deletes",
-    "deletes_default_rewrite_ignores",
-    "executor_cache",
-)
-def well_sized_equality_deletes(lab: Lab) -> None:
-    """Start the stream on a compacted table: half a year in well-sized files.
-
-    The default `rewrite_data_files` checks sizes, and counts only deletes that name
-    one data file, so it never selects these files, however many deletes apply to them.
-    """
-    lab.create("origin", {"format-version": "2"})
-    lab.insert("month <= 6")
-    _stream(
-        lab,
-        ("flight_id", "origin"),
-        ("origin", "origin"),
-        commits=2,
-        first_day=181,
-        corrected_one_in=100,
-    )
+    old = arrow.filter(pc.less(arrow["flight_date"], day_of(_FIRST_DAY - 1)))
+    for commit in range(_COMMITS):
+        day = _FIRST_DAY + commit
+        # Because of the corrections, the deletes of a commit apply to old files: the keys in a
+        # delete file then range over all flights, and readers skip delete files by that range.
+        corrections = old.take(list(range(commit, old.num_rows, _COMMITS)))
+        batch = pa.concat_tables(
+            [corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))]
+        )
+        parts = _parts(batch, "flight_id_bucket", "part")
+        stream.commit((path, rows.drop_columns("part")) for path, rows in parts)
 
 
 @lab_table(
@@ -267,39 +254,6 @@ def _parts(rows: Any, field: str, column: str = "") -> Iterator[tuple[str, Any]]
     column = column or field
     for value in sorted(pc.unique(rows[column]).to_pylist()):
         yield f"{field}={value}", rows.filter(pc.equal(rows[column], value))
-
-
-def _stream(
-    lab: Lab,
-    keys: tuple[str, ...],
-    partition: tuple[str, str],
-    *,
-    commits: int,
-    first_day: int,
-    corrected_one_in: int,
-) -> None:
-    """Commit once per day: the day's flights as scheduled, the previous day's as flown, and
-    corrections.
-
-    Because of the corrections, the deletes of a commit apply to old files: the keys in a
-    delete file then range over all flights, and readers skip delete files by that range.
-    """
-    stream, (field, transform) = UpsertStream(lab, keys), partition
-    start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
-    arrow = _rows(
-        lab,
-        f"SELECT *, {transform} AS part FROM {{flights}} WHERE flight_date < {end} "
-        f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id",
-    )
-    old = arrow.filter(pc.less(arrow["flight_date"], day_of(first_day - 1)))
-    for commit in range(commits):
-        day = first_day + commit
-        corrections = old.take(list(range(commit, old.num_rows, commits)))
-        batch = pa.concat_tables(
-            [corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))]
-        )
-        parts = _parts(batch, field, "part")
-        stream.commit((path, rows.drop_columns("part")) for path, rows in parts)
 
 
 def _of_day(rows: Any, day: int) -> Any:

@@ -221,6 +221,3 @@ def _factor(old: float, new: float, less: str, more: str) -> str:
 
 def _count(number: float) -> str:
     return f"{number:,.0f}"
-
-
-__all__ = ["BeforeAfter", "FolderSize", "QueryCost", "begin", "compare", "measure", "storage"]

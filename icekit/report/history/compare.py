@@ -192,4 +192,4 @@ def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) 
     name, at, ref = what.rpartition("@")
     if not at or "`" in ref:
         name, ref = what, ""
-    return observe(lake, name, ref=ref or None, size_ratios=limits.size_ratios)
+    return observe(lake, name, ref=ref, size_ratios=limits.size_ratios)

@@ -70,7 +70,7 @@ def run_policy(
             stack.enter_context(open_ledger(policy.ledger).claimed(key, new_run_id()))
         ending = stack.enter_context(ended_like_interrupted())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        lake = Lake.connect(policy.catalog or None)
+        lake = Lake.connect(policy.catalog)
         stack.callback(let_go, lake, ending)
         known = FactsCache(Path(folder))
         try:

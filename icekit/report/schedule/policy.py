@@ -13,11 +13,10 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from icekit.common import frozen
-from icekit.common.commands import SECTIONS, Proving, ReportOptions, ReportSection
+from icekit.common.commands import SECTIONS, Failing, Proving, ReportOptions, ReportSection
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.options import Settings, listed, names, setting
 from icekit.common.sql import pattern_levels
-from icekit.health.diagnose.gate import check_gate, limits
 from icekit.health.findings import Thresholds
 from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.maintain.run.options import CommandOptions, read_options
@@ -119,11 +118,6 @@ def _patterns(value: Any) -> tuple[str, ...]:
     return patterns
 
 
-def _gate(value: Any) -> str:
-    check_gate(value)
-    return str(value)
-
-
 def _rules(value: Any) -> tuple[Rule, ...]:
     if not value or not isinstance(value, tuple):
         raise ParameterError("A policy needs a rule, such as `- match: db.*`.")
@@ -141,7 +135,7 @@ def _section(value: Any) -> Any:
     return value
 
 
-class Rule(Settings):
+class Rule(Failing):
     """Tables, and what a pass does with them: it changes them only with ``execute``."""
 
     name: str = setting("", "the folder of its pages", read=_name)
@@ -154,7 +148,6 @@ class Rule(Settings):
     compact: CommandOptions | None = setting(None, "of `icekit compact`", read=_section)
     maintain: CommandOptions | None = setting(None, "of `icekit maintain`", read=_section)
     execute: bool = setting(False, "whether a pass may change the tables")
-    fail_on: str = setting("never", "the severity of an unhealthy table", read=_gate)
 
     @property
     def actions(self) -> dict[str, CommandOptions]:
@@ -179,7 +172,7 @@ class Rule(Settings):
     @property
     def thresholds(self) -> Thresholds:
         """The thresholds in force."""
-        return limits(self.report.thresholds)
+        return Thresholds().with_changes(**self.report.thresholds)
 
 
 class SchedulePolicy(Settings):

@@ -114,7 +114,7 @@ class Chooser(Explorer):
             if table == view.facts.name:
                 given["filter_columns"] = view.facts.filter_columns
             with cancels:
-                return observe(lake, table, ref=ref or None, **given)
+                return observe(lake, table, ref=ref, **given)
 
         def done(facts: TableFacts) -> tuple[str, str]:
             view.look_at(facts)

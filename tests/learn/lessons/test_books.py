@@ -17,14 +17,6 @@ each_lesson = pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.ste
 each_book = pytest.mark.parametrize("path", EVERY, ids=lambda path: path.stem)
 
 
-def test_make_notebook_trusts_every_notebook_of_the_project_and_no_other() -> None:
-    makefile = (NOTEBOOKS.parent / "Makefile").read_text()
-    (patterns,) = re.findall(r"jupyter trust ((?:notebooks/\S+ ?)+)", makefile)
-
-    trusted = {found for pattern in patterns.split() for found in NOTEBOOKS.parent.glob(pattern)}
-    assert trusted == set(NOTEBOOKS.rglob("*.ipynb")) - set(NOTEBOOKS.rglob(".ipynb_checkpoints/*"))
-
-
 @each_lesson
 def test_each_exercise_is_followed_by_its_solution_and_a_check(path: Path) -> None:
     cells = book(path).cells

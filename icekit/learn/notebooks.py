@@ -1,0 +1,58 @@
+"""Copy the notebooks for a reader, so that running them leaves icekit's own as they are."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import nbformat
+from nbformat.sign import NotebookNotary
+
+from icekit.report.rendering import notebook_path
+
+#: In the folder: for each copy, what its cells were when it was made.
+RECORD = ".copied.json"
+
+
+def copied(folder: Path) -> list[str]:
+    """Bring a folder of copies up to date, and let Jupyter trust the results that notebooks come
+    with; returns the names of copies that stay behind their notebooks.
+
+    A copy whose cells nobody has changed is replaced when its notebook changes, and otherwise keeps
+    the results of its last run. A copy that somebody has changed stays.
+    """
+    notebooks = notebook_path().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    record = folder / RECORD
+    known = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    behind = []
+    for source in sorted(notebooks.rglob("[!.]*.*")):
+        if ".ipynb_checkpoints" in source.parts:
+            continue
+        name = source.relative_to(notebooks).as_posix()
+        target, new = folder / name, _cells(source)
+        current = _cells(target) if target.exists() else None
+        if current in {None, known.get(name)} and current != new:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+            current = new
+        if current == new:
+            known[name] = new
+        elif known.get(name) != new:
+            behind.append(name)
+        if source.suffix == ".ipynb":
+            NotebookNotary().sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
+    record.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return behind
+
+
+def _cells(path: Path) -> str:
+    """A digest of what a person writes in a file: of a notebook the cells without their results."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        # It may be a notebook no more.
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            cells = json.loads(text)["cells"]
+            text = json.dumps([(cell["cell_type"], "".join(cell["source"])) for cell in cells])
+    return hashlib.sha256(text.encode()).hexdigest()
