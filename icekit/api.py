@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
+from icekit.health import TableFacts, observe
+from icekit.health.diagnose import diagnose
+from icekit.health.findings import Findings, Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from icekit.health import TableFacts
-    from icekit.health.findings import Findings
     from icekit.maintain.model import Plan
     from icekit.maintain.outcome import Outcome
     from icekit.maintain.proposals import Proposals
@@ -28,8 +29,6 @@ class Lake(catalog.Lake):
 
     def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
         """Collect a table's facts; the options are those of :func:`icekit.health.observe`."""
-        from icekit.health import observe
-
         return observe(self, table, **options)
 
     def look(
@@ -42,8 +41,6 @@ class Lake(catalog.Lake):
         """A table's health as its card, which can be written as HTML or JSON; the options are those
         of :meth:`observe`.
         """
-        from icekit.health.diagnose import diagnose
-        from icekit.health.findings import Thresholds
         from icekit.show.card import Look
 
         chosen = Thresholds().with_changes(**thresholds or {})
@@ -77,7 +74,6 @@ class Lake(catalog.Lake):
         """List everything worth doing on a table, with the commands; only reads metadata. The
         options are those of :func:`icekit.maintain.proposals.propose`.
         """
-        from icekit.health.findings import Thresholds
         from icekit.maintain.proposals import propose
 
         chosen = Thresholds().with_changes(**thresholds or {})

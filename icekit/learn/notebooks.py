@@ -13,28 +13,28 @@ from icekit.report.rendering import notebook_path
 
 #: In the folder: for each copy, what its cells were when it was made.
 RECORD = ".copied.json"
+_OWN = ("[0-9][0-9]_*.ipynb", "*.md", "lessons/[0-9][0-9]_*.ipynb", "lessons/*.md")
 
 
 def copied(folder: Path) -> list[str]:
     """Bring a folder of copies up to date, and let Jupyter trust the results that notebooks come
-    with; returns the names of copies that stay behind their notebooks.
+    with; returns the names of files of somebody's own that stay although icekit's differ.
 
     A copy whose cells nobody has changed is replaced when its notebook changes, and otherwise keeps
     the results of its last run. A copy that somebody has changed stays.
     """
     notebooks = notebook_path().parent
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "lessons").mkdir(parents=True, exist_ok=True)
     record = folder / RECORD
-    known = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    behind = []
-    for source in sorted(notebooks.rglob("[!.]*.*")):
-        if ".ipynb_checkpoints" in source.parts:
-            continue
+    known: dict[str, str] = {}
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(record.read_bytes())
+    notary, behind = NotebookNotary(), []  # type: ignore[no-untyped-call]
+    for source in sorted(path for kind in _OWN for path in notebooks.glob(kind)):
         name = source.relative_to(notebooks).as_posix()
         target, new = folder / name, _cells(source)
         current = _cells(target) if target.exists() else None
         if current in {None, known.get(name)} and current != new:
-            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
             current = new
         if current == new:
@@ -42,8 +42,8 @@ def copied(folder: Path) -> list[str]:
         elif known.get(name) != new:
             behind.append(name)
         if source.suffix == ".ipynb":
-            NotebookNotary().sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
-    record.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            notary.sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
+    record.write_text(json.dumps(known))
     return behind
 
 

@@ -234,8 +234,9 @@ def _next_to(change: str, actual: str, predicted: str | None) -> str:
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     yield from outcome.notes
     plan = outcome.plan
-    if outcome.actual.commits and not plan.ref:
-        states = f"{plan.name}@{plan.snapshot_id}", plan.name
+    if outcome.actual.commits:
+        commits = plan.snapshot_id, *(i for a in outcome.actions for i in a.snapshot_ids)
+        states = [f"{plan.name}@{commits[0]}", f"{plan.name}@{commits[-1]}"]
         yield f"What changed: {command_line('compare', plan.catalog, states)}"
     if outcome.status is Status.STOPPED:
         yield (

@@ -191,7 +191,7 @@ class Proof:
             "row."
         )
         return [
-            f"{head} in {where}, {how}; {count(self.rows_read, 'row')} read{time_taken}",
+            f"{head} in {where}, {how}; the checks read {count(self.rows_read, 'row')}{time_taken}",
             *([sample] if self.is_sampled else []),
             *(line for commit in self.commits for line in commit.lines()),
             *kept,

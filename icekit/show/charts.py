@@ -106,7 +106,7 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     sentence = (
         f"{count(total.file_count, 'data file')} of {facts.name}, {size(total.size_in_bytes)} in "
         f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}). "
-        f"rewrite_data_files leaves alone {band}: {percent(of_files)} of the files with "
+        f"No rewrite needed ({band}): {percent(of_files)} of the files, "
         f"{percent(of_bytes)} of the bytes."
     )
     return Chart(figure, sentence, table)
@@ -194,8 +194,8 @@ def manifests(facts: TableFacts) -> Chart:
         for content, number, needed, _, mean, _, entries in table.rows
     ]
     parts += [
-        f"by {o.field} (spec {o.spec_id}) a data manifest overlaps {percent(o.mean_share)} of the "
-        "others"
+        f"on average, a data manifest's range of {o.field} (spec {o.spec_id}) overlaps "
+        f"{percent(o.mean_share)} of the others"
         for o in facts.manifests.overlaps
     ]
     return Chart(figure, f"Manifests of {facts.name}: {'; '.join(parts)}.", table)

@@ -220,7 +220,7 @@ class Measurements:
     def gain(self, now: str, after: str | None) -> str:
         """The first effect in words, after a colon; empty without any."""
         for name, before, then, _ in self.effects(now, after).rows[:1]:
-            return f": {then} instead of {before} ({name})"
+            return f": {name} from {before} to {then}"
         return ""
 
 

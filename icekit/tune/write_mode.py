@@ -173,7 +173,7 @@ def advise(
         changes, verdict, advised = kept(f"Too close to call {at}: {even}.")
     elif best is existing or gain < _MARGIN:
         changes, verdict, advised = kept(
-            f"No change: {now.name} costs least, or nearly, {at}; {even}."
+            f"No change: no other mode costs clearly less than {now.name} {at}; {even}."
         )
     else:
         figures = (

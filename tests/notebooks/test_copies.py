@@ -136,6 +136,44 @@ def test_the_command_copies_and_becomes_jupyterlab(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "lessons" / "07_writers.ipynb").exists()
 
 
+def test_a_notebook_finds_the_lake_and_the_profiles_of_the_folder_that_it_was_opened_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"HOME": "none", "JUPYTER_DATA_DIR": "jupyter"}.items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    for name in ("ICEKIT_LAKE", "PYICEBERG_HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog: {}\n")
+    run: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, words: run.append(words))
+
+    open_notebooks(NotebookOptions.of({"flags": ["--port", "8888"]}))
+
+    assert run[0][2:] == [
+        "jupyterlab",
+        "--allow-root",
+        "--port",
+        "8888",
+        f"{tmp_path}/my-notebooks",
+    ]
+    assert os.environ["ICEKIT_LAKE"] == str(tmp_path / "lake")
+    assert os.environ["PYICEBERG_HOME"] == str(tmp_path)
+
+
+def test_only_icekits_own_notebooks_are_copied_and_trusted(new_copies: Copies) -> None:
+    shutil.copy(new_copies.notebooks / START, new_copies.notebooks / "foreign.ipynb")
+    (new_copies.notebooks / "lake").mkdir()
+    (new_copies.notebooks / "catalog.db").write_bytes(b"\xff")
+    change(new_copies.notebooks / "foreign.ipynb", edit)
+
+    assert new_copies.update() == []
+    assert not (new_copies.folder / "foreign.ipynb").exists()
+    foreign = nbformat.read(new_copies.notebooks / "foreign.ipynb", 4)  # type: ignore[no-untyped-call]
+    assert not NotebookNotary().check_signature(foreign)  # type: ignore[no-untyped-call]
+
+
 def test_the_command_is_refused_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
 

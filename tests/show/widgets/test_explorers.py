@@ -174,7 +174,9 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
     assert drawn == ["db.sick", "db.sick", "db.fine"]
     assert table.shown.value != before or table.made == tables.settings(view.facts)
     view.limit(Thresholds(min_file_size_ratio=0.5))
-    assert "leaves alone 256 MiB" in text(again.shown.value).replace("\N{NO-BREAK SPACE}", " ")
+    assert "No rewrite needed (256 MiB" in text(again.shown.value).replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
     view.limit(Thresholds(min_file_size_ratio=0.5))
     assert len(drawn) == 4, "what has not changed is not drawn again"
 
