@@ -32,7 +32,7 @@ _RULES = """
 .icekit dd code { display: inline-block; margin: 0 .2em .15em 0; }
 .icekit dl { display: grid; grid-template-columns: 7.5em minmax(0, 1fr); gap: .15em .8em; margin: .3em 0; }
 .icekit dt, .icekit dd { float: none; width: auto; margin: 0; padding: 0; overflow-wrap: anywhere; }
-.icekit dt { color: #595959; font-weight: 400; }
+.icekit dt { color: #595959; font-weight: 400; } .icekit dd.whole { grid-column: 1 / -1; }
 .icekit .sql { position: relative; }
 .icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
 @media (scripting: enabled) { .icekit .sql button[hidden] { display: block; } }

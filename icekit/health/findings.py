@@ -110,8 +110,11 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     """
     if facts.contradictions or facts.ref is not None:
         return None
-    if name in COMPACTED:
-        return command_line("compact", facts.catalog, facts.name, "--trial")
+    if name in COMPACTED or name == "old_partition_spec":
+        moves = [] if name in COMPACTED else ["--old-specs"]
+        return command_line("compact", facts.catalog, facts.name, *moves, "--trial")
+    if name == "snapshots_piling_up" and facts.history.expirable_count == 0:
+        return None
     return command_line("maintain", facts.catalog, facts.name) if name in MAINTAINED else None
 
 

@@ -125,7 +125,9 @@ class Outcome(Shown):
                 Badge("info", "dry run", self.plan.name),
                 Sentence(self.plan.summary, is_strong=True),
                 Folded("The plan", self.plan.details()),
-                Sentence("Nothing has run. Run the plan with --execute (execute=True in Python)."),
+                Sentence(
+                    "Nothing has run. To run it, add --execute to the same command (execute=True in Python)."
+                ),
             ]
         looks = {0: ("fine", "✔"), EXIT_UNHEALTHY: ("critical", "✖")}
         kind, mark = looks.get(self.exit_status, ("warning", "▲"))

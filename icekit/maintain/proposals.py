@@ -266,7 +266,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
             f"{count(total.files_in, 'file')} become position deletes, so that reading and "
             "rewriting the table need little heap",
             f"{size(total.bytes_in)} to read{total.about}",
-            conversion.command_with("--execute"),
+            conversion.command_with(),
             delete_rows_gone=0,
             seconds=total.seconds,
         )
@@ -307,6 +307,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
             f"{size(total.bytes_in)} to rewrite{total.about}",
             _command(
                 compaction,
+                "--trial",
                 case.options,
                 shlex.join(["--leave-alone", leave_alone]) if leave_alone else "",
             ),
@@ -380,7 +381,7 @@ def _lookups(facts: TableFacts) -> str:
 
 
 def _command(plan: Plan, *options: str) -> str:
-    return " ".join(filter(None, [plan.command_with("--execute"), *options]))
+    return " ".join(filter(None, [plan.command_with(), *options]))
 
 
 def _titles(names: Sequence[str]) -> str:

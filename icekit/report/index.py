@@ -114,6 +114,8 @@ def closing(run: ReportRun, catalog: str) -> str:
     for row in worst[:_WORST]:
         parts = [row.table, row.status, first_names(_titles(row), _FINDINGS)]
         lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, parts))}")
+    if more := worst[_WORST:]:
+        lines.append(f"  and {count(len(more), 'more table')} with findings")
     if first := _first(worst):
         lines.append(f"Next: {_plan(first, catalog)}")
     return "\n".join(line for line in lines if line)
@@ -145,19 +147,19 @@ def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
         cells["Data"] = _bytes(row.health.data_bytes)
     if savings := row.savings:
         share = savings.share
-        # No finding of such a table has a saving that can be worked out: that is not to save
-        # nothing.
-        unknown = share is None or row.findings
+        cells["Orphan files hold"] = _orphans(savings)
+        if row.findings and not share:
+            # No finding of such a table has a saving that can be worked out: that is not to save
+            # nothing.
+            cells["Of the scan's cost"] = _Cell("not estimated")
+            return cells
         cells |= {
-            "Of the scan's cost": _Cell(percent(share), share, share)
-            if share
-            else _Cell("not estimated" if unknown else "–"),
+            "Of the scan's cost": _Cell("–") if not share else _Cell(percent(share), share, share),
             "File opens": _of(savings.opens_saved, savings.opens),
             "Delete rows": _of(savings.delete_rows_gone, savings.delete_rows),
             "Manifests": _of(savings.manifests_gone, savings.manifests),
             "To rewrite": _bytes(savings.rewrite_bytes),
             "Cost saved": _bytes(savings.saved),
-            "Orphan files hold": _orphans(savings),
         }
     return cells
 

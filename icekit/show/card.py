@@ -14,6 +14,7 @@ from icekit.common.units import count, moment, percent, printable, shorten, size
 from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
 from icekit.health.files import Kind
 from icekit.health.findings import (
+    COMPACTED,
     SYMBOLS,
     Finding,
     Findings,
@@ -62,7 +63,7 @@ def card(
         screen.rows("findings", _verdict(facts, findings)),
         _findings(screen, findings),
         screen.rows("not now", later, None) if later else [],
-        _step(screen, findings),
+        _step(screen, findings, is_postponed=bool(later)),
     ]
     return "\n".join(line for part in parts for line in part)
 
@@ -126,11 +127,15 @@ def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"    and {len(findings) - FINDINGS} more"
 
 
-def _step(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
+def _step(screen: _Screen, findings: Sequence[Finding], *, is_postponed: bool) -> Iterator[str]:
     step = _next_step(findings)
     if step is not None:
-        yield from screen.rows("next", f"{step.title}: {step.remedy}", None)
-        yield f"  {printable(step.command or step.sql[0])}"
+        remedy, command = step.remedy, step.command or step.sql[0]
+        if is_postponed and step.command and step.name in COMPACTED:
+            remedy += " If nobody else writes to the table, run it now:"
+            command += " --leave-alone '0 minutes'"
+        yield from screen.rows("next", f"{step.title}: {remedy}", None)
+        yield f"  {printable(command)}"
 
 
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
@@ -224,7 +229,7 @@ def size_bars(facts: TableFacts, thresholds: Thresholds | None = None) -> Grid:
     for row in range(len(sizes)):
         files, share = sizes["file_count"][row], sizes["share_of_bytes"][row] or 0
         bar = "█" * math.ceil(_BAR * sizes["share_of_files"][row])
-        figures = f"{bar} {count(files, 'file')}, {percent(share)} of bytes" if files else "0"
+        figures = f"{count(files, 'file')}, {percent(share)} of bytes {bar}" if files else "0"
         rows.append((sizes["size"][row], figures, "no rewrite" * sizes["left_alone"][row]))
     return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
 

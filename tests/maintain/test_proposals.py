@@ -28,7 +28,7 @@ COMPACT = Proposal(
     ("small_files",),
     "88 of 100 file opens of a full scan",
     "2 MiB to rewrite",
-    "icekit compact db.t --execute",
+    "icekit compact db.t --trial",
     share=0.5,
 )
 TUNE = Proposal(
@@ -136,11 +136,11 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
     document = json.loads(capsys.readouterr().out)
     [compact] = [p for p in document["proposals"] if p["kind"] == "compact"]
     command = shlex.split(compact["command"])
-    assert command == shlex.split("icekit compact scratch.sick --execute --leave-alone '0 minutes'")
+    assert command == shlex.split("icekit compact scratch.sick --trial --leave-alone '0 minutes'")
     # The command is one that the command line takes, and plans the same.
     assert _parser().parse_args(command[1:]).leave_alone == "0 minutes"
     assert (
-        main([*(word for word in command[1:] if word != "--execute"), "--ledger", str(sick.book)])
+        main([*(word for word in command[1:] if word != "--trial"), "--ledger", str(sick.book)])
         == 0
     )
     assert f"a full scan opens {compact['file_opens_saved']} files fewer" in capsys.readouterr().out
@@ -167,7 +167,7 @@ def test_a_compaction_resolves_equality_deletes_and_a_conversion_those_that_it_l
         "compact",
         "convert",
     ]
-    assert "icekit convert lab.equality_deletes --execute" in left_alone.text()
+    assert "icekit convert lab.equality_deletes" in left_alone.text()
     assert "icekit convert" not in compacted.text() + fits.text()
 
 
@@ -180,4 +180,4 @@ def test_manifests_are_proposed_with_the_command_that_rewrites_them(lake: Lake) 
     assert "fragmented_manifests" in maintain.findings
     assert 0 < (maintain.manifests_gone or 0) < answer.manifests
     assert f"{answer.manifests:,} manifests → " in maintain.gain
-    assert maintain.command == "icekit maintain lab.fragmented_manifests --execute"
+    assert maintain.command == "icekit maintain lab.fragmented_manifests"

@@ -125,12 +125,13 @@ class ComparedStates(Shown):
             name = f"{self.before.name} and {name}"
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
         states = [
-            f"{moment(facts.snapshot_ms or facts.collected_at_ms)} ({state.status})"
+            f"{moment(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
+            f"({state.status})"
             for facts, state in zip((self.before, self.after), self.states, strict=True)
         ]
         rows = [
             (
-                f.name,
+                f.name.replace("opens saved", "file opens that compaction would save"),
                 *(None if v is None else _UNITS[f.name].write(v) for v in (f.before, f.after)),
                 f"{100 * (f.after - f.before) / f.before:+,.0f} %"
                 if f.before and f.after is not None
@@ -173,7 +174,8 @@ def compare(
     lake: Lake | None = None,
     thresholds: Thresholds | None = None,
 ) -> ComparedStates:
-    """Compare two states: facts, JSON reports by their path, or tables of a ``lake`` as
+    """Compare two states: facts, JSON reports by their path, or tables of a ``lake``
+    (default: the embedded lake) as
     ``TABLE@REF``, with a branch, tag, snapshot id or date (without ``@REF``: as it is now).
 
     Raises the errors of :func:`icekit.health.observe`, and
@@ -187,9 +189,9 @@ def compare(
 def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) -> TableFacts:
     if isinstance(what, TableFacts):
         return what
-    if lake is None or isinstance(what, Path) or what.endswith(".json"):
+    if isinstance(what, Path) or what.endswith(".json"):
         return document.load_facts(Path(what))
     name, at, ref = what.rpartition("@")
     if not at or "`" in ref:
         name, ref = what, ""
-    return observe(lake, name, ref=ref, size_ratios=limits.size_ratios)
+    return observe(lake or Lake.connect(), name, ref=ref, size_ratios=limits.size_ratios)

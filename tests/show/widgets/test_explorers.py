@@ -149,7 +149,7 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     assert view.findings == before
     assert told == []
     view.limit(Thresholds(min_file_size_ratio=0.5))
-    assert "60 files, 100 % of bytes no rewrite" in text(chooser.card.value)
+    assert "60 files, 100 % of bytes █" in text(chooser.card.value)
 
 
 def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
