@@ -36,7 +36,7 @@ _RULES = """
 .icekit .sql { position: relative; }
 .icekit .sql button { position: absolute; top: .35em; right: .35em; font: 13px system-ui, sans-serif; color: #1b1b1b; background: #fff; border: 1px solid #888; padding: .15em .6em; cursor: pointer; }
 @media (scripting: enabled) { .icekit .sql button[hidden] { display: block; } }
-@media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } }
+@media (max-width: 480px) { .icekit dl { grid-template-columns: minmax(0, 1fr); gap: 0; } .icekit dt { margin-top: .35em; } .icekit pre { padding: 2.4em .6em .6em; } .icekit td:first-child { white-space: normal; } }
 """
 
 # A doubled class name takes precedence over the table and list rules of JupyterLab and nbconvert.

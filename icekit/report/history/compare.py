@@ -131,7 +131,7 @@ class ComparedStates(Shown):
         ]
         rows = [
             (
-                f.name.replace("opens saved", "file opens that compaction would save"),
+                f.name.replace("opens saved", "avoidable file opens"),
                 *(None if v is None else _UNITS[f.name].write(v) for v in (f.before, f.after)),
                 f"{100 * (f.after - f.before) / f.before:+,.0f} %"
                 if f.before and f.after is not None
