@@ -272,7 +272,7 @@ def findings_html(
         return as_html([Badge("fine", "✔ healthy", NOTHING)])
     covered = covered_by(f.name for f in findings)
     cards = [
-        card(_blocks(finding, saves.get(finding.name, ""), finding.name in covered))
+        card(_blocks(finding, saves.get(finding.name, ""), covered.get(finding.name)))
         for finding in findings
     ]
     more = count(len(cards) - UNFOLDED, "more finding")
@@ -303,13 +303,15 @@ def summary(findings: Sequence[Finding]) -> str:
 SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
 
 
-def _blocks(finding: Finding, saves: str = "", is_covered: bool = False) -> list[Block]:
+def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list[Block]:
     """A finding's evidence, remedy and command; where, why and at which threshold are folded.
 
-    The action of another finding also fixes one that ``is_covered``: the command stands there.
+    ``other`` is a finding whose action also fixes this one: the command stands there.
     """
     steps: list[Block] = [Sql("", finding.sql)]
-    if finding.command is not None:
+    if other is not None:
+        steps = [Sentence(f"The fix is the same as that of {other.replace('_', ' ')}.")]
+    elif finding.command is not None:
         steps = [Sql("", [finding.command]), Folded(SPARKS_OWN, steps)]
     more = finding.where_count - len(finding.where)
     where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
@@ -320,7 +322,7 @@ def _blocks(finding: Finding, saves: str = "", is_covered: bool = False) -> list
         Sentence(f"{raised(finding.evidence.rstrip('.'))}."),
         Sentence(finding.remedy),
         Sentence(saves, is_strong=True),
-        *([] if is_covered else steps),
+        *steps,
         Folded(
             "Where, and why it matters",
             [
