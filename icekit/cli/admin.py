@@ -2,6 +2,7 @@
 ``icekit lab``: the unhealthy example tables of the embedded lake; and ``icekit notebook``.
 """
 
+import builtins
 import os
 import sys
 import time
@@ -58,7 +59,7 @@ def open_notebooks(options: NotebookOptions) -> int:
     from icekit.engine.lake import embedded_path
     from icekit.learn.notebooks import copied
 
-    if "ipykernel" in sys.modules:
+    if hasattr(builtins, "get_ipython"):
         raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
     require("jupyterlab", "icekit notebook")
     folder = Path(options.folder).resolve()

@@ -232,7 +232,7 @@ class PolicyOptions(LeaveAlone):
     )
     min_files: str = setting(
         "",
-        "undersized files that make a partition worth a rewrite (default: 5, or what fills a file)",
+        "undersized files that make a partition worth a rewrite (default: 5)",
         _N,
         rare=True,
     )

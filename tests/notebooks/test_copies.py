@@ -2,6 +2,7 @@
 what a person writes in them stays.
 """
 
+import builtins
 import os
 import shutil
 import subprocess
@@ -9,7 +10,6 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import nbformat
@@ -139,6 +139,7 @@ def test_the_command_copies_and_becomes_jupyterlab(tmp_path: Path) -> None:
 def test_a_notebook_finds_the_lake_and_the_profiles_of_the_folder_that_it_was_opened_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delattr(builtins, "get_ipython", raising=False)
     monkeypatch.chdir(tmp_path)
     for name, value in {"HOME": "none", "JUPYTER_DATA_DIR": "jupyter"}.items():
         monkeypatch.setenv(name, str(tmp_path / value))
@@ -175,7 +176,7 @@ def test_only_icekits_own_notebooks_are_copied_and_trusted(new_copies: Copies) -
 
 
 def test_the_command_is_refused_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setattr(builtins, "get_ipython", object, raising=False)
 
     with pytest.raises(ParameterError, match="in a terminal"):
         open_notebooks(NotebookOptions.of({}))
