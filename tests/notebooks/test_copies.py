@@ -16,11 +16,11 @@ import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
 
-from icekit.cli.admin import open_notebooks
 from icekit.common.commands import NotebookOptions
-from icekit.common.errors import ParameterError
+from icekit.common.errors import EXIT_MISCONFIGURED
 from icekit.learn import notebooks
 from icekit.learn.notebooks import copied
+from tests.commands import command
 from tests.learn.lessons.books import book
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def test_a_notebook_finds_the_lake_and_the_profiles_of_the_folder_that_it_was_op
     run: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda _, words: run.append(words))
 
-    open_notebooks(NotebookOptions.of({"flags": ["--port", "8888"]}))
+    command("notebook", "--", "--port", "8888")
 
     assert run[0][2:] == [
         "jupyterlab",
@@ -178,8 +178,10 @@ def test_only_icekits_own_notebooks_are_copied_and_trusted(new_copies: Copies) -
 def test_the_command_is_refused_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtins, "get_ipython", object, raising=False)
 
-    with pytest.raises(ParameterError, match="in a terminal"):
-        open_notebooks(NotebookOptions.of({}))
+    status, text = command("notebook")
+
+    assert status == EXIT_MISCONFIGURED
+    assert "in a terminal" in text
 
 
 def test_git_ignores_the_copies_in_a_checkout() -> None:
