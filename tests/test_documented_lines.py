@@ -31,8 +31,9 @@ SCAN = (
     "BatchScan prod.db.events[] IcebergScan(table=prod.db.events, schemaId=0, snapshotId=1, "
     "branch=null, filters=user_id = 3, runtimeFilters=, groupedBy=) RuntimeFilters: []"
 )
-# Other programs' lines, and those that build and restore the lab, which tests/lab has.
-OTHERS = re.compile(r"(pip|make|papermill|icekit lab|icekit look lab)\b")
+# Other programs' lines, those that build and restore the lab, which tests/lab has, and one that
+# becomes JupyterLab, which tests/notebooks has.
+OTHERS = re.compile(r"(pip|make|papermill|icekit lab|icekit look lab|icekit notebook)\b")
 # What has nothing to do here, and says so.
 NOTHING_TO_DO = {"--resume": "no unfinished run", "--clear RUN": "does not block"}
 
