@@ -33,7 +33,7 @@ SCAN = (
 )
 # Other programs' lines, those that build and restore the lab, which tests/lab has, and one that
 # becomes JupyterLab, which tests/notebooks has.
-OTHERS = re.compile(r"(pip|make|papermill|icekit lab|icekit look lab|icekit notebook)\b")
+OTHERS = re.compile(r"(pip|make|papermill|jq|icekit lab|icekit look lab|icekit notebook)\b")
 # What has nothing to do here, and says so.
 NOTHING_TO_DO = {"--resume": "no unfinished run", "--clear RUN": "does not block"}
 
