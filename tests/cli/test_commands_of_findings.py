@@ -9,7 +9,7 @@ from icekit.health.findings import COMPACTED, MAINTAINED, command_for
 from tests.factories import table_facts
 
 
-@pytest.mark.parametrize("name", sorted(COMPACTED | MAINTAINED.keys()))
+@pytest.mark.parametrize("name", sorted(COMPACTED | MAINTAINED.keys() | {"old_partition_spec"}))
 def test_the_command_of_a_finding_can_be_pasted(name: str) -> None:
     command = command_for(table_facts(table=("db", "it's odd")), name)
 
