@@ -119,23 +119,20 @@ def _one_sentence(
     return lines
 
 
-def observe(
-    catalog: str,
-    table: str,
-    thresholds: Thresholds,
-    *,
-    facts_file: str = "",
-    **options: Any,
-) -> tuple[Lake, TableFacts]:
-    """Connect and observe, or load facts that a report has already collected; the other options are
-    those of :func:`icekit.health.observe`.
+def observe(settings: Any, **more: Any) -> tuple[Lake, TableFacts, Thresholds]:
+    """The catalog, the facts and the thresholds of a notebook's settings; or the facts that a
+    report has already collected. ``more`` goes to :func:`icekit.health.observe`.
     """
-    lake = connected(catalog)
-    if facts_file:
+    thresholds = Thresholds().with_changes(**getattr(settings, "thresholds", {}))
+    lake = connected(settings.catalog)
+    if path := getattr(settings, "facts_file", ""):
         from icekit.health.diagnose.document import load_facts
 
-        return lake, load_facts(Path(facts_file))
-    return lake, lake.observe(table, size_ratios=thresholds.size_ratios, **options)
+        return lake, load_facts(Path(path)), thresholds
+    known = {"ref", "filter_columns", "collector", "storage"} & settings.declared.keys()
+    options = settings.only(*known) | more
+    facts = lake.observe(settings.table, size_ratios=thresholds.size_ratios, **options)
+    return lake, facts, thresholds
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:

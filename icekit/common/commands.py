@@ -231,10 +231,7 @@ class PolicyOptions(LeaveAlone):
         "", 'skip partitions whose time is in the last: "6 hours"', _TIME, rare=True
     )
     min_files: str = setting(
-        "",
-        "undersized files that make a partition worth a rewrite (default: 5)",
-        _N,
-        rare=True,
+        "", "undersized files that make a partition worth a rewrite (default: 5)", _N, rare=True
     )
     delete_ratio: str = setting(
         "",

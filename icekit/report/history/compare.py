@@ -175,8 +175,8 @@ def compare(
     thresholds: Thresholds | None = None,
 ) -> ComparedStates:
     """Compare two states: facts, JSON reports by their path, or tables of a ``lake``
-    (default: the embedded lake) as
-    ``TABLE@REF``, with a branch, tag, snapshot id or date (without ``@REF``: as it is now).
+    (default: the embedded lake) as ``TABLE@REF``, with a branch, tag, snapshot id or date (without
+    ``@REF``: as it is now).
 
     Raises the errors of :func:`icekit.health.observe`, and
     :class:`~icekit.common.errors.ParameterError` for a report that cannot be read.
