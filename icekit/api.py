@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from icekit.maintain.model import Plan
     from icekit.maintain.outcome import Outcome
     from icekit.maintain.proposals import Proposals
-    from icekit.report.history.compare import ComparedStates
     from icekit.show.card import Look
+    from icekit.show.compare import ComparedStates
     from icekit.tune.answer import Answer
 
 
@@ -147,9 +147,9 @@ class Lake(catalog.Lake):
 
 def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
     """Say what got better and worse between two states of a table, or two JSON reports. See
-    :func:`icekit.report.history.compare.compare`.
+    :func:`icekit.show.compare.compare`.
     """
-    from icekit.report.history.compare import compare
+    from icekit.show.compare import compare
 
     return compare(before, after, **options)
 

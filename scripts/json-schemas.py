@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from icekit.health.diagnose.document import ReportDocument
 from icekit.maintain.outcome import PlanDocument
 from icekit.maintain.proposals import Proposals
-from icekit.report.history.compare import ComparisonDocument
 from icekit.report.schedule.result import PassResult
+from icekit.show.compare import ComparisonDocument
 from icekit.tune.answer import AnswerDocument
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

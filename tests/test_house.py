@@ -120,7 +120,6 @@ LOOK = [
     name
     for name in MODULES
     if ROOMS[_room(name)] in ("health", "health.diagnose", "report.history")
-    and name != "icekit.report.history.compare"
 ] + ["icekit.show.card"]
 REPORT = [
     name

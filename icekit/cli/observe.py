@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.health import TableFacts
     from icekit.maintain.proposals import Proposals
-    from icekit.report.history.compare import ComparedStates
     from icekit.show.card import Look
+    from icekit.show.compare import ComparedStates
 
 
 _PLAN = """\
@@ -163,11 +163,13 @@ def plan_all(options: PlanOptions) -> int:
 )
 def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
-    from icekit.report.history.compare import compare
+    from icekit.show.compare import compare
 
     chosen = Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
         comparison = compare(options.before, options.after, lake=lake, thresholds=chosen)
+    if options.html:
+        say(f"Page: {comparison.to_html(options.html)}", error=True)
     return _printed(comparison, options)
 
 
@@ -188,7 +190,10 @@ def _width() -> int | None:
 
 
 @command(
-    "report", ReportOptions, "write an HTML and a JSON report on each table, and an index", _REPORT
+    "report",
+    ReportOptions,
+    "write an HTML and a JSON report on each table, its notebook, and an index",
+    _REPORT,
 )
 def write_report(options: ReportOptions) -> int:
     """Report on tables; returns the exit status."""

@@ -129,6 +129,7 @@ class CompareOptions(Json, OfThresholds, OfCatalog):
 
     before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs=None)
     after: str = setting("", "the same, later", "AFTER", nargs=None)
+    html: str = setting("", "also write the comparison as a page", "FILE", only="command")
 
 
 class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):

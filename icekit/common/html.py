@@ -73,6 +73,13 @@ def render(template: str, **values: Any) -> str:
     return str(_environment().get_template(template).render(**values))
 
 
+def page(title: str, body: str) -> str:
+    """A page of one section, that opens offline, from existing HTML."""
+    from markupsafe import Markup
+
+    return render("table.html", title=title, sections=[{"body": Markup(body)}], document="")
+
+
 @cache
 def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -7,10 +7,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen, html
+from icekit.common.saving import write_text
 from icekit.common.secrets import mask
 from icekit.common.units import elapsed, percent, plain, printable, shorten, size
 
@@ -222,6 +224,11 @@ class Shown:
     def text(self, width: int | None = None, *, explain: bool = False) -> str:
         """The blocks as :func:`as_text` has them."""
         return as_text(self.blocks(), width, explain=explain)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the blocks as a page that opens offline."""
+        title = next(block.title for block in self.blocks() if isinstance(block, Badge))
+        return write_text(Path(path), html.page(title, self._repr_html_()))
 
     def __repr__(self) -> str:
         return self.text()

@@ -106,10 +106,14 @@ MAINTAINED = {
 
 def command_for(facts: TableFacts, name: str) -> str | None:
     """The command that fixes a finding, tried on a clone or as a dry run; None if none does, or not
-    on this table.
+    on this table. Facts of a branch, a tag or the past have the command that plans for the table as
+    it is now.
     """
-    if facts.contradictions or facts.ref is not None:
+    if facts.contradictions:
         return None
+    if facts.ref is not None:
+        fixed = name in COMPACTED or name in MAINTAINED
+        return command_line("plan", facts.catalog, facts.name) if fixed else None
     if name in COMPACTED or name == "old_partition_spec":
         moves = [] if name in COMPACTED else ["--old-specs"]
         return command_line("compact", facts.catalog, facts.name, *moves, "--trial")

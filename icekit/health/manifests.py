@@ -230,11 +230,14 @@ def manifest_facts(
     """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
     ``commit.manifest.target-size-bytes``.
 
+    Manifests that only list removed files are not counted: no scan opens them, and the next commit
+    drops them (ManifestGroup, MergingSnapshotProducer).
     A manifest smaller than half the target counts as undersized (a choice: two of them fit into
     one).
     """
-    data = [m for m in manifests if not is_delete_manifest(m)]
-    deletes = [m for m in manifests if is_delete_manifest(m)]
+    live = list(filter(may_have_live, manifests))
+    data = [m for m in live if not is_delete_manifest(m)]
+    deletes = [m for m in live if is_delete_manifest(m)]
     return ManifestFacts(
         data_count=len(data),
         data_bytes=sum(m["manifest_length"] for m in data),
@@ -242,9 +245,9 @@ def manifest_facts(
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=files.deletes,
-        undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in manifests),
+        undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in live),
         overlaps=tuple(_overlaps(data, specs)),
-        by_spec=by_spec(manifests),
+        by_spec=by_spec(live),
     )
 
 
@@ -266,9 +269,7 @@ def _overlaps(
 ) -> Iterable[RangeOverlap]:
     for spec in specs:
         of_spec = [
-            m.get("partitions") or []
-            for m in manifests
-            if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
+            m.get("partitions") or [] for m in manifests if m["partition_spec_id"] == spec.spec_id
         ]
         for index, field in enumerate(spec.fields):
             ranges = [

@@ -233,11 +233,11 @@ def distribution_modes(
     Source: SparkWriteConf and SparkWriteUtil. A session's
     ``spark.sql.iceberg.distribution-mode`` and a write option override all of them.
     """
-    mode, origin = "none", "default for an unpartitioned, unsorted table"
+    mode, origin = "none", "Spark's default for an unpartitioned, unsorted table"
     if is_sorted:
-        mode, origin = "range", "default for a sorted table"
+        mode, origin = "range", "Spark's default for a sorted table"
     elif partitioned:
-        mode, origin = "hash", "default for a partitioned table"
+        mode, origin = "hash", "Spark's default for a partitioned table"
     if (stated := properties.get("write.distribution-mode")) is not None:
         mode, origin = stated.lower(), "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).

@@ -162,9 +162,13 @@ def verdict(
     critical = [f.title for f in by_hand if f.severity is Severity.CRITICAL]
     first = f"critical, to fix by hand first: {', '.join(critical)}; then " if critical else ""
     best = max(proposals, key=lambda p: p.share or 0)
-    gains = f"; {best.kind} gains most: {best.gain_and_share}" if best.share else ""
+    gains = (
+        f"; {best.kind} saves most: {percent(best.share)} of a full scan's cost"
+        if best.share
+        else ""
+    )
     actions = count(len(proposals), "action is", "actions are")
-    return f"{table}: {first}{actions} worthwhile{gains}."
+    return f"{table}: {first}{actions} worthwhile{gains}. {waits or ''}".rstrip()
 
 
 @frozen
@@ -224,8 +228,6 @@ def propose(
     )
     proposals += _settings(facts, findings)
     waits = compaction.waits if compaction else None
-    if waits and proposals:
-        case.notes.append(waits)
     planned = explained.union(*(p.findings for p in proposals))
     by_hand = [f for f in findings if f.name not in planned]
     return Proposals(
@@ -296,7 +298,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
     gains = {
         f"of {count(savings.opens, 'file open')} of a full scan saved": total.file_opens_saved,
         "dangling delete files removed": dropped,
-        f"of {count(savings.delete_rows, 'delete row')} no longer applied": savings.delete_rows_gone,
+        f"of {count(savings.delete_rows, 'delete record')} no longer applied": savings.delete_rows_gone,
     }
     most = "at most " if total.is_maximum else ""
     return [
@@ -331,7 +333,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
     now = dt.datetime.now(dt.UTC)
     maintenance = plan_maintenance(facts, findings, metadata=metadata, now=now)
     if not maintenance.actions:
-        case.notes.extend(f"Skipped by maintain: {note}" for note in maintenance.notes)
+        case.notes.extend(maintenance.notes)
         return []
     predictions = [action.prediction for action in maintenance.actions]
     change = {p.unit: total_of(predictions, p.unit) for p in predictions}

@@ -176,7 +176,7 @@ def _saved(before: Savings, after: Savings, saves: str) -> str:
         return ""
     share = after.share_of(after.saved - before.saved) or 0.0
     rewritten = after.rewrite_bytes - before.rewrite_bytes
-    cost = f" ({percent(share)} cheaper)" if share > 0 else ""
+    cost = f" ({percent(share)} cheaper by Iceberg's split weights)" if share > 0 else ""
     bytes_ = f" by rewriting {size(rewritten)}" if rewritten > 0 else ""
     return f"{saves} each full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
 

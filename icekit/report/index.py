@@ -156,7 +156,7 @@ def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
         cells |= {
             "Of the scan's cost": _Cell("–") if not share else _Cell(percent(share), share, share),
             "File opens": _of(savings.opens_saved, savings.opens),
-            "Delete rows": _of(savings.delete_rows_gone, savings.delete_rows),
+            "Delete records": _of(savings.delete_rows_gone, savings.delete_rows),
             "Manifests": _of(savings.manifests_gone, savings.manifests),
             "To rewrite": _bytes(savings.rewrite_bytes),
             "Cost saved": _bytes(savings.saved),

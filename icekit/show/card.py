@@ -127,6 +127,12 @@ def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"    and {len(findings) - FINDINGS} more"
 
 
+def next_command(findings: Sequence[Finding]) -> str | None:
+    """The command or statement of the next step, if there is one."""
+    step = _next_step(findings)
+    return (step.command or step.sql[0]) if step else None
+
+
 def _step(screen: _Screen, findings: Sequence[Finding], *, is_postponed: bool) -> Iterator[str]:
     step = _next_step(findings)
     if step is not None:
@@ -191,12 +197,7 @@ class Look:
 
     def to_html(self, path: str | Path) -> Path:
         """Write the card and the findings as a page that opens offline."""
-        from markupsafe import Markup
-
-        body = Markup(self._repr_html_())
-        section = {"body": body, "heading": "Findings", "anchor": "findings", "sentence": ""}
-        values = {"title": self.facts.name, "sections": [section], "is_open": True}
-        return write_text(Path(path), html.render("table.html", document="", **values))
+        return write_text(Path(path), html.page(self.facts.name, self._repr_html_()))
 
     def to_json(self, path: str | Path) -> Path:
         """Write the document that ``icekit report`` writes."""

@@ -313,7 +313,7 @@ class Answer(_Answered, Shown):
         and the measurements, folded.
         """
         kind, label = self.badge()
-        kept = [c for c in self.changes if not c.is_change]
+        kept = [c for c in self.changes if not c.is_change and not self.verdict.startswith(c.why)]
         advised = [c for c in self.changes if c.sql and not c.is_alternative]
         others = [c for c in self.changes if c.is_change and c not in advised]
         effects = "; ".join(c.side_effect for c in advised if c.side_effect)

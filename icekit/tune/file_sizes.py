@@ -68,6 +68,8 @@ _GAIN = 0.15
 # (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of
 # the first.
 _ROOM, _TRIES = 0.9, 2
+#: A choice: nobody can wait longer than a day for a commit.
+_LONGEST_MS = 86_400_000
 
 
 def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
@@ -271,12 +273,17 @@ def _interval(facts: TableFacts) -> Iterator[Change]:
     if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
         return
     now_ms = rhythm.seconds * 1000
-    interval = span(now_ms * least / rhythm.bytes_per_partition)
+    interval_ms = now_ms * least / rhythm.bytes_per_partition
+    less = ""
+    if interval_ms < _LONGEST_MS:
+        less = (
+            f"; one commit every {span(interval_ms)} instead of every {span(now_ms)} (mean) would. "
+            "Commit less often,"
+        )
     why = (
-        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a "
-        f"file of {size(facts.target_bytes)}; one commit every {interval} instead of every "
-        f"{span(now_ms)} would. Commit less often, compact (icekit compact), or use coarser "
-        "partitions (icekit tune layout)."
+        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition (median), so no setting "
+        f"makes a file of {size(facts.target_bytes)}{less or '. Therefore'} compact (icekit "
+        "compact), or use coarser partitions (icekit tune layout)."
     )
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 

@@ -18,6 +18,8 @@ def test_the_command_of_a_finding_can_be_pasted(name: str) -> None:
     assert (options.table, options.catalog) == ("db.`it's odd`", "prod")
 
 
-def test_a_branch_and_other_findings_have_no_command() -> None:
-    assert command_for(table_facts(ref="audit"), "small_files") is None
+def test_facts_of_a_branch_name_the_plan_of_the_table_and_other_findings_nothing() -> None:
+    of_branch = table_facts(ref="audit")
+    assert command_for(of_branch, "small_files") == "icekit plan db.events --catalog prod"
+    assert command_for(of_branch, "distribution_mode") is None
     assert command_for(table_facts(), "metrics_missing") is None

@@ -47,6 +47,18 @@ def test_shares_are_what_trying_every_pair_says(seed: int) -> None:
     assert sample.stab_share == pytest.approx(hits / len(ranges) ** 2)
 
 
+def test_a_manifest_that_only_lists_removed_files_is_not_counted() -> None:
+    """A compaction leaves them until the next commit; no scan opens them."""
+    counted = [
+        {"partition_spec_id": 0, "manifest_length": 9, "added_files_count": n} for n in (0, 2)
+    ]
+
+    found = manifest_facts(counted, [], FileCounts(2, 0), 100)
+
+    assert (found.data_count, found.data_bytes, found.undersized_count) == (1, 9, 1)
+    assert [each.data_count for each in found.by_spec] == [1]
+
+
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
     target = 1_000_003
     cut = edges(target, (0.33, 3.3))

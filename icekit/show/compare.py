@@ -2,7 +2,7 @@
 figures next to each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,10 +25,12 @@ from icekit.common.view import (
 from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
-from icekit.health.findings import Thresholds
+from icekit.health.findings import Findings, Thresholds
 from icekit.maintain.savings import wins
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
+from icekit.show.card import next_command, size_bars
+from icekit.show.tables import file_sizes
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 1
@@ -65,16 +67,16 @@ class ComparisonDocument:
     figures: Sequence[ComparedFigure]
 
 
-#: The figures of a record of health that are shown besides those with a threshold.
-FIGURES: dict[str, Unit] = {
-    "data files": COUNT,
-    "data bytes": BYTES,
-    "data records": COUNT,
-    "delete files": COUNT,
-    "delete records": COUNT,
-    "opens saved": COUNT,
-}
-_UNITS = FIGURES | {measure.title: measure.unit for measure in trend.MEASURES}
+#: The figures of a record of health, each with its unit and its direction: 1 if more is worse, -1
+#: if less is, 0 if neither.
+_FIGURES: dict[str, tuple[Callable[[Health], float | None], Unit, int]] = {
+    "data files": (lambda h: h.data_files, COUNT, 0),
+    "data bytes": (lambda h: h.data_bytes, BYTES, 0),
+    "data records": (lambda h: h.data_records, COUNT, 0),
+    "delete files": (lambda h: h.delete_files, COUNT, 1),
+    "delete records": (lambda h: h.delete_records, COUNT, 1),
+    "avoidable file opens": (lambda h: h.opens_saved, COUNT, 1),
+} | {m.title: (m.value, m.unit, m.direction) for m in trend.MEASURES}
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,13 +88,18 @@ class ComparedStates(Shown):
     thresholds: Thresholds
 
     @cached_property
+    def findings(self) -> tuple[Findings, Findings]:
+        """Those of both states."""
+        return diagnose(self.before, self.thresholds), diagnose(self.after, self.thresholds)
+
+    @cached_property
     def states(self) -> tuple[Health, Health]:
         """Both as a history has them."""
-        return self._health(self.before), self._health(self.after)
-
-    def _health(self, facts: TableFacts) -> Health:
-        findings = diagnose(facts, self.thresholds)
-        return health(facts, findings, wins(facts, findings, self.thresholds), "")
+        before, after = (
+            health(facts, findings, wins(facts, findings, self.thresholds), "")
+            for facts, findings in zip((self.before, self.after), self.findings, strict=True)
+        )
+        return before, after
 
     @cached_property
     def changes(self) -> trend.Comparison:
@@ -109,37 +116,26 @@ class ComparedStates(Shown):
 
     def figures(self) -> list[ComparedFigure]:
         """Each figure before and after."""
-        named = (
-            [getattr(state, name.replace(" ", "_")) for name in FIGURES]
-            + [measure.value(state) for measure in trend.MEASURES]
-            for state in self.states
-        )
-        return list(map(ComparedFigure, _UNITS, *named))
+        return [
+            ComparedFigure(name, *map(value, self.states))
+            for name, (value, _, _) in _FIGURES.items()
+        ]
 
     def blocks(self) -> list[Block]:
-        """The verdict, what got worse and better, and the figures that differ."""
+        """The verdict, what got worse and better, the next step, the files by size, and the
+        figures that differ.
+        """
         worse, better = self.changes.worse, self.changes.better
         kind = "warning" if worse else "fine" if better else "info"
         name = self.after.name
         if self.before.name != name:
             name = f"{self.before.name} and {name}"
-        columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
         states = [
             f"{moment(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
             f"({state.status})"
             for facts, state in zip((self.before, self.after), self.states, strict=True)
         ]
-        rows = [
-            (
-                f.name.replace("opens saved", "avoidable file opens"),
-                *(None if v is None else _UNITS[f.name].write(v) for v in (f.before, f.after)),
-                f"{100 * (f.after - f.before) / f.before:+,.0f} %"
-                if f.before and f.after is not None
-                else None,
-            )
-            for f in self.figures()
-            if f.before != f.after
-        ]
+        command = next_command(self.findings[1])
         return [
             Badge(kind, self.verdict, name, " → ".join(states)),
             *(
@@ -148,8 +144,38 @@ class ComparedStates(Shown):
                 if changes
             ),
             Sentence("" if worse or better else "No finding came or went."),
-            Grid("Figures that changed", columns, rows),
+            *([Item("Next", statements=[command])] if command else []),
+            self._sizes(),
+            self._changed(),
         ]
+
+    def _sizes(self) -> Grid:
+        """Data files by size, before and after; a state has no cell for a range that it lacks."""
+        cells: dict[tuple[int, str], list[str | None]] = {}
+        for state, facts in enumerate((self.before, self.after)):
+            lower = file_sizes(facts, self.thresholds, coarse=True)["lower_bytes"]
+            for start, (label, bar, _) in zip(
+                lower, size_bars(facts, self.thresholds).rows, strict=True
+            ):
+                cells.setdefault((start, label), [None, None])[state] = bar
+        rows = [(label, *cells[start, label]) for start, label in sorted(cells)]
+        return Grid("Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), rows)
+
+    def _changed(self) -> Grid:
+        """The figures that differ, and which way."""
+        rows = []
+        for name, before, after in ((f.name, f.before, f.after) for f in self.figures()):
+            _, unit, direction = _FIGURES[name]
+            if before == after:
+                continue
+            written = (None if value is None else unit.write(value) for value in (before, after))
+            change = word = None
+            if before is not None and after is not None:
+                change = f"{100 * (after - before) / before:+,.0f} %" if before else None
+                word = {1: "worse", -1: "better"}.get(direction * (1 if after > before else -1))
+            rows.append((name, *written, change, word or ""))
+        columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
+        return Grid("Figures that changed", columns | {"verdict": TEXT("")}, rows)
 
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""

@@ -23,6 +23,13 @@ def test_a_compacted_table_is_better_and_its_figures_stand_next_to_each_other(
     golden("compare.txt", found.text())
 
 
+def test_a_page_has_the_same_and_opens_offline(tmp_path: Path) -> None:
+    page = compare(HEALTHY, SICK).to_html(tmp_path / "compare.html").read_text()
+
+    assert all(text in page for text in ("small files is new", "--trial", "under 32 MiB"))
+    assert "https:" not in page
+
+
 def test_a_table_that_did_not_change_says_so() -> None:
     found = compare(SICK, SICK)
 
