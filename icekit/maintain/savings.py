@@ -130,8 +130,8 @@ def savings_told(
     of all together under an empty name.
 
     A remedy that makes no scan cheaper has none. What one action saves is said once, with the
-    finding whose action does the most; the others say which one that is. So the savings of the
-    findings add up to those of all together.
+    finding whose action does the most, so the savings of the findings add up to those of all
+    together.
     """
     covered = covered_by(findings.names)
     actions: dict[str, list[Finding]] = {}
@@ -144,8 +144,7 @@ def savings_told(
         done += fixed
         after = wins(facts, Findings(done), thresholds)
         if sentence := _saved(before, after, "Saves"):
-            same = f"The same action as for {name.replace('_', ' ')} fixes this."
-            sentences |= {finding.name: same for finding in fixed} | {name: sentence}
+            sentences[name] = sentence
         before = after
     several = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
@@ -176,7 +175,7 @@ def _saved(before: Savings, after: Savings, saves: str) -> str:
         return ""
     share = after.share_of(after.saved - before.saved) or 0.0
     rewritten = after.rewrite_bytes - before.rewrite_bytes
-    cost = f" ({percent(share)} cheaper by Iceberg's split weights)" if share > 0 else ""
+    cost = f" ({percent(share)} cheaper by Iceberg's weights)" if share > 0 else ""
     bytes_ = f" by rewriting {size(rewritten)}" if rewritten > 0 else ""
     return f"{saves} each full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
 

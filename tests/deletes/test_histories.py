@@ -124,6 +124,7 @@ class Story:
             self.table.rewritten()
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -108,6 +108,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
     assert bool(checked(table).one_in) == (group_rows._FEW_APPLIED == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 2], ids=["by a join", "by Iceberg's reader"], indirect=True)
 @both_versions
 def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(

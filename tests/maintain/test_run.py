@@ -46,6 +46,7 @@ def proved(table: Table, plan: Plan) -> tuple[ActionOutcome, ...]:
     return is_proved(table.run(plan)).actions
 
 
+@pytest.mark.slow
 def test_everything_is_fixed_in_order_and_proved(neglected: Table, aged: Make, lose: Make) -> None:
     aged(neglected)
     first = neglected.snapshots()[2]
@@ -154,6 +155,7 @@ def test_orphans_are_left_where_the_listing_has_grown(neglected: Table, lose: Ma
     assert all(path.exists() for path in lost)
 
 
+@pytest.mark.slow
 def test_young_files_are_no_orphans(neglected: Table, lose: Make) -> None:
     young, old = lose(neglected, "young.parquet", days=1), lose(neglected, "old.parquet")
 

@@ -104,6 +104,7 @@ def test_a_table_that_was_swapped_out_is_not_taken_for_orphans(lake: Lake, swapp
     assert rows(table) == 1
 
 
+@pytest.mark.slow
 def test_a_table_that_came_after_the_plan_is_looked_for_again(littered: Any, named: Named) -> None:
     table, lost = littered
     plan, late = planned(table), named("late")
@@ -368,6 +369,7 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
     stays_for(table, other)
 
 
+@pytest.mark.slow
 def test_orphans_stay_however_other_tables_spell_them(
     littered: Any, named: Named, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,11 @@ _JOINS = {"broadcast", "shuffled", "sorted"}
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     ("path", "key_set"),
-    [(path, number) for path in _PATHS for number in range(2 if path in _JOINS else 1)],
+    [
+        pytest.param(path, number, marks=[pytest.mark.slow] if path in _JOINS else [])
+        for path in _PATHS
+        for number in range(2 if path in _JOINS else 1)
+    ],
 )
 def test_no_fault_of_a_rewrite_is_committed(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str, key_set: int, version: int

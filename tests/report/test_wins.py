@@ -101,7 +101,9 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     found = diagnose(facts)
 
     assert found.names == {"small_files"}
-    saves = "each full scan 8 of 9 file opens (25 % cheaper by Iceberg's split weights) by rewriting 90 MiB."
+    saves = (
+        "each full scan 8 of 9 file opens (25 % cheaper by Iceberg's weights) by rewriting 90 MiB."
+    )
     assert savings_told(facts, found) == {"small_files": f"Saves {saves}"}
     both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
     assert both[""] == f"Fixing all of these saves {saves}"
@@ -110,7 +112,7 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     assert savings_told(table_facts(), findings("distribution_mode")) == {}
 
 
-def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_action_it_is() -> None:
+def test_what_one_action_saves_is_said_once() -> None:
     # A later equality delete file applies to all data files; four of them are well-sized.
     sizes = (*[MIB] * 20, *[500 * MIB] * 4)
     data = file_group(*sizes, records_per_file=1000)
@@ -133,9 +135,7 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
 
     saves = sentences["equality_deletes"].removeprefix("Saves")
     assert sentences[""] == f"Fixing all of these saves{saves}"
-    assert {sentences[name] for name in others} == {
-        "The same action as for equality deletes fixes this."
-    }
+    assert others.isdisjoint(sentences)
     assert str(won(facts).opens_saved) in saves
 
 

@@ -181,14 +181,14 @@ class ThresholdsExplorer(Explorer):
         self._moving = False
 
     def static(self) -> str:
-        """The findings; each says its threshold."""
+        """The findings, each with its threshold, then the sizes of the files."""
         facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
         line = (
             f"Snapshot {dict(lines(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
         about = as_html([Sentence(line), size_bars(facts, limits)])
-        return about + findings_html(findings, savings_told(facts, findings, limits))
+        return findings_html(findings, savings_told(facts, findings, limits)) + about
 
     def build(self) -> Any:
         """A slider for each limit above the findings."""
