@@ -58,7 +58,7 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(
     ).to_be_visible()
     if images:
         notebook.pictured(
-            images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500
+            images / "explore.png", "widgets.thresholds(view)", "widgets.choose(view)", 1500
         )
     notebook.button("Reset thresholds").click()
     expect(finding).to_have_count(0)
