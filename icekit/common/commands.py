@@ -136,7 +136,9 @@ class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
     """``icekit plan``."""
 
 
-class _Gate(Failing):
+class OfHistory(Failing):
+    """What is a failure, and where health is recorded."""
+
     history: str = setting(
         "",
         "record health over time in: table (icekit.health in the catalog), or a SQLite file "
@@ -145,7 +147,7 @@ class _Gate(Failing):
     )
 
 
-class DiagnoseOptions(Output, _Gate, OfStorage, Judging, OfSnapshot, OfTable):
+class DiagnoseOptions(Output, OfHistory, OfStorage, Judging, OfSnapshot, OfTable):
     """``01_diagnose``."""
 
     facts_file: str = setting(
@@ -164,7 +166,7 @@ class ReportSection(OfStorage, Judging):
     )
 
 
-class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
+class ReportOptions(ReportSection, OfHistory, OfSnapshot, OfCatalog):
     """``icekit report``."""
 
     tables: tuple[str, ...] = setting(

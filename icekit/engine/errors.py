@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from icekit.common.commands import command_line
 from icekit.common.errors import (
     CatalogUnreachable,
     DiskUnusable,
@@ -62,15 +63,14 @@ class CommitConflict(Exception):
     """
 
 
-def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
-    """The error for a missing table, with near names."""
+def not_found(table: Identifier, known: list[Identifier], catalog: str = "") -> TableNotFound:
+    """The error for a missing table, with near names, or the command that lists a catalog's."""
     if table in known:
         return without_metadata(table)
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
-    return TableNotFound(
-        f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}"
-    )
+    listing = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
+    return TableNotFound(f"There is no table {name}{near or listing}")
 
 
 def without_metadata(table: Identifier) -> TableNotFound:

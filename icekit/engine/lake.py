@@ -135,7 +135,7 @@ class Lake:
             hits = [name for name in every if matches(pattern, name, self.name)]
             names.update(dict.fromkeys(hits))
             if not hits:
-                near = nearest(pattern.strip("*."), {name[0] for name in every})
+                near = nearest(pattern, {f"{name[0]}.*" for name in every})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
         if unmatched is not None:
             unmatched += lost

@@ -23,6 +23,7 @@ from icekit.common.errors import (
     IcekitError,
     MetadataUnreadable,
     PermissionDenied,
+    ProfileError,
     TableNotFound,
     causes,
     first_line,
@@ -242,7 +243,7 @@ class SessionTables(Tables):
             explained = explain(error, table)
             if isinstance(explained, TableNotFound):
                 with contextlib.suppress(Exception):
-                    explained = not_found(table[1:], self.names())
+                    explained = not_found(table[1:], self.names(), self.name)
             raise explained from None
 
         def read_explained(location: str) -> bytes:
@@ -289,10 +290,35 @@ class ProfileTables(Tables):
     def catalog(self) -> Any:
         """The pyiceberg catalog; the first use contacts it, within the deadline."""
         if self._catalog is None:
+            self._check_database()
             from pyiceberg.catalog import load_catalog
 
             self._catalog = self._ask(lambda: load_catalog(self.name, **self.properties))
         return self._catalog
+
+    def _check_database(self) -> None:
+        """Raise ProfileError for a SQLite file that is not there: SQLite would make an empty one."""
+        path = self.properties.get("uri", "").removeprefix("sqlite:///").partition("?")[0]
+        if self.properties.get("uri", "").startswith("sqlite:///") and not Path(path).exists():
+            raise ProfileError(
+                f"Catalog {self.name!r}: there is no database {path}. Correct the uri of the profile."
+            )
+
+    def _check_name(self) -> None:
+        """Raise ProfileError if a database has tables, but of catalogs with other names."""
+        engine = getattr(self.catalog, "engine", None)
+        if engine is None:
+            return
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import select
+
+        with engine.connect() as connection:
+            names = set(connection.scalars(select(IcebergTables.catalog_name)))
+        if names and self.name not in names:
+            raise ProfileError(
+                f"The database of profile {self.name!r} has no table of that catalog, but tables "
+                f"of {', '.join(sorted(names))}. Give the profile the catalog's name."
+            )
 
     def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
         """Answer within the deadline, or say in one sentence why not."""
@@ -346,7 +372,10 @@ class ProfileTables(Tables):
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
         self._ask(catalog.list_namespaces)
-        return sorted(set(self._ask(walk, LISTING_SECONDS)))
+        names = sorted(set(self._ask(walk, LISTING_SECONDS)))
+        if not names:
+            self._ask(self._check_name)
+        return names
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""
@@ -372,7 +401,9 @@ class ProfileTables(Tables):
             near: list[Identifier] = []
             with contextlib.suppress(IcekitError):
                 near = self.names_in(table[:-1])
-            raise not_found(table, near) from None
+            if not near:
+                self._ask(self._check_name)
+            raise not_found(table, near, self.name) from None
         io = loaded.io
 
         def read(location: str) -> bytes:

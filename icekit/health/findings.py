@@ -303,6 +303,8 @@ def summary(findings: Sequence[Finding]) -> str:
     return f"{count(len(findings), 'finding')}: {listed}"
 
 
+#: Of a command that tries, or only plans.
+NOT_YET = "This changes nothing yet. To run it, add --execute."
 #: What Spark's own statement leaves out, beside the command.
 SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
 
@@ -316,7 +318,7 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
     if other is not None:
         steps = [Sentence(f"The fix is the same as that of {other.replace('_', ' ')}.")]
     elif finding.command is not None:
-        steps = [Sql("", [finding.command]), Folded(SPARKS_OWN, steps)]
+        steps = [Sql("", [finding.command]), Sentence(NOT_YET), Folded(SPARKS_OWN, steps)]
     more = finding.where_count - len(finding.where)
     where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
     return [

@@ -345,7 +345,7 @@ class _Finder:
         if not (reasons and is_rewritten):
             return None
         if together.is_certain:
-            p = replace(p, file_opens_saved=max(merged, 0) + large)
+            p = replace(p, file_opens_saved=max(merged, 0))  # a split saves no open
         return replace(candidate, reasons=reasons, prediction=p)
 
     def _of_wrong_size(self, group: FileGroup) -> Totals:
@@ -385,7 +385,6 @@ class _Finder:
             for together in several
         )
         is_certain = all(together.is_certain for together in several)
-        # A split saves no open, and costs none.
         gone = max(files - out, 0) if is_certain and mode != "spec" else files - out
         is_shuffled = mode == "spec" or self.policy.strategy != "binpack"
         prediction = Prediction(

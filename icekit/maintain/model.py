@@ -407,8 +407,9 @@ def predicted(p: Prediction) -> str:
             text += f", {count(p.delete_files_removed, 'delete file')} removed"
         if p.shuffle_bytes:
             text += f", {size(p.shuffle_bytes)} shuffled"
-        more = "more" if p.file_opens_saved < 0 else "fewer"
-        text += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {more}"
+        if opens := p.file_opens_saved:
+            more = "more" if opens < 0 else "fewer"
+            text += f"; a full scan opens {count(abs(opens), 'file')} {more}"
     return f"{text}{p.about}{_SOURCES.get(p.source, '')}"
 
 

@@ -44,8 +44,9 @@ class RewriteSelection:
             for several in (self.found, self.chosen)
         )
         reasons = "; ".join(skipped.text for skipped in self.skipped)
-        saved = f"Rewriting them would save each full scan {count(every - now, 'file open')}."
-        return f"{reasons}. {saved}" if reasons else ""
+        opens = count(every - now, "file open")
+        saved = f" Rewriting them would save each full scan {opens}." if every > now else ""
+        return f"{reasons}.{saved}" if reasons else ""
 
 
 def select(

@@ -86,16 +86,18 @@ class CheckedRows(Checked):
         return CheckedRows(**{**sums, "one_in": max(self.one_in, other.one_in)})
 
     def __str__(self) -> str:
-        read_back = f"{count(self.rows, 'row')} of the new files verified before the commit"
+        read_back = f"{count(self.rows, 'row')} of the new files read back before the commit"
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
             by_reader = (
                 ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
             )
             again = (
-                f"; {twice} read from the old files a second time: all equal" if self.files else ""
+                f"; as a sample of the old files, {twice} read again: all equal"
+                if self.files
+                else ""
             )
-            return f"{read_back}: identical to those of the old files{by_reader}{again}"
+            return f"{read_back}: the same as were read from the old files{by_reader}{again}"
         parts = [read_back]
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = f", and {twice} by Iceberg's own reader" if self.files else ""

@@ -13,6 +13,7 @@ from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
 from icekit.health.findings import Thresholds
+from icekit.health.integrity import Contradiction
 from icekit.maintain.savings import Savings, total
 from icekit.report.history.store import Health
 from icekit.report.history.trend import Comparison, compare
@@ -52,9 +53,7 @@ class _Cell(NamedTuple):
 
 
 def write_index(index: Index, path: Path) -> Path:
-    """Rank the tables: what could not be read first, then by what maintenance would save a full
-    scan.
-    """
+    """Rank the tables (:func:`rank`), and write the page."""
     ranked = sorted(index.rows, key=rank)
     earlier = index.remembered
     compared = {
@@ -87,13 +86,18 @@ def write_index(index: Index, path: Path) -> Path:
     return write_text(path, page)
 
 
+#: What makes queries fail or give wrong rows.
+_WRONG = {"missing_files", "unmatched_deletes", "unreadable_metadata", *Contradiction}
+
+
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: unreadable tables, then scan savings, orphan files, severity,
-    name.
+    """The order of the index: unreadable tables, those whose queries go wrong, then scan savings,
+    orphan files, severity, name.
     """
     grave, savings = STATUSES.index(row.status), row.savings or Savings()
+    is_right = row.health is None or _WRONG.isdisjoint(dict(row.health.findings))
     return (
-        grave if row.status not in JUDGED else len(STATUSES),
+        grave if row.status not in JUDGED else len(STATUSES) + is_right,
         -savings.saved,
         -(savings.orphan_bytes or 0),
         grave,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from matplotlib.ticker import MaxNLocator
+
 from icekit.show.chart import (
     BLACK,
     BLUE,
@@ -53,6 +55,7 @@ def answer_chart(answer: Answer) -> Chart:
             if measure.unit.is_whole:
                 whole_numbers(axes.xaxis)
             else:
+                axes.xaxis.set_major_locator(MaxNLocator(4))
                 written(axes.xaxis, measure.unit.write)
             axes.set_xlabel(measure.name.capitalize())
     return Chart(figure, answer.verdict, measured.grid())

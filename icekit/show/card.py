@@ -328,7 +328,7 @@ def _history(facts: TableFacts) -> str:
         and h.snapshot_count > 1
     ):
         lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
-        sentence += f" over {span(lasted)}"
+        sentence += f" over {span(lasted)}" if lasted >= 1000 else " within a second"
     if h.median_seconds_between_commits is not None:
         sentence += f", median gap {span(h.median_seconds_between_commits * 1000)}"
     return sentence + f"; {count(h.metadata_log_count, 'metadata file')} in the log"

@@ -40,7 +40,7 @@ GREY, BAND = "#595959", "#D9EFE6"
 # A phone shrinks a figure of 1152 pixels to 360: 13 points become 9 pixels.
 WIDTH, DPI, FONT, SMALL = 7.2, 160, 13, 12
 #: The most characters of a row's name: a third of the width.
-NAME = 25
+NAME = 30
 _STEPS = [1, 2, 5, 10]
 _STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",

@@ -79,6 +79,11 @@ _FIGURES: dict[str, tuple[Callable[[Health], float | None], Unit, int]] = {
 } | {m.title: (m.value, m.unit, m.direction) for m in trend.MEASURES}
 
 
+_WORDS = {1: "worse", -1: "better"}
+#: A choice: a smaller share of change is neither better nor worse.
+_MUCH = 0.05
+
+
 @dataclass(frozen=True, repr=False)
 class ComparedStates(Shown):
     """Two states of a table (or two tables), and the thresholds that judge both."""
@@ -139,7 +144,7 @@ class ComparedStates(Shown):
         return [
             Badge(kind, self.verdict, name, " → ".join(states)),
             *(
-                Item(title, [("", each) for each in changes])
+                Item(title, [("", self._with_evidence(each)) for each in changes])
                 for title, changes in (("Worse", worse), ("Better", better))
                 if changes
             ),
@@ -148,6 +153,15 @@ class ComparedStates(Shown):
             self._sizes(),
             self._changed(),
         ]
+
+    def _with_evidence(self, change: str) -> str:
+        """A change, with the evidence of the finding that it is of."""
+        said = {
+            f"{f.title} is {how}": f.evidence
+            for f in self.findings[1]
+            for how in ("new", f"now {f.severity}")
+        }
+        return f"{change}: {said[change]}" if change in said else change
 
     def _sizes(self) -> Grid:
         """Data files by size, before and after; a state has no cell for a range that it lacks."""
@@ -171,8 +185,9 @@ class ComparedStates(Shown):
             written = (None if value is None else unit.write(value) for value in (before, after))
             change = word = None
             if before is not None and after is not None:
+                is_much = abs(after - before) >= _MUCH * before
                 change = f"{100 * (after - before) / before:+,.0f} %" if before else None
-                word = {1: "worse", -1: "better"}.get(direction * (1 if after > before else -1))
+                word = _WORDS.get(is_much * direction * (1 if after > before else -1))
             rows.append((name, *written, change, word or ""))
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
         return Grid("Figures that changed", columns | {"verdict": TEXT("")}, rows)

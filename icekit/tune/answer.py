@@ -204,15 +204,16 @@ class Measurements:
         return None if before is None or then is None else (before, then)
 
     def effects(self, now: str, after: str | None) -> Grid:
-        """What changes from one variant to another, gains first and costs last; empty without the
-        other.
+        """What changes from one variant to another, gains first and what it costs last; empty
+        without the other.
         """
         rows = []
         for m in sorted(self.measures, key=lambda m: m.is_cost):
             before, then = (self.value(name or "", m.name) for name in (now, after))
             if then is not None and then != before:
                 written = "–" if before is None else m.unit.write(before)
-                rows.append((m.name, written, m.unit.write(then), "cost" if m.is_cost else ""))
+                kind = "cost" if m.is_cost and then > (before or 0) else ""
+                rows.append((m.name, written, m.unit.write(then), kind))
         return Grid(
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )

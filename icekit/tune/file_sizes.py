@@ -14,7 +14,7 @@ from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.health.diagnose import diagnose
-from icekit.health.diagnose.writes import append_rhythm
+from icekit.health.diagnose.writes import append_rhythm, with_new_rows
 from icekit.health.metadata import TARGET, distribution_modes
 from icekit.health.model import TableFacts
 from icekit.health.rollup import min_file_size, split_bytes
@@ -245,10 +245,7 @@ def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> lis
     why = f"It is {now} because of {commits.mode.origin}{measured.gain(NOW, best)}."
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
-    effect = (
-        "rows are shuffled once before they are written, which takes time and adds latency to a "
-        "stream"
-    )
+    effect = "rows are shuffled once before they are written, which adds latency to a stream"
     properties = {DISTRIBUTION: best}
     return put_in_force(facts, commits.mode, properties, why, now=now, side_effect=effect)
 
@@ -266,9 +263,7 @@ def _interval(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
-    rhythm = append_rhythm(
-        [c for c in facts.history.commits if c.added_data_files and c.added_bytes]
-    )
+    rhythm = append_rhythm(with_new_rows(facts.history.commits))
     least = min_file_size(facts.target_bytes)
     if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
         return

@@ -201,6 +201,22 @@ def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(
     lake.close()
 
 
+def test_a_database_that_is_missing_or_of_another_catalog_is_named_and_none_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SqlCatalog("shop", uri=f"sqlite:///{tmp_path}/shop.db", warehouse=str(tmp_path)) as made:
+        made.create_namespace("db")
+        made.create_table(("db", "t"), IDS)
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", f"sqlite:///{tmp_path}/shop.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__GONE__URI", f"sqlite:///{tmp_path}/gone.db")
+
+    with pytest.raises(ProfileError, match="but tables of shop"):
+        icekit.connect("other").observe("db.t")
+    with pytest.raises(ProfileError, match=r"no database .*gone\.db"):
+        icekit.connect("gone").observe("db.t")
+    assert not (tmp_path / "gone.db").exists()
+
+
 def test_a_missing_driver_is_named_with_the_extra_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

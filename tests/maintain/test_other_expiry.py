@@ -269,7 +269,7 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
 
     is_fine(sick, outcome)
     assert len(sick.snapshots()) == 1
-    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files read back before the commit") == 2
     assert len(sick.rows()) == len(before) + 1
     (record,) = sick.ledger().actions(outcome.run_id or "")
     assert "icekit.checked" in record.commits[0]["summary"]
@@ -307,4 +307,4 @@ def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(sick: Tab
     outcome = sick.resume()
 
     is_fine(sick, outcome)
-    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files read back before the commit") == 2

@@ -174,7 +174,7 @@ def test_at_most_fifteen_partitions_are_drawn_and_long_names_keep_both_ends() ->
     long = charts.partitions(named("the first words of a name that goes on until 2026-01-01"))
 
     assert len(axes(many).get_yticklabels()) == 15
-    assert axes(long).get_yticklabels()[0].get_text() == "the first wo…l 2026-01-01"
+    assert axes(long).get_yticklabels()[0].get_text() == "the first words…til 2026-01-01"
 
 
 def test_a_single_commit_that_says_no_operation_is_unknown_and_has_a_time_axis() -> None:

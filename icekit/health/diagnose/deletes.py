@@ -25,6 +25,7 @@ def equality_deletes(context: Context) -> Finding | None:
     ratio, reached = (n / max(facts.data.record_count, 1) for n in (heap.delete_record_count, rows))
     is_critical = ratio >= context.thresholds.critical_delete_ratio
     session = "this session has" if context.session_conf is not None else "an executor usually has"
+    fits = ": it fits" if heap.verdict == "fits" else ""
     first = (
         "Rewrite the data files that the deletes apply to"
         if heap.verdict == "fits"
@@ -45,7 +46,7 @@ def equality_deletes(context: Context) -> Finding | None:
         "grows with the square of the commits, and memory with keys × cores.",
         remedy=f"{first}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap per "
         f"executor of {count(heap.executor.cores, 'core')}, and {session} "
-        f"{size(heap.executor.heap_bytes)}. Afterwards, commit less often, or write position "
+        f"{size(heap.executor.heap_bytes)}{fits}. Afterwards, commit less often, or write position "
         "deletes or deletion vectors.",
         sql=context.rewrite({"delete-file-threshold": "1"}),
     )
@@ -60,7 +61,8 @@ def executor_cache(context: Context) -> Finding | None:
         "this session" if conf is not None else "every Spark session that does not turn it off"
     )
     return context.finding(
-        evidence=f"the executor cache for delete files is on in {sessions}, and this table has "
+        evidence="queries can return deleted rows, or hang: the executor cache for delete files is "
+        f"on in {sessions}, and this table has "
         f"{count(context.heap.delete_file_count, 'equality delete file')}",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",

@@ -116,6 +116,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         sql = (context.call("expire_snapshots", retain_last=retained),)
     would = "" if gone is None else f"; {gone:,} would expire now"
     return context.finding(
+        severity=Severity.INFO if gone == 0 else Severity.WARNING,
         evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
         f"protected branches and tags: {len(history.refs):,}{would}",
         threshold=f"{limits.snapshots} snapshots",

@@ -3,7 +3,7 @@ how often, and what else manages it.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from icekit.common import frozen
 from icekit.common.sql import identifier
@@ -73,6 +73,11 @@ class AppendRhythm:
     bytes_per_partition: float
 
 
+def with_new_rows(commits: Iterable[Commit]) -> list[Commit]:
+    """The commits that added files of rows; a rewrite (``replace``) adds no rows."""
+    return [c for c in commits if c.added_data_files and c.added_bytes and c.operation != "replace"]
+
+
 def append_rhythm(appends: Sequence[Commit]) -> AppendRhythm | None:
     """The rhythm of commits, oldest first; None with fewer than two."""
     if len(appends) < 2:
@@ -89,8 +94,7 @@ def frequent_commits(context: Context) -> Finding | None:
     files would.
     """
     facts, limits = context.facts, context.thresholds
-    every = [c for c in facts.history.commits if c.added_data_files and c.added_bytes]
-    appends = every[-_COMMITS:]
+    appends = with_new_rows(facts.history.commits)[-_COMMITS:]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
     if rhythm is None:
         return None
@@ -101,7 +105,7 @@ def frequent_commits(context: Context) -> Finding | None:
     # A file per partition and commit would then have the size that a rewrite leaves alone.
     interval = gap * context.min_file_size / max(rhythm.bytes_per_partition, 1)
     return context.finding(
-        evidence=f"the last {len(appends):,} commits with new files came {span(gap * 1000)} apart "
+        evidence=f"the last {len(appends):,} commits with new rows came {span(gap * 1000)} apart "
         f"with files of {size(added)} (median). With one commit every {span(interval * 1000)}, a "
         f"file per partition would have {size(context.min_file_size)}",
         threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "

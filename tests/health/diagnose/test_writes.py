@@ -77,6 +77,8 @@ BORDERS: Borders = {
             stream(5, commits=99),
             stream(5, each=400 * MIB),
             stream(5, added_data_files=0),
+            # Rewrites add no rows.
+            stream(5, operation="replace"),
         ],
     ),
     # Half of the vectors, in five commits and half of those with deletes; files that are replaced
