@@ -168,9 +168,10 @@ def compare_states(options: CompareOptions) -> int:
     chosen = Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
         comparison = compare(options.before, options.after, lake=lake, thresholds=chosen)
+    status = _printed(comparison, options)
     if options.html:
         say(f"Page: {comparison.to_html(options.html)}", error=True)
-    return _printed(comparison, options)
+    return status
 
 
 def _printed(answer: Proposals | ComparedStates, options: Json) -> int:

@@ -227,7 +227,8 @@ class Shown:
 
     def to_html(self, path: str | Path) -> Path:
         """Write the blocks as a page that opens offline."""
-        title = next(block.title for block in self.blocks() if isinstance(block, Badge))
+        titles = (block.title for block in self.blocks() if isinstance(block, Badge))
+        title = next(titles, "icekit")
         return write_text(Path(path), html.page(title, self._repr_html_()))
 
     def __repr__(self) -> str:

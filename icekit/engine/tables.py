@@ -31,6 +31,7 @@ from icekit.common.errors import (
 from icekit.common.secrets import is_secret, remember
 from icekit.common.sql import Identifier, identifier, parse_identifier
 from icekit.common.terminal import quiet_errors
+from icekit.common.units import first_names
 from icekit.common.waiting import within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
@@ -298,26 +299,38 @@ class ProfileTables(Tables):
 
     def _check_database(self) -> None:
         """Raise ProfileError for a SQLite file that is not there: SQLite would make an empty one."""
-        path = self.properties.get("uri", "").removeprefix("sqlite:///").partition("?")[0]
-        if self.properties.get("uri", "").startswith("sqlite:///") and not Path(path).exists():
+        uri = self.properties.get("uri", "")
+        if not uri.startswith("sqlite"):
+            return
+        from sqlalchemy import make_url
+
+        url = make_url(uri)
+        path = (url.database or ":memory:").removeprefix("file:")
+        if ":memory:" not in path and "mode" not in url.query and not Path(path).exists():
             raise ProfileError(
                 f"Catalog {self.name!r}: there is no database {path}. Correct the uri of the profile."
             )
 
     def _check_name(self) -> None:
-        """Raise ProfileError if a database has tables, but of catalogs with other names."""
+        """Raise ProfileError if a database has tables or namespaces, but only of catalogs with
+        other names.
+        """
         engine = getattr(self.catalog, "engine", None)
         if engine is None:
             return
-        from pyiceberg.catalog.sql import IcebergTables
+        from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
         from sqlalchemy import select
 
         with engine.connect() as connection:
-            names = set(connection.scalars(select(IcebergTables.catalog_name)))
+            names = {
+                name
+                for each in (IcebergTables, IcebergNamespaceProperties)
+                for name in connection.scalars(select(each.catalog_name).distinct())
+            }
         if names and self.name not in names:
             raise ProfileError(
                 f"The database of profile {self.name!r} has no table of that catalog, but tables "
-                f"of {', '.join(sorted(names))}. Give the profile the catalog's name."
+                f"of {first_names(sorted(names), 5)}. Give the profile the catalog's name."
             )
 
     def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:

@@ -318,7 +318,9 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
     if other is not None:
         steps = [Sentence(f"The fix is the same as that of {other.replace('_', ' ')}.")]
     elif finding.command is not None:
-        steps = [Sql("", [finding.command]), Sentence(NOT_YET), Folded(SPARKS_OWN, steps)]
+        is_plan = finding.command.startswith("icekit plan ")
+        note = Sentence("" if is_plan else NOT_YET)
+        steps = [Sql("", [finding.command]), note, Folded(SPARKS_OWN, steps)]
     more = finding.where_count - len(finding.where)
     where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
     return [

@@ -41,9 +41,12 @@ class ManifestCounts:
 
 @frozen
 class SpecManifests(ManifestCounts):
-    """The manifests of one partition spec."""
+    """The manifests of one partition spec, those without live entries too: no scan reads these
+    ``unread_count``, but a rewrite takes them.
+    """
 
     spec_id: int = 0
+    unread_count: int = 0
 
     def files_in(self, target_bytes: int) -> int:
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
@@ -55,6 +58,11 @@ class SpecManifests(ManifestCounts):
         """How many replace them."""
         rewritten = self._rewritten(target_bytes)
         return sum(expected_manifests(total, target_bytes) for _, total in rewritten)
+
+    def saved(self, target_bytes: int) -> int:
+        """How many fewer a scan opens after the rewrite."""
+        fewer = self.files_in(target_bytes) - self.files_out(target_bytes)
+        return max(fewer - self.unread_count, 0)
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Whether there are more than twice as many as needed, of either kind."""

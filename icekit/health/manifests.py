@@ -8,7 +8,7 @@ import io
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -230,8 +230,8 @@ def manifest_facts(
     """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
     ``commit.manifest.target-size-bytes``.
 
-    Manifests that only list removed files are not counted: no scan opens them, and the next commit
-    drops them (ManifestGroup, MergingSnapshotProducer).
+    Manifests that only list removed files count only as ``unread_count`` of their spec: no scan
+    opens them, and the next merging commit drops them (ManifestGroup, MergingSnapshotProducer).
     A manifest smaller than half the target counts as undersized (a choice: two of them fit into
     one).
     """
@@ -247,19 +247,20 @@ def manifest_facts(
         delete_entry_count=files.deletes,
         undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in live),
         overlaps=tuple(_overlaps(data, specs)),
-        by_spec=by_spec(live),
+        by_spec=by_spec(manifests),
     )
 
 
 def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
     """The manifests of a manifest list, counted by partition spec."""
     lengths: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    unread = Counter(m["partition_spec_id"] for m in manifests if not may_have_live(m))
     for manifest in manifests:
         lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
             manifest["manifest_length"]
         )
     return tuple(
-        SpecManifests(len(data), sum(data), len(deletes), sum(deletes), spec_id)
+        SpecManifests(len(data), sum(data), len(deletes), sum(deletes), spec_id, unread[spec_id])
         for spec_id, (data, deletes) in sorted(lengths.items())
     )
 

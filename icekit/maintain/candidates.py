@@ -161,8 +161,7 @@ class Candidate:
     """One partition (or those of older specs whose rows go into the same partitions) and what
     rewriting it would save, from the facts.
 
-    Splitting an oversized file counts as one open saved, although it makes more files: the benefit
-    is skipped bytes.
+    Splitting an oversized file costs file opens; the benefit is skipped bytes.
     """
 
     partitions: tuple[Partition, ...]
@@ -337,16 +336,16 @@ class _Finder:
         p, merged = candidate.prediction, small.file_count - small_out
         files = p.files_in
         large = files - small.file_count
-        holds = {"small files": merged > 0, "oversized files": large > 0}
+        # Nobody knows how many files come of large ones whose rows go to another spec.
+        is_split = large > 0 and together.is_certain
+        holds = {"small files": merged > 0, "oversized files": is_split}
         reasons = tuple(reason for reason, is_so in holds.items() if is_so)
         is_rewritten = p.bytes_in > self.high or (
             files > 1 and (files >= self.limits.min_input_files or p.bytes_in > target)
         )
         if not (reasons and is_rewritten):
             return None
-        if together.is_certain:
-            p = replace(p, file_opens_saved=max(merged, 0))  # a split saves no open
-        return replace(candidate, reasons=reasons, prediction=p)
+        return replace(candidate, reasons=reasons)
 
     def _of_wrong_size(self, group: FileGroup) -> Totals:
         large = oversized(group, self.high, self.facts.int_setting(ROW_GROUP))
@@ -385,7 +384,6 @@ class _Finder:
             for together in several
         )
         is_certain = all(together.is_certain for together in several)
-        gone = max(files - out, 0) if is_certain and mode != "spec" else files - out
         is_shuffled = mode == "spec" or self.policy.strategy != "binpack"
         prediction = Prediction(
             files,
@@ -394,7 +392,7 @@ class _Finder:
             sum(live.values()),
             groups=1,
             shuffle_bytes=bytes_in if is_shuffled else 0,
-            file_opens_saved=gone + sum(load.opens for load in loads.values()),
+            file_opens_saved=files - out + sum(load.opens for load in loads.values()),
             is_maximum=not is_certain or any(load.is_least for load in loads.values()),
             rows_in=round(bytes_in * self.rows_per_byte),
         )

@@ -301,14 +301,14 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
         f"of {count(savings.delete_rows, 'delete record')} no longer applied": savings.delete_rows_gone,
     }
     most = "at most " if total.is_maximum else ""
-    gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number)
+    gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number > 0)
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in COMPACTED),
             f"{most}{gained}"
             if gained
-            else f"{count(total.files_in, 'file')} become {total.files_out:,}: filters skip more",
+            else f"{count(total.files_in, 'file')} become {total.files_out:,}: filters can skip more",
             f"{size(total.bytes_in)} to rewrite{total.about}",
             _command(
                 compaction,
@@ -321,7 +321,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
             rewrite_bytes=total.bytes_in,
             seconds=total.seconds,
             share=savings.share_of(
-                total.file_opens_saved * open_file_cost(case.facts)
+                max(total.file_opens_saved, 0) * open_file_cost(case.facts)
                 + max(total.bytes_in - total.bytes_out, 0)
             ),
         )

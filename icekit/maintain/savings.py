@@ -92,10 +92,11 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     mean_delete = of_deletes.mean_bytes or 0.0
     opens = facts.data.file_count + sum(pairs.values())
     rewrites = total_of(c.prediction for c in chosen)
-    opens_saved = rewrites.file_opens_saved
+    opens_saved = max(rewrites.file_opens_saved, 0)  # a split costs some
     manifests = facts.manifests
     of_manifests = manifest_rewrites(facts, findings)
-    gone = sum(max(before - after, 0) for _, before, after, _ in of_manifests)
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    gone = sum(of_spec.saved(target) for of_spec, *_ in of_manifests)
     bytes_saved = (
         rewrites.bytes_in
         - rewrites.bytes_out

@@ -95,7 +95,8 @@ def rank(row: Row) -> tuple[int, int, int, int, str]:
     orphan files, severity, name.
     """
     grave, savings = STATUSES.index(row.status), row.savings or Savings()
-    is_right = row.health is None or _WRONG.isdisjoint(dict(row.health.findings))
+    found = row.health.findings if row.health else ()
+    is_right = all(name not in _WRONG or severity != "critical" for name, severity in found)
     return (
         grave if row.status not in JUDGED else len(STATUSES) + is_right,
         -savings.saved,

@@ -127,19 +127,25 @@ def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"    and {len(findings) - FINDINGS} more"
 
 
-def next_command(findings: Sequence[Finding]) -> str | None:
-    """The command or statement of the next step, if there is one."""
+def next_command(findings: Sequence[Finding], *, is_postponed: bool) -> str | None:
+    """The command or statement of the next step, if there is one; a compaction that is postponed
+    runs now.
+    """
     step = _next_step(findings)
-    return (step.command or step.sql[0]) if step else None
+    if step is None:
+        return None
+    if is_postponed and step.command and step.name in COMPACTED:
+        return f"{step.command} --leave-alone '0 minutes'"
+    return step.command or step.sql[0]
 
 
 def _step(screen: _Screen, findings: Sequence[Finding], *, is_postponed: bool) -> Iterator[str]:
     step = _next_step(findings)
-    if step is not None:
-        remedy, command = step.remedy, step.command or step.sql[0]
-        if is_postponed and step.command and step.name in COMPACTED:
+    command = next_command(findings, is_postponed=is_postponed)
+    if step is not None and command is not None:
+        remedy = step.remedy
+        if command not in {step.command, *step.sql}:
             remedy += " If nobody else writes to the table, run it now:"
-            command += " --leave-alone '0 minutes'"
         yield from screen.rows("next", f"{step.title}: {remedy}", None)
         yield f"  {printable(command)}"
 

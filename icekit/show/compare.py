@@ -26,14 +26,14 @@ from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
 from icekit.health.findings import Findings, Thresholds
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import waiting, wins
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
 from icekit.show.card import next_command, size_bars
 from icekit.show.tables import file_sizes
 
 #: Incremented when a field changes its meaning or is removed.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @frozen
@@ -79,6 +79,7 @@ _FIGURES: dict[str, tuple[Callable[[Health], float | None], Unit, int]] = {
 } | {m.title: (m.value, m.unit, m.direction) for m in trend.MEASURES}
 
 
+_SAME = "no change"
 _WORDS = {1: "worse", -1: "better"}
 #: A choice: a smaller share of change is neither better nor worse.
 _MUCH = 0.05
@@ -117,7 +118,7 @@ class ComparedStates(Shown):
     def verdict(self) -> str:
         """``better``, ``worse``, ``better and worse`` or ``no change``."""
         words = {"better": self.changes.better, "worse": self.changes.worse}
-        return " and ".join(word for word, changes in words.items() if changes) or "no change"
+        return " and ".join(word for word, changes in words.items() if changes) or _SAME
 
     def figures(self) -> list[ComparedFigure]:
         """Each figure before and after."""
@@ -140,9 +141,11 @@ class ComparedStates(Shown):
             f"({state.status})"
             for facts, state in zip((self.before, self.after), self.states, strict=True)
         ]
-        command = next_command(self.findings[1])
+        later = waiting(self.after, self.findings[1], self.thresholds)
+        command = next_command(self.findings[1], is_postponed=bool(later))
+        label = "no finding changed" if self.verdict == _SAME else self.verdict
         return [
-            Badge(kind, self.verdict, name, " → ".join(states)),
+            Badge(kind, label, name, " → ".join(states)),
             *(
                 Item(title, [("", self._with_evidence(each)) for each in changes])
                 for title, changes in (("Worse", worse), ("Better", better))
@@ -164,14 +167,17 @@ class ComparedStates(Shown):
         return f"{change}: {said[change]}" if change in said else change
 
     def _sizes(self) -> Grid:
-        """Data files by size, before and after; a state has no cell for a range that it lacks."""
+        """Data files by size, before and after; with different targets, a state lacks the ranges of
+        the other.
+        """
+        lacking = "0" if self.before.target_bytes == self.after.target_bytes else None
         cells: dict[tuple[int, str], list[str | None]] = {}
         for state, facts in enumerate((self.before, self.after)):
             lower = file_sizes(facts, self.thresholds, coarse=True)["lower_bytes"]
             for start, (label, bar, _) in zip(
                 lower, size_bars(facts, self.thresholds).rows, strict=True
             ):
-                cells.setdefault((start, label), [None, None])[state] = bar
+                cells.setdefault((start, label), [lacking] * 2)[state] = bar
         rows = [(label, *cells[start, label]) for start, label in sorted(cells)]
         return Grid("Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), rows)
 

@@ -43,7 +43,7 @@ _CHECK_FIRST = "Check first; this must return 0"
 class Change:
     """One setting to change, or to keep where ``proposed`` equals ``now``.
 
-    ``why`` is a sentence with the number behind it. ``sql`` are the statements to paste, empty if
+    ``why`` is a sentence with the number behind it, empty where the verdict says it. ``sql`` are the statements to paste, empty if
     none makes the change; ``undo`` reverts it, empty if nothing can. ``check`` is a query that must
     return 0 just before the change. ``is_alternative`` marks a change to make instead of the
     others; it is not in the script.
@@ -314,7 +314,7 @@ class Answer(_Answered, Shown):
         and the measurements, folded.
         """
         kind, label = self.badge()
-        kept = [c for c in self.changes if not c.is_change and not self.verdict.startswith(c.why)]
+        kept = [c for c in self.changes if not c.is_change and c.why]
         advised = [c for c in self.changes if c.sql and not c.is_alternative]
         others = [c for c in self.changes if c.is_change and c not in advised]
         effects = "; ".join(c.side_effect for c in advised if c.side_effect)

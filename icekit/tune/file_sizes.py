@@ -14,7 +14,7 @@ from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.health.diagnose import diagnose
-from icekit.health.diagnose.writes import append_rhythm, with_new_rows
+from icekit.health.diagnose.writes import append_rhythm, that_wrote_rows
 from icekit.health.metadata import TARGET, distribution_modes
 from icekit.health.model import TableFacts
 from icekit.health.rollup import min_file_size, split_bytes
@@ -68,8 +68,6 @@ _GAIN = 0.15
 # (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of
 # the first.
 _ROOM, _TRIES = 0.9, 2
-#: A choice: nobody can wait longer than a day for a commit.
-_LONGEST_MS = 86_400_000
 
 
 def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
@@ -263,14 +261,13 @@ def _interval(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
-    rhythm = append_rhythm(with_new_rows(facts.history.commits))
+    rhythm = append_rhythm(that_wrote_rows(facts.history.commits))
     least = min_file_size(facts.target_bytes)
     if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
         return
     now_ms = rhythm.seconds * 1000
-    interval_ms = now_ms * least / rhythm.bytes_per_partition
     less = ""
-    if interval_ms < _LONGEST_MS:
+    if (interval_ms := rhythm.interval_ms(least)) is not None:
         less = (
             f"; one commit every {span(interval_ms)} instead of every {span(now_ms)} (mean) would. "
             "Commit less often,"

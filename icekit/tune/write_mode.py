@@ -153,7 +153,7 @@ def advise(
     setting, now = f"write.{operation}.mode", current_mode(facts, operation)
 
     def kept(verdict: str) -> Advice:
-        return (Change(setting, now.mode, now.mode, verdict),), verdict, None
+        return (Change(setting, now.mode, now.mode, ""),), verdict, None
 
     own = [c for c in costs if c.mode.format_version == now.format_version]
     even = interval_of(own, commits)

@@ -59,11 +59,13 @@ OVERSIZED = "oversized files"
     [
         # Well-sized files stay out.
         ([10] * 5 + [500] * 3, ("small files",), 5, 50, 1, 4),
-        ([1024], (OVERSIZED,), 1, 1024, 2, 0),
+        ([1024], (OVERSIZED,), 1, 1024, 2, -1),
         # A small file alone is no reason.
         ([10, 1024], (OVERSIZED,), 2, 1034, 2, 0),
         # The five small ones would be one, and the large one is split.
         ([10] * 5 + [1024], ("small files", OVERSIZED), 6, 1074, 2, 4),
+        # More come of the large one than are saved by the others.
+        ([10] * 5 + [5120], ("small files", OVERSIZED), 6, 5170, 10, -4),
     ],
 )
 def test_undersized_files_are_combined_and_oversized_ones_split(

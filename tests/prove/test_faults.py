@@ -35,11 +35,7 @@ _JOINS = {"broadcast", "shuffled", "sorted"}
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     ("path", "key_set"),
-    [
-        pytest.param(path, number, marks=[pytest.mark.slow] if path in _JOINS else [])
-        for path in _PATHS
-        for number in range(2 if path in _JOINS else 1)
-    ],
+    [(path, number) for path in _PATHS for number in range(2 if path in _JOINS else 1)],
 )
 def test_no_fault_of_a_rewrite_is_committed(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str, key_set: int, version: int

@@ -58,7 +58,7 @@ def test_what_cannot_be_read_or_matches_nothing_takes_no_report_away_and_decides
     run: tuple[int, Path, str],
 ) -> None:
     status, output, printed = run
-    unmatched = "No table of catalog 'lake' matches 'nodb.*'; did you mean db?"
+    unmatched = "No table of catalog 'lake' matches 'nodb.*'; did you mean db.*?"
 
     assert status == 2, printed
     assert "db.gone: misconfigured" in printed

@@ -15,7 +15,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
     number, entries = manifests.count, manifests.data_entry_count + manifests.delete_entry_count
-    saved = sum(each.files_in(target) - each.files_out(target) for each in manifests.by_spec)
+    saved = sum(each.saved(target) for each in manifests.by_spec)
     if manifests.undersized_count < limits.fragmented_manifests or not any(
         each.is_fragmented(target) for each in manifests.by_spec
     ):

@@ -63,6 +63,9 @@ def one_writing_task(context: Context) -> Finding | None:
     )
 
 
+_DAY_MS = 86_400_000
+
+
 @frozen
 class AppendRhythm:
     """How commits with new files follow each other: the mean seconds between them, and the median
@@ -72,9 +75,16 @@ class AppendRhythm:
     seconds: float
     bytes_per_partition: float
 
+    def interval_ms(self, size_in_bytes: int) -> float | None:
+        """The time between commits at which a file per partition would have this size; None if it
+        is more than a day, which nobody waits for.
+        """
+        interval = 1000 * self.seconds * size_in_bytes / max(self.bytes_per_partition, 1)
+        return interval if interval <= _DAY_MS else None
 
-def with_new_rows(commits: Iterable[Commit]) -> list[Commit]:
-    """The commits that added files of rows; a rewrite (``replace``) adds no rows."""
+
+def that_wrote_rows(commits: Iterable[Commit]) -> list[Commit]:
+    """The commits that added data files, without rewrites (``replace``)."""
     return [c for c in commits if c.added_data_files and c.added_bytes and c.operation != "replace"]
 
 
@@ -94,7 +104,7 @@ def frequent_commits(context: Context) -> Finding | None:
     files would.
     """
     facts, limits = context.facts, context.thresholds
-    appends = with_new_rows(facts.history.commits)[-_COMMITS:]
+    appends = that_wrote_rows(facts.history.commits)[-_COMMITS:]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
     if rhythm is None:
         return None
@@ -103,11 +113,15 @@ def frequent_commits(context: Context) -> Finding | None:
     if gap >= limits.commit_seconds or lasted < _STREAM_SECONDS or added >= context.min_file_size:
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval = gap * context.min_file_size / max(rhythm.bytes_per_partition, 1)
+    interval, less = rhythm.interval_ms(context.min_file_size), ""
+    if interval is not None:
+        less = (
+            f". With one commit every {span(interval)}, a file per partition would have "
+            f"{size(context.min_file_size)}"
+        )
     return context.finding(
-        evidence=f"the last {len(appends):,} commits with new rows came {span(gap * 1000)} apart "
-        f"with files of {size(added)} (median). With one commit every {span(interval * 1000)}, a "
-        f"file per partition would have {size(context.min_file_size)}",
+        evidence=f"the last {len(appends):,} commits that wrote rows came {span(gap * 1000)} apart "
+        f"with files of {size(added)} (median){less}",
         threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
         f"{span(_STREAM_SECONDS * 1000)} or more",
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
