@@ -294,14 +294,15 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
         case.notes.extend(compaction.notes)
         return []
     savings, total = case.savings, compaction.prediction
+    opens = max(total.file_opens_saved, 0)
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
     gains = {
-        f"of {count(savings.opens, 'file open')} of a full scan saved": total.file_opens_saved,
+        f"of {count(savings.opens, 'file open')} of a full scan saved": opens,
         "dangling delete files removed": dropped,
         f"of {count(savings.delete_rows, 'delete record')} no longer applied": savings.delete_rows_gone,
     }
     most = "at most " if total.is_maximum else ""
-    gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number > 0)
+    gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number)
     return [
         Proposal(
             "compact",
@@ -316,13 +317,12 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
                 case.options,
                 shlex.join(["--leave-alone", leave_alone]) if leave_alone else "",
             ),
-            file_opens_saved=total.file_opens_saved,
+            file_opens_saved=opens,
             delete_rows_gone=savings.delete_rows_gone,
             rewrite_bytes=total.bytes_in,
             seconds=total.seconds,
             share=savings.share_of(
-                max(total.file_opens_saved, 0) * open_file_cost(case.facts)
-                + max(total.bytes_in - total.bytes_out, 0)
+                opens * open_file_cost(case.facts) + max(total.bytes_in - total.bytes_out, 0)
             ),
         )
     ]

@@ -95,8 +95,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     opens_saved = max(rewrites.file_opens_saved, 0)  # a split costs some
     manifests = facts.manifests
     of_manifests = manifest_rewrites(facts, findings)
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    gone = sum(of_spec.saved(target) for of_spec, *_ in of_manifests)
+    gone = sum(saved for _, _, _, saved, _ in of_manifests)
     bytes_saved = (
         rewrites.bytes_in
         - rewrites.bytes_out
@@ -194,9 +193,9 @@ def total(each: Iterable[Savings]) -> Savings:
 
 def manifest_rewrites(
     facts: TableFacts, findings: Findings
-) -> list[tuple[SpecManifests, int, int, tuple[str, ...]]]:
+) -> list[tuple[SpecManifests, int, int, int, tuple[str, ...]]]:
     """The manifests that a rewrite would change, spec by spec, each with their number before and
-    after, and with the findings that ask for it.
+    after, how many fewer a scan opens, and the findings that ask for it.
     """
     target = facts.int_setting("commit.manifest.target-size-bytes")
     rewrites = []
@@ -208,5 +207,6 @@ def manifest_rewrites(
         asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
         before = of_spec.files_in(target)
         if asked and before:
-            rewrites.append((of_spec, before, of_spec.files_out(target), asked))
+            after, saved = of_spec.files_out(target), of_spec.saved(target)
+            rewrites.append((of_spec, before, after, saved, asked))
     return rewrites

@@ -216,7 +216,7 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
 def _manifests(case: _Case) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
     facts, actions = case.facts, []
-    for of_spec, files_in, files_out, asked in manifest_rewrites(facts, case.findings):
+    for of_spec, files_in, files_out, saved, asked in manifest_rewrites(facts, case.findings):
         total = of_spec.size_in_bytes
         by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
         order = (
@@ -233,7 +233,7 @@ def _manifests(case: _Case) -> list[Action]:
                 files_out,
                 total,
                 groups=1,
-                file_opens_saved=max(files_in - files_out, 0),
+                file_opens_saved=saved,
                 source="metadata",
                 unit="manifest",
             ),
