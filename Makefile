@@ -32,7 +32,7 @@ check:  #+ lint, types, and every test that needs no Spark; takes two minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh check
 
-test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks; ten minutes
+test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks; 8 to 15 minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh gate
 
