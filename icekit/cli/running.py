@@ -52,8 +52,8 @@ and confirms it with --clear RUN.
 """
 _CONVERT = """\
 Flink and other upsert writers leave equality deletes. To read them, Spark
-builds, for each data file, a set of all later delete records: heap grows
-with keys and cores, work with the square of the number of commits. This command
+builds, for each data file, a set of all later delete records: heap grows with
+keys and cores, work with the square of the number of commits. This command
 first forecasts how much heap and work that takes (for the executor given with
 --executor "4 cores 8g", else for this session's). It then turns the deletes
 into position deletes (deletion vectors in format version 3): it reads the key

@@ -231,14 +231,21 @@ def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:
 
 def size_bars(facts: TableFacts, thresholds: Thresholds | None = None) -> Grid:
     """Data files in a few ranges of size, each with a bar; a single file is still visible."""
+    rows = [row for _, *row in sized(facts, thresholds)]
+    return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
+
+
+def sized(
+    facts: TableFacts, thresholds: Thresholds | None = None
+) -> Iterator[tuple[int, str, str, str]]:
+    """The same, each range with its lower limit in bytes."""
     sizes = file_sizes(facts, thresholds, coarse=True)
-    rows = []
     for row in range(len(sizes)):
         files, share = sizes["file_count"][row], sizes["share_of_bytes"][row] or 0
         bar = "█" * math.ceil(_BAR * sizes["share_of_files"][row])
         figures = f"{count(files, 'file')}, {percent(share)} of bytes {bar}" if files else "0"
-        rows.append((sizes["size"][row], figures, "no rewrite" * sizes["left_alone"][row]))
-    return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
+        left_alone = "no rewrite" * sizes["left_alone"][row]
+        yield sizes["lower_bytes"][row], sizes["size"][row], figures, left_alone
 
 
 def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:

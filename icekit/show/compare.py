@@ -29,8 +29,7 @@ from icekit.health.findings import Findings, Thresholds
 from icekit.maintain.savings import waiting, wins
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
-from icekit.show.card import next_command, size_bars
-from icekit.show.tables import file_sizes
+from icekit.show.card import next_command, sized
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 2
@@ -173,10 +172,7 @@ class ComparedStates(Shown):
         lacking = "0" if self.before.target_bytes == self.after.target_bytes else None
         cells: dict[tuple[int, str], list[str | None]] = {}
         for state, facts in enumerate((self.before, self.after)):
-            lower = file_sizes(facts, self.thresholds, coarse=True)["lower_bytes"]
-            for start, (label, bar, _) in zip(
-                lower, size_bars(facts, self.thresholds).rows, strict=True
-            ):
+            for start, label, bar, _ in sized(facts, self.thresholds):
                 cells.setdefault((start, label), [lacking] * 2)[state] = bar
         rows = [(label, *cells[start, label]) for start, label in sorted(cells)]
         return Grid("Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), rows)

@@ -43,10 +43,10 @@ _CHECK_FIRST = "Check first; this must return 0"
 class Change:
     """One setting to change, or to keep where ``proposed`` equals ``now``.
 
-    ``why`` is a sentence with the number behind it, empty where the verdict says it. ``sql`` are the statements to paste, empty if
-    none makes the change; ``undo`` reverts it, empty if nothing can. ``check`` is a query that must
-    return 0 just before the change. ``is_alternative`` marks a change to make instead of the
-    others; it is not in the script.
+    ``why`` is a sentence with the number behind it, empty where the verdict says it. ``sql`` are
+    the statements to paste, empty if none makes the change; ``undo`` reverts it, empty if nothing
+    can. ``check`` is a query that must return 0 just before the change. ``is_alternative`` marks a
+    change to make instead of the others; it is not in the script.
     """
 
     setting: str
