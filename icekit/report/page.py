@@ -121,11 +121,15 @@ def _exporter() -> Any:
     from traitlets.config import Config
 
     plain = {"display_data_priority": ["text/html", "text/plain"]}
-    return HTMLExporter(  # type: ignore[no-untyped-call]
-        config=Config(NbConvertBase=plain),
+    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+        # Preprocessors prepare what a page does not show: highlighted code, pictures as files.
+        config=Config(NbConvertBase=plain, HTMLExporter={"default_preprocessors": []}),
         template_name="basic",
         exclude_input=True,
         exclude_input_prompt=True,
         exclude_output_prompt=True,
         exclude_anchor_links=True,
     )
+    # The templates of a package do not change while a report runs.
+    exporter.environment.auto_reload = False
+    return exporter

@@ -41,7 +41,8 @@ KERNELS = min(4, os.cpu_count() or 1)
 _NAME = "python3"
 #: The number of notebooks that a kernel runs before it is replaced, so that leaks stay small.
 NOTEBOOKS = 50
-_RESET = "get_ipython().reset(new_session=True)"
+# A reset looks for garbage among all objects, most of which imports have made: these are left out.
+_RESET = "import gc; gc.get_freeze_count() or gc.freeze(); get_ipython().reset(new_session=True)"
 
 
 class Kernel:
