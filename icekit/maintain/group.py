@@ -41,12 +41,6 @@ class Sample:
     live: Fingerprint
 
 
-def _live_share(samples: Iterable[Sample]) -> float:
-    """The smallest share of rows that live in a sample; at least what splits may grow by."""
-    shares = (sample.live.row_count / sample.rows for sample in samples if sample.rows)
-    return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
-
-
 class Group(GroupRows):
     """One group of files: its rows without those that equality deletes delete, written to new files
     and checked.
@@ -81,13 +75,10 @@ class Group(GroupRows):
                     if self.rewrite.check
                     else {}
                 )
-                share = _live_share(samples.values())
+                stock = self._stock()
+                share = self._live_share(samples.values(), stock)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                # Rows that are shuffled are not written split by split.
-                growth = 1 if self.rewrite.runner is not None or self.is_shuffled else 1 / share
-                frame = self.staging.frame(
-                    name, {"split-size": str(int(self.group.inputSplitSize() * growth))}
-                )
+                frame = self.staging.frame(name, {"split-size": str(self._split_size(share))})
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
@@ -105,7 +96,9 @@ class Group(GroupRows):
                     )
                     planned = self._write(rows, columns, name, files, samples)
             checked = (
-                self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
+                self._checked(planned, samples, unsorted, stock)
+                if self.rewrite.check
+                else CheckedRows()
             )
             for tasks, rows_read in self._rows_read():
                 self.rewrite.deletes.check_deleted(
@@ -195,9 +188,10 @@ class Group(GroupRows):
         written: Mapping[str, Any],
         samples: Mapping[Key, Sample],
         unsorted: Fingerprint | None,
+        stock: Fingerprint,
     ) -> CheckedRows:
         """Compare the new files, read back, with what was to be written and with the samples of the
-        old files.
+        old files; ``stock`` is what Iceberg's own reader reads from the chosen ones.
         """
         planned = Fingerprint.of_sums(written, "all")
         if unsorted not in {None, planned}:
@@ -217,15 +211,12 @@ class Group(GroupRows):
                     f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
                     f"rewrite wrote {ours}"
                 )
-        files, stock = int(self.chosen.size()), Fingerprint()
-        if files:
-            with self.staging.reading(self.chosen) as rows:
-                stock = self._fingerprint(rows)
-            if stock != (ours := Fingerprint.of_sums(written, "chosen")):
-                raise _differ(
-                    f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
-                    f"this rewrite wrote {ours}"
-                )
+        files = int(self.chosen.size())
+        if files and stock != (ours := Fingerprint.of_sums(written, "chosen")):
+            raise _differ(
+                f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
+                f"this rewrite wrote {ours}"
+            )
         sampled_rows = sum(sample.rows for sample in samples.values())
         return CheckedRows(
             rows=after.row_count,
@@ -243,6 +234,33 @@ class Group(GroupRows):
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
         return summed_up(rows, self.hash)
+
+    def _stock(self) -> Fingerprint:
+        """The rows of the chosen files, as Iceberg's own reader reads them."""
+        if not int(self.chosen.size()):
+            return Fingerprint()
+        with self.staging.reading(self.chosen) as rows:
+            return self._fingerprint(rows)
+
+    def _split_size(self, share: float) -> int:
+        """Bytes of a split whose rows become one file, if such a share of them lives."""
+        size_bytes = int(self.group.inputSplitSize())
+        # Rows that are shuffled are not written split by split.
+        if self.rewrite.runner is not None or self.is_shuffled:
+            return size_bytes
+        deletes = 1.0
+        if self.read_deletes:
+            deletes = int(self.java.weight(self.tasks)) / int(self.group.inputFilesSizeInBytes())
+        return min(int(size_bytes * deletes / share), 2**62)
+
+    def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
+        """The smallest share of rows that live in a sample, or in all files if they have been
+        read; at least what splits may grow by.
+        """
+        shares = [sample.live.row_count / sample.rows for sample in samples if sample.rows]
+        if self.read_deletes and self.rewrite.check:
+            shares.append(stock.row_count / max(1, int(self.java.records(self.tasks))))
+        return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
 
     def _sample(self, key: Key, one_in: int) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""

@@ -38,10 +38,10 @@ _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 # What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence
 # number, offsets.
 _ROW_BYTES = 88
-# If Iceberg's own reader takes in at most this many delete records for the files of a small group,
+# If Iceberg's own reader takes in at most this many delete records for the files of a group,
 # added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
-# start.
-_FEW_APPLIED = 1_000_000
+# start. The check reads all files of the group by it once more, so they must be small, too.
+_FEW_APPLIED, _SMALL_BYTES = 1_000_000, 64 << 20
 
 
 class Memory:
@@ -103,9 +103,7 @@ class RewriteSession:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
         group, added up over the files; None if a join applies them faster, or they do not fit.
         """
-        # A larger group is split by how many of its rows live, which only the sample of a join
-        # tells.
-        is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
+        is_small = int(group.inputFilesSizeInBytes()) <= _SMALL_BYTES
         applied = int(
             self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster.executor))
         )

@@ -11,19 +11,10 @@ from importlib import import_module
 from rigs.bench.measure import Others
 from rigs.bench.tables import SIZES, use_bench_lake
 
-# Each is a module of this folder with ``run(sizes, *, long)``.
-BENCHES = (
-    "facts",
-    "compact",
-    "write_mode",
-    "forecast",
-    "headline",
-    "partitions",
-    "equality_deletes",
-    "file_sizes",
-    "lake_report",
-    "scale",
-)
+# Each is a module of this folder with ``run(sizes, *, long)``. Together, the first take twenty
+# minutes: what a person waits for, and the figures of README. The others take up to an hour each.
+BENCHES = ("commands", "headline", "partitions", "facts", "lake_report")
+AT_LENGTH = ("compact", "write_mode", "forecast", "equality_deletes", "file_sizes", "scale")
 
 
 def main() -> None:
@@ -35,7 +26,8 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"benches to run: {', '.join(BENCHES)} (default: all)",
+        help=f"benches to run: {', '.join(BENCHES)} (default: these), "
+        f"{', '.join(AT_LENGTH)}",
     )
     parser.add_argument(
         "--sizes",
@@ -44,9 +36,10 @@ def main() -> None:
     )
     parser.add_argument("--long", action="store_true", help="more runs, and what takes minutes")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(BENCHES):
+    every = (*BENCHES, *AT_LENGTH)
+    if unknown := set(arguments.names) - set(every):
         parser.error(
-            f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}"
+            f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(every)}"
         )
     use_bench_lake()
     with Others() as others:

@@ -13,7 +13,7 @@ from rigs.bench.tables import BenchTable, build
 
 CHILD = "rigs.bench.facts_child"
 SPARK_CONF = "spark.driver.memory=1536m"
-SPARK_SECONDS = {100_000: 1.5, 1_000_000: 8.0}
+SPARK_SECONDS = {100_000: 1.0, 1_000_000: 4.5}
 LOCAL_RATIO = {100_000: 4.0}
 LOOK_FILES = 100
 LOOK_SECONDS = 0.9

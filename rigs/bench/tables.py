@@ -26,7 +26,7 @@ LAKE = Path("build/bench-lake")
 NAMESPACE = "bench"
 PARTITIONS = 500
 MANIFEST_BYTES = 8 * 1024 * 1024
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SIZES = (100_000, 1_000_000)
 # The table with deletes gets its files in commits, as a stream of upserts would write it.
 UPSERT_COMMITS = 100
 FILES_PER_DELETE = 10

@@ -137,6 +137,22 @@ def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
     assert len(files_in(table) - before) == 5
 
 
+@pytest.mark.parametrize("few", [0, 10**6], ids=["by a join", "by Iceberg's reader"], indirect=True)
+def test_a_group_becomes_as_many_files_as_its_live_rows_need(table: Table) -> None:
+    """By all its bytes, or those of its delete files, there would be several, each too small."""
+    table.create("id bigint, name string")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.target-file-size-bytes' = '100000')")
+    for start in range(0, 8000, 1000):
+        commit = table.commit().data(f"SELECT id + {start}, uuid() FROM range(1000)")
+        commit.deletes("id", f"SELECT id + {start - 1000} FROM range(1000)").done()
+    before = files_in(table)
+
+    rows = table.rewritten()
+
+    assert len(rows) == 1000
+    assert len(files_in(table) - before) == 1
+
+
 @pytest.mark.slow
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
     """A row's partition column has the value of its partition, whatever the data file says; a
@@ -475,7 +491,9 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
 
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [1000], indirect=True)
-def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(table: Table) -> None:
+def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.create().data("SELECT id, 'a' FROM range(9)").delete("id", "SELECT id * 2 FROM range(4)")
     start = len(table.snapshots())
 
@@ -489,7 +507,8 @@ def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(tab
     assert checked(table).one_in == 0
 
     table.insert("VALUES (1, 'b'), (10, 'b')").delete("id", "SELECT 2")
-    run(table, target_file_size_bytes="100", max_file_size_bytes="180")
+    monkeypatch.setattr(group_rows, "_SMALL_BYTES", 100)
+    run(table)
 
     assert checked(table).by_reader == 0
     assert checked(table).one_in == 1

@@ -180,6 +180,13 @@ public class Staging {
     return found;
   }
 
+  /** The bytes by which Iceberg splits the tasks: those of a delete file count for each task that it applies to. */
+  public long weight(Collection tasks) {
+    long found = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) found += ((FileScanTask) each.next()).sizeBytes();
+    return found;
+  }
+
   /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
   public long applied(List tasks, long most) {
     long found = 0;
