@@ -26,8 +26,7 @@ def main() -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"benches to run: {', '.join(BENCHES)} (default: these), "
-        f"{', '.join(AT_LENGTH)}",
+        help=f"benches to run: {', '.join(BENCHES)} (default: these), {', '.join(AT_LENGTH)}",
     )
     parser.add_argument(
         "--sizes",
