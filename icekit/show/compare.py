@@ -111,7 +111,8 @@ class ComparedStates(Shown):
         """What got worse, and what got better: findings that are new, gone or of another severity,
         and figures that crossed a threshold.
         """
-        return trend.changes(*self.states, self.thresholds)
+        evidence = {finding.name: finding.evidence for finding in self.findings[1]}
+        return trend.changes(*self.states, self.thresholds, evidence)
 
     @property
     def verdict(self) -> str:
@@ -146,7 +147,7 @@ class ComparedStates(Shown):
         return [
             Badge(kind, label, name, " → ".join(states)),
             *(
-                Item(title, [("", self._with_evidence(each)) for each in changes])
+                Item(title, [("", each) for each in changes])
                 for title, changes in (("Worse", worse), ("Better", better))
                 if changes
             ),
@@ -155,15 +156,6 @@ class ComparedStates(Shown):
             self._sizes(),
             self._changed(),
         ]
-
-    def _with_evidence(self, change: str) -> str:
-        """A change, with the evidence of the finding that it is of."""
-        said = {
-            f"{f.title} is {how}": f.evidence
-            for f in self.findings[1]
-            for how in ("new", f"now {f.severity}")
-        }
-        return f"{change}: {said[change]}" if change in said else change
 
     def _sizes(self) -> Grid:
         """Data files by size, before and after; with different targets, a state lacks the ranges of

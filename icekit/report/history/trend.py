@@ -8,7 +8,7 @@ it. The Mann–Kendall test on the same pairs, at 5 %, decides whether there is 
 
 import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from icekit.common import frozen
@@ -180,9 +180,12 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     return Trend(measure, every[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
 
 
-def changes(before: Health, now: Health, limits: Thresholds) -> Comparison:
+def changes(
+    before: Health, now: Health, limits: Thresholds, evidence: Mapping[str, str] | None = None
+) -> Comparison:
     """What got worse and better: findings that came, went or changed their severity, and figures
-    that crossed their threshold.
+    that crossed their threshold. Findings that are there now have their ``evidence``, by name, if
+    it is given.
     """
     worse: list[str] = []
     better: list[str] = []
@@ -193,13 +196,15 @@ def changes(before: Health, now: Health, limits: Thresholds) -> Comparison:
         state = f"is now {new}" if old and new else "is new" if new else "is gone"
         if old != new:
             changed = worse if rank(new) > rank(old) else better
-            changed.append(f"{name.replace('_', ' ')} {state}")
+            change = f"{name.replace('_', ' ')} {state}"
+            shown = (evidence or {}).get(name)
+            changed.append(f"{change}: {shown}" if shown else change)
     for measure in MEASURES:
         was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
         if was is None or value is None:
             continue
         is_past = measure.is_past(value, limit)
         if is_past != measure.is_past(was, limit):
-            change = " → ".join(map(measure.unit.write, (was, value)))
-            (worse if is_past else better).append(f"{measure.title}: {change}")
+            moved = " → ".join(map(measure.unit.write, (was, value)))
+            (worse if is_past else better).append(f"{measure.title}: {moved}")
     return Comparison(tuple(worse), tuple(better))
