@@ -10,13 +10,13 @@ from typing import Any
 
 from icekit.health.metadata import columns, schema_of
 from icekit.maintain.group import Group
-from icekit.maintain.group_rows import RewriteSession
+from icekit.maintain.group_rows import SMALL_BYTES, RewriteSession
 from icekit.maintain.key import Key
 
-#: Choices: the most bytes and groups that one query writes for small groups together. It keeps a
-# writer open for each column of each partition, and opens one file after another: fewer are spread
-# over the tasks that run at once.
-BUNDLE_BYTES, BUNDLE_GROUPS = 64 << 20, 100
+#: A choice: the most groups that one query writes together. It keeps a writer open for each column
+# of each partition, and opens one file after another: fewer are spread over the tasks that run at
+# once.
+BUNDLE_GROUPS = 100
 _MOST_WRITERS, _LEAST_FILES, _MOST_FILES = 5_000, 128, 500
 _ONE_SPLIT = 2**50
 
@@ -79,7 +79,7 @@ def bundled(
     last: dict[bool, Bundle] = {}
     for group, own in zip(groups, keys, strict=True):
         size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
-        becomes_one = size <= BUNDLE_BYTES and int(group.expectedOutputFiles()) == 1
+        becomes_one = size <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
         applied = rewrite.applied(group) if becomes_one and rewrite.runner is None else None
         if applied is None:
             result.append(Bundle([group], [own]))
@@ -89,7 +89,7 @@ def bundled(
             bundle is None
             or len(bundle.groups) == most_groups
             or bundle.files + files > most_files
-            or bundle.size_in_bytes + size > BUNDLE_BYTES
+            or bundle.size_in_bytes + size > SMALL_BYTES
             or bundle.applied + applied > rewrite.most_applied
         ):
             bundle = last[bool(own)] = Bundle()

@@ -48,7 +48,7 @@ class Group(GroupRows):
 
     def compare_files(self, group: Any) -> None:
         """Read some whole files of a group twice, also without equality deletes."""
-        if not (self.keys or self.read_deletes):
+        if not (self.keys or self.by_reader):
             self.chosen.addAll(self._some(SAMPLED_FILES, group.fileScanTasks()))
 
     def run(self) -> CheckedRows:
@@ -89,11 +89,9 @@ class Group(GroupRows):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into
                     # it.
-                    unsorted = (
-                        self._fingerprint(rows)
-                        if self.rewrite.check and self.rewrite.runner is not None
-                        else None
-                    )
+                    unsorted = None
+                    if self.rewrite.check and self.rewrite.runner is not None:
+                        unsorted = stock if self.by_reader else self._fingerprint(rows)
                     planned = self._write(rows, columns, name, files, samples)
             checked = (
                 self._checked(planned, samples, unsorted, stock)
@@ -124,7 +122,7 @@ class Group(GroupRows):
                 if len(parts) == 1
                 else self.java.recordsBeside(added, tasks.get(0))
             )
-            yield tasks, None if self.read_deletes else int(rows)
+            yield tasks, None if self.by_reader else int(rows)
 
     def _options(self) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
@@ -229,7 +227,7 @@ class Group(GroupRows):
             + stock.row_count,
             resolved=self.read_deletes + sum(key.records for key in self.keys),
             one_in=max((sample.one_in for sample in samples.values()), default=0),
-            by_reader=after.row_count if self.read_deletes else 0,
+            by_reader=after.row_count if self.by_reader else 0,
         )
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
@@ -243,14 +241,15 @@ class Group(GroupRows):
             return self._fingerprint(rows)
 
     def _split_size(self, share: float) -> int:
-        """Bytes of a split whose rows become one file, if such a share of them lives."""
+        """About the bytes of a split whose rows become one file, if such a share of them lives."""
         size_bytes = int(self.group.inputSplitSize())
         # Rows that are shuffled are not written split by split.
         if self.rewrite.runner is not None or self.is_shuffled:
             return size_bytes
         deletes = 1.0
-        if self.read_deletes:
-            deletes = int(self.java.weight(self.tasks)) / int(self.group.inputFilesSizeInBytes())
+        if self.by_reader:
+            files = max(1, int(self.group.inputFilesSizeInBytes()))
+            deletes = int(self.java.weight(self.tasks)) / files
         return min(int(size_bytes * deletes / share), 2**62)
 
     def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
@@ -258,7 +257,7 @@ class Group(GroupRows):
         read; at least what splits may grow by.
         """
         shares = [sample.live.row_count / sample.rows for sample in samples if sample.rows]
-        if self.read_deletes and self.rewrite.check:
+        if self.by_reader and self.rewrite.check:
             shares.append(stock.row_count / max(1, int(self.java.records(self.tasks))))
         return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
 

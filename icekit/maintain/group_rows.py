@@ -40,8 +40,9 @@ _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 _ROW_BYTES = 88
 # If Iceberg's own reader takes in at most this many delete records for the files of a group,
 # added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
-# start. The check reads all files of the group by it once more, so they must be small, too.
-_FEW_APPLIED, _SMALL_BYTES = 1_000_000, 64 << 20
+# start. The check reads all files of the group by it once more, so it is small, too: it has so many
+# bytes, or becomes one file.
+_FEW_APPLIED, SMALL_BYTES = 1_000_000, 64 << 20
 
 
 class Memory:
@@ -103,7 +104,9 @@ class RewriteSession:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
         group, added up over the files; None if a join applies them faster, or they do not fit.
         """
-        is_small = int(group.inputFilesSizeInBytes()) <= _SMALL_BYTES
+        is_small = int(group.inputFilesSizeInBytes()) <= max(
+            SMALL_BYTES, int(group.inputSplitSize())
+        )
         applied = int(
             self.staging.java.applied(group.fileScanTasks(), most_records(self.cluster.executor))
         )
@@ -137,17 +140,17 @@ class GroupRows:
         self.seen: Observation | None = None
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
-        are_few = bool(keys) and rewrite.applied(group) is not None
-        self.keys, self.read_deletes = (
-            ((), sum(key.records for key in keys)) if are_few else (keys, 0)
-        )
+        # Whether Iceberg's own reader applies the equality deletes.
+        self.by_reader = bool(keys) and rewrite.applied(group) is not None
+        self.keys: Sequence[Key] = () if self.by_reader else keys
+        self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
             raise ValueError("a join with the deletes of one partition, for rows of several")
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
         # deletes.
         self.chosen = (
             self.tasks
-            if are_few and rewrite.check
+            if self.by_reader and rewrite.check
             else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
         )
         # By the column of a key: for each task the deletes that Iceberg's scan leaves out.

@@ -42,7 +42,7 @@ _NAME = "python3"
 #: The number of notebooks that a kernel runs before it is replaced, so that leaks stay small.
 NOTEBOOKS = 50
 # A reset looks for garbage among all objects, most of which imports have made: these are left out.
-_RESET = "import gc; gc.get_freeze_count() or gc.freeze(); get_ipython().reset(new_session=True)"
+_RESET = "import gc; get_ipython().reset(new_session=True); gc.get_freeze_count() or gc.freeze()"
 
 
 class Kernel:

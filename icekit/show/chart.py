@@ -136,7 +136,12 @@ def canvas(
         # A constrained layout measures all texts twice, which takes as long as drawing them.
         figure = Figure(figsize=(WIDTH, height), layout=TightLayoutEngine(pad=0.3))
         figure.suptitle(
-            shorten(printable(title), 58), x=0.01, ha="left", fontsize=FONT + 1, fontweight="bold"
+            shorten(printable(title), 58),
+            x=0.01,
+            y=1 - 0.06 / height,
+            ha="left",
+            fontsize=FONT + 1,
+            fontweight="bold",
         )
         grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
         yield figure, list(grid[:, 0])

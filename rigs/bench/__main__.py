@@ -1,4 +1,4 @@
-"""``python -m rigs.bench``: measure on large tables, with each target beside the actual figure."""
+"""``python -m rigs.bench``: measure, with each target beside the actual figure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ AT_LENGTH = ("compact", "write_mode", "forecast", "equality_deletes", "file_size
 
 
 def main() -> None:
-    """Run the benches named, or all."""
+    """Run the benches named, or those of twenty minutes."""
     parser = argparse.ArgumentParser(
-        prog="python -m rigs.bench", description="Measure on large tables; prints, and never fails."
+        prog="python -m rigs.bench",
+        description="Measure; a figure that misses its target is no failure.",
     )
     parser.add_argument(
         "names",

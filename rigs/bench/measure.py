@@ -29,13 +29,18 @@ class Timing:
         return f"{_short(self.median)} s ({_short(min(self.seconds))}–{_short(max(self.seconds))})"
 
 
-def in_turns(runs: int, work: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+def in_turns(
+    runs: int,
+    work: Mapping[str, Callable[[], object]],
+    before: Callable[[], object] = lambda: None,
+) -> dict[str, list[float]]:
     """Seconds of each piece of work, one run of each after the other, so that noise meets all
-    alike.
+    alike; what is done ``before`` each does not count.
     """
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(runs):
         for name, one in work.items():
+            before()
             started = time.perf_counter()
             one()
             taken[name].append(time.perf_counter() - started)

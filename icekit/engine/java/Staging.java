@@ -180,10 +180,15 @@ public class Staging {
     return found;
   }
 
-  /** The bytes by which Iceberg splits the tasks: those of a delete file count for each task that it applies to. */
+  /** The bytes by which Iceberg splits the tasks: those of a delete file count for each row group of each file that it applies to. */
   public long weight(Collection tasks) {
     long found = 0;
-    for (Iterator each = tasks.iterator(); each.hasNext();) found += ((FileScanTask) each.next()).sizeBytes();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      List offsets = ((DataFile) task.file()).splitOffsets();
+      long deletes = task.sizeBytes() - task.length();
+      found += task.length() + deletes * Math.max(1, offsets == null ? 1 : offsets.size());
+    }
     return found;
   }
 
