@@ -55,6 +55,10 @@ _SMALL_WORK = {
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
 
+# What PySpark and icekit ask the JVM for by its short name; each time, Py4J would look for it in
+# several packages, and so in all of Spark's 300 jars.
+_NAMES = ("PythonUtils", "functions", "java", "org")
+
 # Only with executors in the driver's own process or machine; those elsewhere have to reach the
 # driver.
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -160,10 +164,10 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
                 gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(shown), streams())  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+            jvm: Any = context._jvm
+            vars(jvm).update({name: getattr(jvm, name) for name in _NAMES})
             try:
-                check_settings(
-                    context._jvm, {key: str(value) for key, value in context.getConf().getAll()}
-                )
+                check_settings(jvm, {key: str(value) for key, value in context.getConf().getAll()})
             except SparkUnavailable:
                 context.stop()
                 raise
