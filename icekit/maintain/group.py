@@ -20,7 +20,7 @@ from icekit.engine.bridge import elements
 from icekit.maintain.group_rows import GroupRows
 from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, ORDER, SAMPLED, Key
 from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
-from icekit.prove.fingerprint import Fingerprint, summed, summed_up
+from icekit.prove.fingerprint import Fingerprint, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -229,28 +229,6 @@ class Group(GroupRows):
             one_in=max((sample.one_in for sample in samples.values()), default=0),
             by_reader=after.row_count if self.by_reader else 0,
         )
-
-    def _fingerprint(self, rows: DataFrame) -> Fingerprint:
-        return summed_up(rows, self.hash)
-
-    def _stock(self) -> Fingerprint:
-        """The rows of the chosen files, as Iceberg's own reader reads them."""
-        if not int(self.chosen.size()):
-            return Fingerprint()
-        with self.staging.reading(self.chosen) as rows:
-            return self._fingerprint(rows)
-
-    def _split_size(self, share: float) -> int:
-        """About the bytes of a split whose rows become one file, if such a share of them lives."""
-        size_bytes = int(self.group.inputSplitSize())
-        # Rows that are shuffled are not written split by split.
-        if self.rewrite.runner is not None or self.is_shuffled:
-            return size_bytes
-        deletes = 1.0
-        if self.by_reader:
-            files = max(1, int(self.group.inputFilesSizeInBytes()))
-            deletes = int(self.java.weight(self.tasks)) / files
-        return min(int(size_bytes * deletes / share), 2**62)
 
     def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
         """The smallest share of rows that live in a sample, or in all files if they have been

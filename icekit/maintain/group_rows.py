@@ -20,7 +20,7 @@ from icekit.engine.staging import Staging
 from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, KNOWN, LISTED, ORDER, ROW, Key
 from icekit.maintain.position_deletes import PositionDeletes
 from icekit.prove.checked import SAMPLED_FILES
-from icekit.prove.fingerprint import LINEAGE, row_hash
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed_up
 from icekit.prove.readers import most_records
 
 if TYPE_CHECKING:
@@ -180,6 +180,25 @@ class GroupRows:
                 [field for field in rows.schema.fields if known or field.name not in LINEAGE]
             )
         )
+
+    def _fingerprint(self, rows: DataFrame) -> Fingerprint:
+        return summed_up(rows, self.hash)
+
+    def _stock(self) -> Fingerprint:
+        """The rows of the chosen files, as Iceberg's own reader reads them."""
+        if not int(self.chosen.size()):
+            return Fingerprint()
+        with self.staging.reading(self.chosen) as rows:
+            return self._fingerprint(rows)
+
+    def _split_size(self, share: float) -> int:
+        """About the bytes of a split whose rows become one file, if such a share of them lives."""
+        size_bytes = int(self.group.inputSplitSize())
+        # Rows that are shuffled are not written split by split.
+        if self.rewrite.runner is not None or self.is_shuffled:
+            return size_bytes
+        weight = float(self.java.weight(self.tasks)) if self.by_reader else 1.0
+        return min(int(size_bytes * weight / share), 2**62)
 
     def _placed(
         self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str

@@ -180,16 +180,20 @@ public class Staging {
     return found;
   }
 
-  /** The bytes by which Iceberg splits the tasks: those of a delete file count for each row group of each file that it applies to. */
-  public long weight(Collection tasks) {
-    long found = 0;
+  /**
+   * By how many times their files the tasks are split as too large: the bytes of a delete file count for each row group of each file that
+   * it applies to.
+   */
+  public double weight(Collection tasks) {
+    double files = 0;
+    double deletes = 0;
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       List offsets = ((DataFile) task.file()).splitOffsets();
-      long deletes = task.sizeBytes() - task.length();
-      found += task.length() + deletes * Math.max(1, offsets == null ? 1 : offsets.size());
+      files += task.length();
+      deletes += (task.sizeBytes() - task.length()) * (double) Math.max(1, offsets == null ? 1 : offsets.size());
     }
-    return found;
+    return files == 0 ? 1 : (files + deletes) / files;
   }
 
   /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */

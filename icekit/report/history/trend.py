@@ -183,12 +183,10 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
 def changes(
     before: Health, now: Health, limits: Thresholds, evidence: Mapping[str, str] | None = None
 ) -> Comparison:
-    """What got worse and better: findings that came, went or changed their severity, and figures
-    that crossed their threshold. Findings that are there now have their ``evidence``, by name, if
-    it is given.
+    """What got worse and better: findings that came, went or changed their severity (with their
+    ``evidence`` by name, if it is given), and figures that crossed their threshold.
     """
-    worse: list[str] = []
-    better: list[str] = []
+    worse, better = list[str](), list[str]()
     had, has = dict(before.findings), dict(now.findings)
     rank = ["", *map(str, Severity)].index
     for name in has | had:
@@ -196,9 +194,8 @@ def changes(
         state = f"is now {new}" if old and new else "is new" if new else "is gone"
         if old != new:
             changed = worse if rank(new) > rank(old) else better
-            change = f"{name.replace('_', ' ')} {state}"
-            shown = (evidence or {}).get(name)
-            changed.append(f"{change}: {shown}" if shown else change)
+            parts = (f"{name.replace('_', ' ')} {state}", (evidence or {}).get(name))
+            changed.append(": ".join(filter(None, parts)))
     for measure in MEASURES:
         was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
         if was is None or value is None:
