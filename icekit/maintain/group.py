@@ -88,10 +88,9 @@ class Group(GroupRows):
                 ):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into
-                    # it.
-                    unsorted = None
-                    if self.rewrite.check and self.rewrite.runner is not None:
-                        unsorted = stock if self.by_reader else self._fingerprint(rows)
+                    # it. Where Iceberg's reader applies deletes, all of them have been read.
+                    is_unseen = self.rewrite.runner is not None and not self.by_reader
+                    unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
                     planned = self._write(rows, columns, name, files, samples)
             checked = (
                 self._checked(planned, samples, unsorted, stock)
