@@ -48,7 +48,7 @@ screenshots:  #+ picture every notebook, as its page and in JupyterLab, into bui
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-browser.sh --screenshots
 
-bench:  #+ measure what people wait for, beside the alternatives; twenty minutes
+bench:  #+ measure what people wait for, beside the alternatives; 20 to 40 minutes
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench
 

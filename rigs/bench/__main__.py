@@ -11,14 +11,14 @@ from importlib import import_module
 from rigs.bench.measure import Others
 from rigs.bench.tables import SIZES, use_bench_lake
 
-# Each is a module of this folder with ``run(sizes, *, long)``. Together, the first take twenty
-# minutes: what a person waits for, and the figures of README. The others take up to an hour each.
+# Each is a module of this folder with ``run(sizes, *, long)``. The first measure what a person waits
+# for, and the figures of README; the others take up to an hour each.
 BENCHES = ("commands", "headline", "partitions", "facts", "lake_report")
 AT_LENGTH = ("compact", "write_mode", "forecast", "equality_deletes", "file_sizes", "scale")
 
 
 def main() -> None:
-    """Run the benches named, or those of twenty minutes."""
+    """Run the benches named, or the first of them."""
     parser = argparse.ArgumentParser(
         prog="python -m rigs.bench",
         description="Measure; a figure that misses its target is no failure.",

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from rigs.bench.measure import Timing, in_turns, show, verdict
-from rigs.bench.tables import use_bench_lake
 
 SMALL, UPSERTS = "skewed_small_files", "equality_deletes"
 _SESSION = (
@@ -34,7 +33,6 @@ _COMMANDS = {
 def run(sizes: Sequence[int], *, long: bool) -> None:
     """Run each command in a process of its own; ``sizes`` are of other benches' tables."""
     del sizes
-    use_bench_lake()
     _icekit("lab", SMALL, UPSERTS)
     work = {_EMPTY: partial(_done, [sys.executable, "-c", _SESSION])}
     work |= {name: partial(_icekit, *asked) for name, (asked, *_) in _COMMANDS.items()}
