@@ -21,8 +21,8 @@ from icekit.health.local_deletes import PATH_FIELD_ID
 from icekit.health.manifests import FileCounts
 from icekit.health.spark_entries import (
     ENTRY,
+    FEW_TASKS,
     KINDS,
-    REDUCERS,
     STATES,
     Snapshot,
     file_hash,
@@ -52,7 +52,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     to compare the key bounds of equality deletes.
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
-    with explaining(table):
+    with explaining(table), lent(spark, FEW_TASKS):
         rows = _files(snapshot).persist()
         try:
             if rollup.has_deletes:
@@ -82,15 +82,14 @@ def _files(snapshot: Snapshot) -> DataFrame:
         size, file = f"coalesce(data_file.content_size_in_bytes, {size})", ENTRY
         name = file_hash(last_part("data_file.file_path"))
         more = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
-    return snapshot.entries(
+    rows = snapshot.entries(
         f"{size} AS size",
-        f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket",
         f"{file} AS file",
         f"{manifest} AS manifest",
-        # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
         "-1 AS named_state",
         *more,
     )
+    return rows.selectExpr("*", f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket")
 
 
 def _read(snapshot: Snapshot, rows: DataFrame) -> None:
@@ -205,9 +204,7 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     judged = (
         deletes.select("file", "place", "sequence")
         .join(scoped.distinct(), "file")
-        .repartition(REDUCERS, "named")
         .join(live, "named", "left")
-        .repartition(REDUCERS, "place", "named_name")
         .join(beside, ["place", "named_name"], "left")
     )
     states = grouped(judged, ["file"], f"min({state}) AS state")
@@ -276,12 +273,11 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
             f"min({is_bounded}) AS is_bounded{i}",
         ]
     files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
-    data, deletes = (files.where(f"kind = {kind}") for kind in (kind_code(Kind.DATA), equality))
+    files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality})")
     if not rollup.has_global_deletes:
-        data = data.join(rows.where(f"kind = {equality}").select("place"), "place", "left_semi")
-    end = F.expr(range_end_sql(rollup.width))
+        files = files.join(rows.where(f"kind = {equality}").select("place"), "place", "left_semi")
     keys = [*snapshot.scope, "kind", "sequence", "ids"]
-    ranged = data.unionByName(deletes).withColumn("sequence", end)
+    ranged = files.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
     return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 KINDS = tuple(Kind)
 # Why deletes apply to nothing, as numbers from 1; 0 is those that apply.
 STATES = tuple(DeleteState)
-# The number of tasks after a shuffle: few, because each task costs some milliseconds, and one
-# task handles a million rows in half a second.
-REDUCERS = 4
+# Tasks after a shuffle are few: each costs some milliseconds, and one handles a million rows in half
+# a second. With Spark's default of 200, each task opens that many files to shuffle a few rows.
+FEW_TASKS = {"spark.sql.shuffle.partitions": "4"}
 
 
 @dataclass(frozen=True)
@@ -58,27 +58,28 @@ class Snapshot:
         """The live entries: their partition, kind, sequence number, records, and these columns; with
         delete files also a hash of the partition as ``place``. Without, ``data_files`` has all that
         counts, and takes less time.
+
+        ``columns`` refer to entries alone: in a select that refers to a column of its own, Spark
+        reads all statistics of a file.
         """
-        kind = str(kind_code(Kind.DATA))
+        kind, derived = str(kind_code(Kind.DATA)), ["*"]
         if self.rollup.has_deletes:
             entries, kind = self.files("entries").where("status < 2"), KIND
             # xxhash64 leaves nulls out, so that they have a hash of their own.
             hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
-            columns += (f"xxhash64({hashed}) AS place",)
+            derived.append(f"xxhash64({hashed}) AS place")
         else:
-            files = self.files("data_files")
-            # struct(*) would read statistics too.
-            names = "file_path, spec_id, record_count, file_size_in_bytes"
-            if "partition" in files.columns:
-                names += ", partition"
-            entries = files.selectExpr("0L AS sequence_number", f"struct({names}) AS data_file")
-        return entries.selectExpr(
+            entries = self.files("data_files").selectExpr(
+                "0L AS sequence_number", "struct(*) AS data_file"
+            )
+        rows = entries.selectExpr(
             *self.partitions.of_entries(entries),
             f"{kind} AS kind",
             "sequence_number AS sequence",
             "data_file.record_count AS records",
             *columns,
         )
+        return rows.selectExpr(*derived)
 
 
 def file_hash(*columns: str) -> str:
@@ -111,15 +112,10 @@ def last_part(path: str) -> str:
 
 
 def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
-    """Aggregate by keys in a few tasks.
-
-    By default Spark counts per task first and then shuffles into
-    ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
-    per task takes longer than reading the manifests. The session's setting belongs to the user.
-    """
+    """Aggregate by keys; each task does so before it shuffles."""
     from pyspark.sql import functions as F
 
-    return rows.repartition(REDUCERS, *keys).groupBy(*keys).agg(*map(F.expr, sums))
+    return rows.groupBy(*keys).agg(*map(F.expr, sums))
 
 
 def state_code(state: DeleteState) -> int:

@@ -181,8 +181,8 @@ class Proof:
         kept = [line for check in self.kept for line in check.lines()]
         if not self.commits:
             return [f"{head},{time_taken}", *kept]
-        if self.mode == CHECKED:
-            time_taken = ""  # part of the time of the rewrites
+        if self.mode != "full":
+            time_taken = ""  # checks before a commit are part of the time of the rewrites
         where = count(len(self.commits), "commit")
         how = self.mode.replace("full", "compared in full")
         sample = (

@@ -1,12 +1,13 @@
 """Spark and the JVM-free collector give equal facts, for every table of the lab and for odd ones."""
 
 import datetime as dt
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from icekit.api import Lake
-from icekit.health import Kind
+from icekit.health import Kind, spark
 from icekit.learn.lab.workbench import embedded
 from tests.damage import on_disk
 from tests.deletes.tables import Table
@@ -40,6 +41,32 @@ def test_collectors_agree_under_deletes_of_every_kind(table: Table, version: int
     assert facts.data.file_count == 6
     assert facts.total(Kind.EQUALITY_DELETES).record_count == 4
     assert facts.total(position).record_count == 3
+
+
+def test_spark_reads_statistics_of_key_columns_alone(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of 100 columns would take most of the time."""
+    read = []
+    for name in ("_files", "_key_spans"):
+
+        def noted(*given: Any, make: Any = getattr(spark, name)) -> Any:
+            rows = make(*given)
+            scan = rows._jdf.queryExecution().optimizedPlan().collectLeaves().head()
+            read.append(scan.scan().readSchema().simpleString())
+            return rows
+
+        monkeypatch.setattr(spark, name, noted)
+    table.create("id bigint, part int, name string", "part")
+    table.sql("INSERT INTO {t} SELECT id, 0, 'a' FROM range(5)")
+    table.delete("id", "SELECT 1L", {"part": 0})
+
+    facts_of(table)
+
+    of_files, of_keys = read
+    assert "bounds" not in of_files
+    assert "readable_metrics:struct<id:" in of_keys
+    assert "name:" not in of_keys
 
 
 def test_collectors_agree_on_every_type_and_transform_a_partition_can_have(table: Table) -> None:
