@@ -21,8 +21,8 @@ from icekit.health.local_deletes import PATH_FIELD_ID
 from icekit.health.manifests import FileCounts
 from icekit.health.spark_entries import (
     ENTRY,
-    FEW_TASKS,
     KINDS,
+    REDUCERS,
     STATES,
     Snapshot,
     file_hash,
@@ -52,7 +52,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     to compare the key bounds of equality deletes.
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
-    with explaining(table), lent(spark, FEW_TASKS):
+    with explaining(table):
         rows = _files(snapshot).persist()
         try:
             if rollup.has_deletes:
@@ -86,6 +86,7 @@ def _files(snapshot: Snapshot) -> DataFrame:
         f"{size} AS size",
         f"{file} AS file",
         f"{manifest} AS manifest",
+        # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
         "-1 AS named_state",
         *more,
     )
@@ -204,7 +205,9 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     judged = (
         deletes.select("file", "place", "sequence")
         .join(scoped.distinct(), "file")
+        .repartition(REDUCERS, "named")
         .join(live, "named", "left")
+        .repartition(REDUCERS, "place", "named_name")
         .join(beside, ["place", "named_name"], "left")
     )
     states = grouped(judged, ["file"], f"min({state}) AS state")
@@ -275,7 +278,8 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
     files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
     files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality})")
     if not rollup.has_global_deletes:
-        files = files.join(rows.where(f"kind = {equality}").select("place"), "place", "left_semi")
+        places = grouped(rows.where(f"kind = {equality}"), ["place"], "count(*) AS deletes")
+        files = files.join(places.hint("broadcast"), "place", "left_semi")
     keys = [*snapshot.scope, "kind", "sequence", "ids"]
     ranged = files.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
     return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 KINDS = tuple(Kind)
 # Why deletes apply to nothing, as numbers from 1; 0 is those that apply.
 STATES = tuple(DeleteState)
-# Tasks after a shuffle are few: each costs some milliseconds, and one handles a million rows in half
-# a second. With Spark's default of 200, each task opens that many files to shuffle a few rows.
-FEW_TASKS = {"spark.sql.shuffle.partitions": "4"}
+# The number of tasks after a shuffle: few, because each task costs some milliseconds, and one
+# task handles a million rows in half a second.
+REDUCERS = 4
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,16 @@ class Snapshot:
     def entries(self, *columns: str) -> DataFrame:
         """The live entries: their partition, kind, sequence number, records, and these columns; with
         delete files also a hash of the partition as ``place``. Without, ``data_files`` has all that
-        counts, and takes less time.
-
-        ``columns`` refer to entries alone: in a select that refers to a column of its own, Spark
-        reads all statistics of a file.
+        counts, and takes less time. ``columns`` are SQL on an entry, and use no alias of each
+        other: Spark would read all statistics of every file.
         """
-        kind, derived = str(kind_code(Kind.DATA)), ["*"]
         if self.rollup.has_deletes:
             entries, kind = self.files("entries").where("status < 2"), KIND
-            # xxhash64 leaves nulls out, so that they have a hash of their own.
-            hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
-            derived.append(f"xxhash64({hashed}) AS place")
         else:
-            entries = self.files("data_files").selectExpr(
-                "0L AS sequence_number", "struct(*) AS data_file"
-            )
+            # Spark reads only the fields of this struct that are used.
+            files = self.files("data_files")
+            entries = files.selectExpr("0L AS sequence_number", "struct(*) AS data_file")
+            kind = str(kind_code(Kind.DATA))
         rows = entries.selectExpr(
             *self.partitions.of_entries(entries),
             f"{kind} AS kind",
@@ -79,7 +74,11 @@ class Snapshot:
             "data_file.record_count AS records",
             *columns,
         )
-        return rows.selectExpr(*derived)
+        if not self.rollup.has_deletes:
+            return rows
+        # xxhash64 leaves nulls out, so that they have a hash of their own.
+        hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
+        return rows.selectExpr("*", f"xxhash64({hashed}) AS place")
 
 
 def file_hash(*columns: str) -> str:
@@ -112,10 +111,15 @@ def last_part(path: str) -> str:
 
 
 def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
-    """Aggregate by keys; each task does so before it shuffles."""
+    """Aggregate by keys in a few tasks.
+
+    By default Spark counts per task first and then shuffles into
+    ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
+    per task takes longer than reading the manifests. The session's setting belongs to the user.
+    """
     from pyspark.sql import functions as F
 
-    return rows.groupBy(*keys).agg(*map(F.expr, sums))
+    return rows.repartition(REDUCERS, *keys).groupBy(*keys).agg(*map(F.expr, sums))
 
 
 def state_code(state: DeleteState) -> int:

@@ -30,7 +30,7 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     _spark([*plain, *upserts], runs=9 if long else 5)
     _local(
         [t for t in (*plain, *upserts) if long or t.file_count <= LOCAL_FILES],
-        runs=5 if long else 1,
+        runs=5 if long else 3,
     )
     _look(runs=15 if long else 7)
 

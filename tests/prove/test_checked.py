@@ -4,7 +4,7 @@ from typing import Any
 
 from icekit.prove.checked import CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import Check, CommitProof, Mismatch, Proof
+from icekit.prove.proof import CHECKED, SCANNED, Check, CommitProof, Mismatch, Proof
 
 PLAIN = CheckedRows(rows=10, read=10)
 SAMPLED = CheckedRows(
@@ -67,6 +67,12 @@ def test_the_verdict_says_what_was_found() -> None:
     assert repr(proof(commit())).startswith("db.t: no row changed in 1 commit, compared in full;")
     wrong = commit(mismatches=(Mismatch("p=1", Fingerprint(1, 1), Fingerprint()),))
     assert repr(proof(wrong)).startswith("db.t: ROWS CHANGED in 1 commit, compared in full;")
+
+
+def test_a_proof_gives_its_seconds_only_if_they_are_those_of_all_checks() -> None:
+    for each in (commit(), commit(mode=SCANNED)):
+        assert repr(proof(each)).splitlines()[0].endswith("in 1.0 s")
+    assert "1.0 s" not in repr(proof(commit(mode=CHECKED), commit(mode=SCANNED)))
 
 
 def test_what_could_not_be_compared_is_not_proved() -> None:
