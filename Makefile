@@ -28,7 +28,7 @@ notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --po
 	@scripts/setup.sh notebook
 	@$(RUN) icekit notebook -- $(JUPYTER_FLAGS)
 
-check:  #+ lint, types, and every test that needs no Spark; takes two minutes
+check:  #+ lint, types, and the quick tests that need no Spark; takes two minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh check
 
@@ -52,11 +52,11 @@ bench:  #+ measure what people wait for, beside the alternatives; 20 to 40 minut
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench
 
-bench-headline:  #+ measure the figures of README: icekit compact and the stock rewrite, from the command to the prompt; ten minutes
+bench-headline:  #+ measure the figures of README: icekit compact and Spark's own rewrite, from the command to the prompt; ten minutes
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench.headline
 
-bench-equality-deletes:  #+ measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
+bench-equality-deletes:  #+ measure compactions under equality deletes beside Spark's own rewrite, in all sizes; goes on where it was interrupted
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench.equality_deletes --long
 
@@ -68,7 +68,7 @@ soak:  #+ kill compactions at random moments, write while they run, and run long
 	$(RUN) python -m rigs.model
 	$(RUN) python -m pytest -m soak
 
-mutants:  #+ change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
+mutants:  #+ make one small change at a time to the pure modules, and list those that no test notices; takes about an hour
 	@scripts/setup.sh dev
 	@# An editable install would bring the code as it is; the changed copy comes first.
 	@# Python takes a folder that is not there when it starts for one that never will be.

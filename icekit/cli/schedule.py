@@ -12,9 +12,9 @@ from icekit.common.terminal import say
 _CHECK = """\
 A policy is one YAML file: rules for tables, each with a section of options
 for report, convert, compact and maintain, and a budget and a window for each
-pass. `icekit schedule example > policy.yaml` writes one with a comment for
-every key. This command checks a policy and says in words what it would allow.
-It reports all errors at once, each with its line and the nearest known key.
+pass. `icekit schedule example > policy.yaml` writes one with comments. This
+command checks a policy and says in words what it would allow. It reports all
+errors at once, each with its line and the nearest known key.
 """
 _RUN = """\
 One pass: report on all tables; then, worst table first, resume the unfinished
@@ -45,7 +45,7 @@ def check_policy(options: PolicyFile) -> int:
     return EXIT_HEALTHY
 
 
-@command("schedule example", Settings, "print a policy to start from, with a comment for every key")
+@command("schedule example", Settings, "print a policy to start from, with comments")
 def print_example(_options: Settings) -> int:
     """Print a commented policy; returns the exit status."""
     from icekit.report.schedule.recipes import example

@@ -209,7 +209,7 @@ class Proving(Settings):
 
     prove: str = setting(
         "checked",
-        "checked: before each commit; full: compare all changed partitions after it; none: no check",
+        "checked: before each commit where possible, or after it; full: compare all changed partitions after it; none: no check",
         "checked|full|none",
         rare=True,
     )

@@ -33,7 +33,7 @@ _CARRIED = ("JAVA_HOME", "ICEKIT_ICEBERG", "ICEKIT_LEDGER", "PYICEBERG_HOME", "X
 
 
 def example() -> str:
-    """A policy with a comment for every key."""
+    """A policy to start from, with comments."""
     return (_HERE / "policy.yaml").read_text(encoding="utf-8")
 
 
