@@ -63,7 +63,7 @@ def card(
         screen.rows("findings", _verdict(facts, findings)),
         _findings(screen, findings),
         screen.rows("not now", later, None) if later else [],
-        _step(screen, findings, is_postponed=bool(later)),
+        _step(screen, next_step(findings, is_postponed=bool(later))),
     ]
     return "\n".join(line for part in parts for line in part)
 
@@ -127,37 +127,30 @@ def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
         yield f"    and {len(findings) - FINDINGS} more"
 
 
-def next_command(findings: Sequence[Finding], *, is_postponed: bool) -> str | None:
-    """The command or statement of the next step, if there is one; a compaction that is postponed
-    runs now.
-    """
-    step = _next_step(findings)
-    if step is None:
-        return None
-    if is_postponed and step.command and step.name in COMPACTED:
-        return f"{step.command} --leave-alone '0 minutes'"
-    return step.command or step.sql[0]
+def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, str] | None:
+    """The next step in words, and its command or statement, if there is one; a compaction that is
+    postponed runs now.
 
-
-def _step(screen: _Screen, findings: Sequence[Finding], *, is_postponed: bool) -> Iterator[str]:
-    step = _next_step(findings)
-    command = next_command(findings, is_postponed=is_postponed)
-    if step is not None and command is not None:
-        remedy = step.remedy
-        if command not in {step.command, *step.sql}:
-            remedy += " If nobody else writes to the table, run it now:"
-        yield from screen.rows("next", f"{step.title}: {remedy}", None)
-        yield f"  {printable(command)}"
-
-
-def _next_step(findings: Sequence[Finding]) -> Finding | None:
-    """The most serious finding that has a command or a statement to run, or the finding whose
-    action also fixes it.
+    It is that of the most serious finding that has a command or a statement to run, or of the
+    finding whose action also fixes it.
     """
     covered = covered_by(f.name for f in findings)
     first = next((f for f in findings if f.command or f.sql), None)
-    name = covered.get(first.name) if first else None
-    return next((f for f in findings if f.name == name), first)
+    if first is None:
+        return None
+    name = covered.get(first.name)
+    step = next((f for f in findings if f.name == name), first)
+    words = f"{step.title}: {step.remedy}"
+    if is_postponed and step.command and step.name in COMPACTED:
+        words += " If nobody else writes to the table, run it now:"
+        return words, f"{step.command} --leave-alone '0 minutes'"
+    return words, step.command or step.sql[0]
+
+
+def _step(screen: _Screen, step: tuple[str, str] | None) -> Iterator[str]:
+    if step is not None:
+        yield from screen.rows("next", step[0], None)
+        yield f"  {printable(step[1])}"
 
 
 def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:

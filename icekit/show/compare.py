@@ -29,7 +29,7 @@ from icekit.health.findings import Findings, Thresholds
 from icekit.maintain.savings import waiting, wins
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
-from icekit.show.card import next_command, sized
+from icekit.show.card import next_step, sized
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 2
@@ -142,7 +142,7 @@ class ComparedStates(Shown):
             for facts, state in zip((self.before, self.after), self.states, strict=True)
         ]
         later = waiting(self.after, self.findings[1], self.thresholds)
-        command = next_command(self.findings[1], is_postponed=bool(later))
+        step = next_step(self.findings[1], is_postponed=bool(later))
         label = "no finding changed" if self.verdict == _SAME else self.verdict
         return [
             Badge(kind, label, name, " → ".join(states)),
@@ -152,7 +152,7 @@ class ComparedStates(Shown):
                 if changes
             ),
             Sentence("" if worse or better else "No finding came or went."),
-            *([Item("Next", statements=[command])] if command else []),
+            *([Item("Next", statements=[step[1]])] if step else []),
             self._sizes(),
             self._changed(),
         ]
