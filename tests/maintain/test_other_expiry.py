@@ -292,7 +292,7 @@ def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_know
     assert holding(sick.lake, sick.name, sick.ledger()) == ()
     assert len(sick.snapshots()) == 1
     assert len(sick.rows()) == len(before) + 1
-    assert repr(outcome.proof).count("20 rows of the new files verified") == 2 * is_seen
+    assert repr(outcome.proof).count("20 rows of the new files read back") == 2 * is_seen
 
 
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(sick: Table) -> None:
