@@ -139,6 +139,7 @@ def test_the_command_copies_and_becomes_jupyterlab(tmp_path: Path) -> None:
 def test_a_notebook_finds_the_lake_and_the_profiles_of_the_folder_that_it_was_opened_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("jupyterlab")
     monkeypatch.delattr(builtins, "get_ipython", raising=False)
     monkeypatch.chdir(tmp_path)
     for name, value in {"HOME": "none", "JUPYTER_DATA_DIR": "jupyter"}.items():
