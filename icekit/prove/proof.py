@@ -181,7 +181,7 @@ class Proof:
         kept = [line for check in self.kept for line in check.lines()]
         if not self.commits:
             return [f"{head},{time_taken}", *kept]
-        if CHECKED in self.mode:
+        if any(commit.mode == CHECKED for commit in self.commits):
             time_taken = ""  # checks before a commit are part of the time of the rewrites
         where = count(len(self.commits), "commit")
         how = self.mode.replace("full", "compared in full")
