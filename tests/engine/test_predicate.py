@@ -90,7 +90,7 @@ def test_what_is_no_condition_of_a_row_is_refused_by_name(
     table: Lake, text: str, why: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     if why == CAST and table.spark.conf.get("spark.sql.ansi.enabled") == "false":
-        pytest.skip("Spark 3.5 takes it for NULL")
+        pytest.skip("Spark 3.5 casts text to NULL")
     with pytest.raises(ParameterError) as refused:
         read(table, text)
 
