@@ -109,12 +109,12 @@ def show_curves(runs: Runs) -> None:
         before: Run | None = None
         for run in curve:
             growth = _growth(before, run)
-            # A run that was stopped grew by at least so much.
-            is_judged = kind == COMPACT and (run.has_finished or (growth or 0) > GROWTH)
-            said = verdict(growth, GROWTH) if growth is not None and is_judged else ""
-            told = (
-                "" if growth is None else f"{'≥ ' if run.outcome == STOPPED else ''}{growth:.2f} ×"
-            )
+            told = said = ""
+            if growth is not None:
+                told = f"{'≥ ' if run.outcome == STOPPED else ''}{growth:.2f} ×"
+                # A run that was stopped grew by at least so much.
+                if kind == COMPACT and (run.has_finished or growth > GROWTH):
+                    said = verdict(growth, GROWTH)
             heap = f"{run.cell.heap_gb} GB"
             rows.append(
                 (
