@@ -39,7 +39,7 @@ from icekit.maintain.upkeep import PROCEDURES, plan_maintenance_table
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import remove_stale
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
-from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World
+from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World, at_crossing
 
 NAMES = (
     "plain",
@@ -557,7 +557,7 @@ class Machine(RuleBasedStateMachine):
         model = self._model(which)
         refusals = (CONFLICT, *refusals) if meanwhile else refusals
         crossing = (
-            self.real.at_crossing(meanwhile[0], lambda: self._happen(model, *meanwhile[1:]))
+            at_crossing(meanwhile[0], lambda: self._happen(model, *meanwhile[1:]))
             if meanwhile
             else nullcontext()
         )

@@ -65,6 +65,40 @@ class PlannedRewrite:
     new: Any
 
 
+@contextlib.contextmanager
+def at_crossing(number: int, event: Callable[[], None]) -> Iterator[None]:
+    """Let something happen at one of the places that a kill or another commit may come at, if
+    it is reached.
+    """
+    crossed, failures = 0, []
+
+    def cross() -> None:
+        nonlocal crossed
+        crossed += 1
+        if crossed == number:
+            try:
+                event()
+            except Exception as failure:
+                failures.append(failure)
+                raise
+
+    def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            cross()
+            answer = original(*given, **named)
+            cross()
+            return answer
+
+        return run
+
+    with contextlib.ExitStack() as patches:
+        for where, name in _CROSSINGS:
+            patches.enter_context(patch.object(where, name, wrapped(getattr(where, name))))
+        yield
+    if failures:
+        raise AssertionError(f"what came in between failed: {failures[0]}") from failures[0]
+
+
 class World:
     """The tables of one history, written to from here (the session that icekit uses) and from
     elsewhere.
@@ -275,39 +309,6 @@ class World:
         for path in self._folder().rglob("*"):
             if path.is_file():
                 os.utime(path, (path.stat().st_atime, path.stat().st_mtime - back / 1000))
-
-    @contextlib.contextmanager
-    def at_crossing(self, number: int, event: Callable[[], None]) -> Iterator[None]:
-        """Let something happen at one of the places that a kill or another commit may come at, if
-        it is reached.
-        """
-        crossed, failures = 0, []
-
-        def cross() -> None:
-            nonlocal crossed
-            crossed += 1
-            if crossed == number:
-                try:
-                    event()
-                except Exception as failure:
-                    failures.append(failure)
-                    raise
-
-        def wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*given: Any, **named: Any) -> Any:
-                cross()
-                answer = original(*given, **named)
-                cross()
-                return answer
-
-            return run
-
-        with contextlib.ExitStack() as patches:
-            for where, name in _CROSSINGS:
-                patches.enter_context(patch.object(where, name, wrapped(getattr(where, name))))
-            yield
-        if failures:
-            raise AssertionError(f"what came in between failed: {failures[0]}") from failures[0]
 
     @contextlib.contextmanager
     def mortal(self) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from rigs.torture.reader.schema import (
+    NO_ID,
     Field,
     ListOf,
     MapOf,
@@ -25,9 +25,6 @@ from rigs.torture.reader.schema import (
 #: How the id of a field of a file is marked in Arrow's schema.
 PARQUET_ID = b"PARQUET:field_id"
 ORC_ID = b"iceberg.id"
-
-Rows = list[dict[int, Any] | None]
-Identify = Callable[[pa.Field], int | None]
 
 
 def read_parquet(path: Path) -> tuple[Struct, list[dict[str, Any]]]:
@@ -57,7 +54,7 @@ def rows_of(table: pa.Table, id_key: bytes | None = None) -> tuple[Struct, list[
 
 def _field(field: pa.Field, id_key: bytes | None) -> Field:
     metadata = field.metadata or {}
-    field_id = int(metadata[id_key]) if id_key in metadata else None
+    field_id = int(metadata[id_key]) if id_key in metadata else NO_ID
     return Field(field_id, field.name, _type(field.type, id_key))
 
 

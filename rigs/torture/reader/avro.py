@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 
 from rigs.torture.reader.schema import (
+    NO_ID,
     Field,
     ListOf,
     MapOf,
@@ -59,7 +60,7 @@ def _type(schema: Any, names: dict[str, Any]) -> Type:
     if kind in {"record", "error"}:
         return Struct(
             tuple(
-                Field(field.get("field-id"), field["name"], _type(field["type"], names))
+                Field(field.get("field-id", NO_ID), field["name"], _type(field["type"], names))
                 for field in schema["fields"]
             )
         )
@@ -68,11 +69,13 @@ def _type(schema: Any, names: dict[str, Any]) -> Type:
         assert isinstance(pair, Struct)
         return MapOf(*pair.fields)
     if kind == "array":
-        return ListOf(Field(schema.get("element-id"), "element", _type(schema["items"], names)))
+        return ListOf(
+            Field(schema.get("element-id", NO_ID), "element", _type(schema["items"], names))
+        )
     if kind == "map":
         return MapOf(
-            Field(schema.get("key-id"), "key", Primitive("string")),
-            Field(schema.get("value-id"), "value", _type(schema["values"], names)),
+            Field(schema.get("key-id", NO_ID), "key", Primitive("string")),
+            Field(schema.get("value-id", NO_ID), "value", _type(schema["values"], names)),
         )
     return _primitive(kind, schema)
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rigs.torture.reader.avro import metadata_of, read_avro
-from rigs.torture.reader.schema import NotReadable, Struct, path_to, type_from_json
+from rigs.torture.reader.schema import NO_ID, NotReadable, Struct, path_to, type_from_json
 
 _DELETED = 2
 #: The kinds of content of a file.
@@ -169,7 +169,7 @@ def _records(path: Path) -> list[dict[int, Any]]:
 def _by_id(row: Mapping[str, Any], struct: Struct) -> dict[int, Any]:
     record = {}
     for each in struct.fields:
-        if each.id is None:
+        if each.id == NO_ID:
             continue
         value = row[each.name]
         is_struct = isinstance(each.type, Struct) and value is not None

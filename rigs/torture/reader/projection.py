@@ -25,15 +25,15 @@ def project(
     row: Mapping[str, Any], source: Struct, target: Struct, constants: Constants
 ) -> dict[int, Any]:
     """A row of a file, by the field ids of ``target``."""
-    return {_id(field): _field_value(row, source, field, constants) for field in target.fields}
+    return {field.id: _field_value(row, source, field, constants) for field in target.fields}
 
 
 def _field_value(row: Mapping[str, Any], source: Struct, field: Field, constants: Constants) -> Any:
-    stored = source.field(_id(field))
+    stored = source.field(field.id)
     if stored is not None:
         return _value(row[stored.name], stored.type, field.type, constants)
-    if _id(field) in constants:
-        return constants[_id(field)]
+    if field.id in constants:
+        return constants[field.id]
     return default_value(field.initial_default, field.type)
 
 
@@ -58,12 +58,6 @@ def _value(value: Any, source: Type, target: Type, constants: Constants) -> Any:
     raise NotReadable(f"{source} in a file where the table has {target}")
 
 
-def _id(field: Field) -> int:
-    if field.id is None:
-        raise NotReadable(f"the table's field {field.name} has no id")
-    return field.id
-
-
 def canonical(value: Any, kind: Type) -> Any:
     """A projected value as it is counted: hashable, and the same whatever the order of fields and
     of a map's entries.
@@ -72,8 +66,8 @@ def canonical(value: Any, kind: Type) -> Any:
         return None
     match kind:
         case Struct(fields):
-            ordered = sorted(fields, key=_id)
-            return tuple((field.id, canonical(value[_id(field)], field.type)) for field in ordered)
+            ordered = sorted(fields, key=lambda field: field.id)
+            return tuple((field.id, canonical(value[field.id], field.type)) for field in ordered)
         case ListOf(element):
             return tuple(canonical(each, element.type) for each in value)
         case MapOf(key, mapped):

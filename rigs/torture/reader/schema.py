@@ -8,11 +8,12 @@ of pairs.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ ROW_ID = 2147483540
 LAST_UPDATED = 2147483539
 FILE_PATH = 2147483546
 POS = 2147483545
+#: A field of a file that has no id.
+NO_ID = -1
 
 #: Microseconds and nanoseconds of a day.
 _DAY = {"timestamp": 86_400_000_000, "timestamp_ns": 86_400_000_000_000}
@@ -34,10 +37,13 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True)
 class Primitive:
-    """A primitive type by its name, without its parameters; ``scale`` is a decimal's."""
+    """A primitive type by its name; ``scale`` is a decimal's, ``size`` its precision or the bytes of
+    a fixed.
+    """
 
     name: str
     scale: int = 0
+    size: int = dataclasses.field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Struct:
 
     def field(self, field_id: int) -> Field | None:
         """The field with this id."""
-        return next((field for field in self.fields if field.id == field_id), None)
+        return next((each for each in self.fields if each.id == field_id), None)
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,9 @@ Type = Primitive | Struct | ListOf | MapOf
 
 @dataclass(frozen=True)
 class Field:
-    """A field. In a file it may have no id; ``initial_default`` is the table's, as JSON has it."""
+    """A field. ``initial_default`` is the table's, as JSON has it."""
 
-    id: int | None
+    id: int
     name: str
     type: Type
     initial_default: Any = None
@@ -110,9 +116,10 @@ def primitive(text: str) -> Primitive:
     """A primitive type by its text in a schema."""
     name, _, parameters = text.replace(" ", "").partition("(")
     if name == "decimal":
-        return Primitive("decimal", int(parameters.rstrip(")").split(",")[1]))
-    if re.fullmatch(r"fixed\[\d+\]", name):
-        return Primitive("fixed")
+        precision, scale = map(int, parameters.rstrip(")").split(","))
+        return Primitive("decimal", scale, precision)
+    if match := re.fullmatch(r"fixed\[(\d+)\]", name):
+        return Primitive("fixed", 0, int(match[1]))
     return Primitive(name)
 
 
@@ -126,6 +133,19 @@ def path_to(struct: Struct, field_id: int) -> tuple[Field, ...] | None:
             if rest is not None:
                 return (field, *rest)
     return None
+
+
+def selected(struct: Struct, field_ids: Collection[int]) -> Struct:
+    """A schema with some fields, and the structs around them."""
+    fields = []
+    for each in struct.fields:
+        if each.id in field_ids:
+            fields.append(each)
+        elif isinstance(each.type, Struct):
+            inner = selected(each.type, field_ids)
+            if inner.fields:
+                fields.append(replace(each, type=inner))
+    return Struct(tuple(fields))
 
 
 def only(path: tuple[Field, ...]) -> Struct:
@@ -173,7 +193,7 @@ def _mapped(field: Field, mapping: list[Mapping[str, Any]]) -> Field:
                 _mapped(replace(key, name="key"), inner),
                 _mapped(replace(value, name="value"), inner),
             )
-    field_id = entry.get("field-id") if field.id is None else field.id
+    field_id = entry.get("field-id", NO_ID) if field.id == NO_ID else field.id
     return replace(field, id=field_id, type=mapped_type)
 
 
@@ -191,6 +211,9 @@ def promoted(value: Any, source: Primitive, target: Primitive) -> Any:
         return value // 1000
     if (source.name, target.name) in _SAME_VALUES:
         return value
+    if (source.name, target.name) == ("string", "uuid"):
+        # Engines without a type for it have it as text.
+        return uuid.UUID(value).bytes
     raise NotReadable(f"{source} in a file where the table has {target}")
 
 
