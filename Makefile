@@ -60,12 +60,13 @@ bench-equality-deletes:  #+ measure compactions under equality deletes beside Sp
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench.equality_deletes --long
 
-soak:  #+ kill compactions at random moments, write while they run, and run long random histories
+soak:  #+ kill compactions at random moments, write while they run, run long random histories, and read random tables by every reader
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.soak
 	$(RUN) python -m rigs.soak --writer
 	$(RUN) python -m rigs.soak --convert
 	$(RUN) python -m rigs.model
+	$(RUN) python -m rigs.torture --rounds 100
 	$(RUN) python -m pytest -m soak
 
 mutants:  #+ make one small change at a time to the pure modules, and list those that no test notices; takes about an hour

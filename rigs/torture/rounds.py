@@ -27,7 +27,7 @@ from rigs.model.machine import CONFLICT
 from rigs.model.world import at_crossing
 from rigs.torture.engines import DuckDB, has_duckdb, read_by_pyiceberg, read_by_spark
 from rigs.torture.reader.metadata import EQUALITY_DELETES, POSITION_DELETES, files_of
-from rigs.torture.reader.schema import NotReadable, Primitive, path_to, walk
+from rigs.torture.reader.schema import MapOf, NotReadable, Primitive, path_to, walk
 from rigs.torture.reader.table import Rows, live_rows
 from rigs.torture.steps import Steps
 from rigs.torture.writers import Writers
@@ -126,6 +126,7 @@ class Round:
     def _let_icekit_work(self) -> None:
         before = self._state()
         snapshot_before = self._writers.metadata().current_snapshot_id
+        features = ", ".join(self._features())
         events: list[str] = []
 
         def let_another_write() -> None:
@@ -145,7 +146,7 @@ class Round:
         after = self._state()
         if after.rows != before.rows:
             self._fault(
-                f"{ending.step} changed rows ({label}): lost {_few(before.rows - after.rows)}, "
+                f"{ending.step} changed rows ({label}; {features}): lost {_few(before.rows - after.rows)}, "
                 f"revived {_few(after.rows - before.rows)}"
             )
         elif before.has_ids and after.lineage != before.lineage:
@@ -211,8 +212,7 @@ class Round:
         """What of a table readers are known to read differently."""
         metadata = self._writers.metadata()
         snapshot_id = metadata.current_snapshot_id
-        assert snapshot_id is not None
-        files = files_of(metadata, snapshot_id)
+        files = [] if snapshot_id is None else files_of(metadata, snapshot_id)
         features = [f"version {metadata.version}"]
         ids = {each for file in files for each in file.equality_ids}
         for field_id in sorted(ids):
@@ -235,6 +235,8 @@ class Round:
         features.append("/".join(sorted({file.format for file in files})))
         if any(field.initial_default is not None for field in walk(metadata.current_schema)):
             features.append("defaults")
+        if any(isinstance(field.type, MapOf) for field in walk(metadata.current_schema)):
+            features.append("maps")
         if metadata.name_mapping:
             features.append("name mapping")
         if any(metadata.specs.values()):

@@ -29,7 +29,7 @@ def other(lake: Lake) -> SparkSession:
     return session
 
 
-@pytest.mark.filterwarnings("default")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_icekit_does_between_commits_of_others_changes_the_rows_of_no_reader(
     lake: Lake, other: SparkSession, seed: int
