@@ -28,7 +28,11 @@ def read_by_spark(spark: SparkSession, table: Identifier, schema: Struct) -> Row
     """The rows that Spark reads with Iceberg's own reader, as the table is now."""
     name = identifier(*table)
     spark.sql(f"REFRESH TABLE {name}")
-    frame: Any = spark.sql(f"SELECT * FROM {name}")
+    return rows_of_frame(spark.sql(f"SELECT * FROM {name}"), schema)
+
+
+def rows_of_frame(frame: Any, schema: Struct) -> Rows:
+    """The rows of a DataFrame with a table's columns."""
     if hasattr(frame, "toArrow"):
         return rows_in(frame.toArrow(), schema)
     # Spark 3.5 has it under another name, without a schema where there are no rows.

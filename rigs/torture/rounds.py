@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.api import Lake
-from icekit.common.errors import Status
+from icekit.common.errors import IcekitError, Status
 from icekit.common.sql import identifier
+from icekit.deletes.resolved import resolved
 from rigs.model.machine import CONFLICT
 from rigs.model.world import at_crossing
-from rigs.torture.engines import DuckDB, has_duckdb, read_by_pyiceberg, read_by_spark
+from rigs.torture.engines import DuckDB, has_duckdb, read_by_pyiceberg, read_by_spark, rows_of_frame
 from rigs.torture.reader.metadata import EQUALITY_DELETES, POSITION_DELETES, files_of
 from rigs.torture.reader.schema import MapOf, NotReadable, Primitive, path_to, walk
 from rigs.torture.reader.table import Rows, live_rows
@@ -86,10 +87,11 @@ class Round:
             self._say(f"create: {self._writers.create()}")
             self._say(self._writers.insert() or self._writers.write_by_hand() or "no rows")
             for _ in range(steps):
-                if self._chance.random() < 0.6:
-                    self._let_others_write()
-                else:
-                    self._let_icekit_work()
+                (step,) = self._chance.choices(
+                    (self._let_others_write, self._let_icekit_work, self._let_icekit_read),
+                    (12, 8, 1),
+                )
+                step()
                 if any("DISPROVED" in fault for fault in self.report.faults):
                     break
             self._check_snapshots()
@@ -163,6 +165,28 @@ class Round:
             if snapshot != snapshot_before:
                 self._fault(f"{ending.step} refused after a commit: {_short(ending.error)}")
         self._compare(after)
+
+    def _let_icekit_read(self) -> None:
+        """The rows with equality deletes resolved on a clone, which is a reader of icekit's own."""
+        state = self._state()
+        schema = self._writers.metadata().current_schema
+        try:
+            with resolved(self._lake, self._table) as frame:
+                rows = rows_of_frame(frame, schema)
+        except IcekitError as error:
+            self.report.endings["read_resolved: refused"] += 1
+            self._say(f"icekit read_resolved: refused {_short(str(error))}")
+            return
+        except Exception as error:
+            self._fault(f"read_resolved failed: {type(error).__name__}: {_short(str(error))}")
+            return
+        self.report.endings["read_resolved: done"] += 1
+        self._say("icekit read_resolved: done")
+        if rows != state.rows:
+            self._fault(
+                f"read_resolved ({', '.join(self._features())}) lacks {_few(state.rows - rows)}, "
+                f"has {_few(rows - state.rows)}"
+            )
 
     # Readers
 

@@ -56,6 +56,12 @@ NAMES = (
     "_hidden",
     "key",
     "value",
+    # Names that icekit gives to columns of its own.
+    "icekit order",
+    "icekit file",
+    "icekit part",
+    "file_path",
+    "dead",
 )
 #: Not to be keys of equality deletes (Equality Delete Files, Identifier Field IDs).
 NO_KEYS = frozenset({"float", "double", "variant", "unknown"})

@@ -29,8 +29,7 @@ ORC_ID = b"iceberg.id"
 
 def read_parquet(path: Path) -> tuple[Struct, list[dict[str, Any]]]:
     """A Parquet file's schema and its rows by field name, in order."""
-    # Files have what they say themselves; what Arrow's own writer noted beside it does not count.
-    with pq.ParquetFile(path, arrow_extensions_enabled=False) as file:
+    with pq.ParquetFile(path) as file:
         return rows_of(file.read(), PARQUET_ID)
 
 
