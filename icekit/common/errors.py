@@ -8,13 +8,16 @@ how an action, run, report or pass ended.
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from typing import TypeVar
 
 from icekit.common.secrets import mask, scrub
 from icekit.common.units import shorten
+
+T = TypeVar("T")
 
 EXIT_HEALTHY = 0
 EXIT_UNHEALTHY = 1
@@ -235,8 +238,22 @@ def require_known(name: object, known: Iterable[str], what: str) -> None:
     raise ParameterError(f"There is no {what} {name!r}{hint}")
 
 
+# Libraries whose errors quote the text that they could not read, such as a line of a file of
+# credentials, or the answer of a server: the first ones in the first line of the error already.
+_PARSERS = {"yaml", "strictyaml", "ruamel", "configparser", "tomllib"}
+_QUOTING = _PARSERS | {"pydantic_core", "pydantic"}
+
+
+def _is_of(error: BaseException, libraries: set[str]) -> bool:
+    return any(kind.__module__.partition(".")[0] in libraries for kind in type(error).__mro__)
+
+
 def first_line(error: BaseException) -> str:
-    """What an error says first, without secrets."""
+    """What an error says first, without secrets; of an error of a configuration's parser, which
+    quotes the configuration, only its class.
+    """
+    if _is_of(error, _PARSERS):
+        return type(error).__name__
     return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
 
 
@@ -245,6 +262,20 @@ def why(error: BaseException) -> str:
     if isinstance(error, IcekitError):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
+
+
+def unchained(read: Callable[[], T], explain: Callable[[Exception], IcekitError]) -> T:
+    """What ``read`` gives; its error is replaced by what ``explain`` makes of it.
+
+    For what reads a configuration: its errors quote what they could not read, which nobody can
+    then tell from a secret. So the new error has neither a cause nor a context that a stack trace
+    would show.
+    """
+    try:
+        return read()
+    except Exception as error:
+        explained = explain(error)
+    raise explained
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -257,11 +288,22 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def trace(error: BaseException) -> str:
-    """The stack traces of an error's :func:`causes`, the first one first, without secrets."""
+    """The stack traces of an error's :func:`causes`, the first one first, without secrets, and
+    without what the parser of a configuration quotes.
+    """
+    return scrub("\n".join("".join(_trace(each)) for each in reversed([*causes(error)])))
+
+
+def _trace(error: BaseException) -> list[str]:
     import traceback
 
-    traces = [traceback.format_exception(each, chain=False) for each in causes(error)]
-    return scrub("\n".join("".join(lines) for lines in reversed(traces)))
+    if not _is_of(error, _QUOTING):
+        return traceback.format_exception(error, chain=False)
+    return [
+        "Traceback (most recent call last):\n",
+        *traceback.format_tb(error.__traceback__),
+        f"{type(error).__module__}.{type(error).__qualname__} (its message may quote a secret)\n",
+    ]
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.

@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from icekit.common import secrets
-from icekit.common.errors import ProfileError, TableNotFound, first_line, nearest
+from icekit.common.errors import TableNotFound, nearest
 from icekit.common.sql import Identifier, is_pattern, matches, parse_identifier
 from icekit.common.waiting import within
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
+from icekit.engine.profiles import profile
 from icekit.engine.spark_conf import ADDED, SparkCatalogConf, spark_conf
 from icekit.engine.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 
@@ -70,8 +70,7 @@ class Lake:
         if name == EMBEDDED:
             tables = EmbeddedTables(embedded_path())
             return cls(name, spark_conf(name, tables.properties), tables, borrowed)
-        properties = _profile(name)
-        secrets.remember(properties)
+        properties = profile(name, EMBEDDED)
         return cls(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
 
     def __repr__(self) -> str:
@@ -183,34 +182,6 @@ def _has_own(spark: SparkSession, name: str) -> bool:
     return (
         spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{ADDED}", None) is None
     )
-
-
-def _profile(name: str) -> dict[str, str]:
-    from pyiceberg.utils.config import Config
-
-    if "://" in name:
-        # An address may hold a password, and is not repeated.
-        raise ProfileError(
-            "A catalog is given by the name of its profile, not by its address. Put the address "
-            "into a profile of .pyiceberg.yaml, as its uri."
-        )
-    try:
-        config = Config()
-        properties = config.get_catalog_config(name)
-        known = config.get_known_catalogs()
-    except Exception as error:
-        raise ProfileError(
-            "PyIceberg's configuration cannot be read: "
-            f"{secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
-        ) from None
-    if properties is None:
-        every = ", ".join([EMBEDDED, *sorted(known)])
-        hint = nearest(name, [EMBEDDED, *known], count=1) or f"; the catalogs are {every}."
-        raise ProfileError(
-            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
-            f"PYICEBERG_CATALOG__{name.upper()}__URI."
-        )
-    return {key: str(value) for key, value in properties.items()}
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
         return _started
     require("pyspark", "This")
     settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
-    remember(settings)
+    remember({**_file_settings(), **settings})
     if SPARK not in RUNTIMES:
         raise SparkUnavailable(
             f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install "
@@ -195,6 +195,19 @@ def _import_ahead() -> None:
     """
     with contextlib.suppress(Exception):
         import pyspark.testing.utils  # noqa: F401
+
+
+def _file_settings() -> dict[str, str]:
+    """The settings of Spark's own file, ``spark-defaults.conf``, as far as it can be read: the JVM
+    reads it itself.
+    """
+    home = os.environ.get("SPARK_HOME") or Path(require("pyspark", "This").origin or "").parent
+    folder = Path(os.environ.get("SPARK_CONF_DIR") or Path(home, "conf"))
+    try:
+        text = Path(folder, "spark-defaults.conf").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    return dict(re.findall(r"^[ \t]*([^\s=:#!][^\s=:]*)[ \t]*[=: \t][ \t]*(\S.*?)\s*$", text, re.M))
 
 
 def own_settings(

@@ -36,6 +36,7 @@ from icekit.common.waiting import within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.profiles import check_configuration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,6 +137,7 @@ class EmbeddedTables(Tables):
 
     def catalog(self, name: str) -> Any:
         """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
+        check_configuration()
         from pyiceberg.catalog.sql import SqlCatalog
 
         return SqlCatalog(name, **self.properties)

@@ -1,5 +1,6 @@
 """What a profile keeps secret is taken out of every text."""
 
+import configparser
 import html
 import json
 import logging
@@ -13,7 +14,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from icekit.common import secrets
-from icekit.common.errors import ParameterError, trace
+from icekit.common.errors import ParameterError, trace, why
 from icekit.common.html import render
 from icekit.common.terminal import say
 
@@ -261,6 +262,18 @@ def test_an_error_holds_no_secret_wherever_it_is_shown() -> None:
     assert "leak" not in f"{error} {error!r}"
     assert "KeyError: 'Authorization: ***" in trace(error)
     assert "bGVhaw" not in trace(error)
+
+
+def test_a_trace_has_no_message_of_a_parser_because_it_quotes_what_it_read() -> None:
+    for text in ("[a]\nleak = 1\nleak = 2", "leak = 1"):
+        with pytest.raises(configparser.Error) as unread:
+            configparser.ConfigParser().read_string(text)
+        error = ParameterError("The file cannot be read.")
+        error.__cause__ = unread.value
+
+        assert "ParameterError: The file cannot be read." in trace(error)
+        assert type(unread.value).__name__ in trace(error)
+        assert "leak" not in trace(error) + why(unread.value)
 
 
 @pytest.mark.usefixtures("nothing_remembered")

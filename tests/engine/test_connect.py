@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -24,11 +25,16 @@ from icekit.common.errors import (
     PermissionDenied,
     ProfileError,
     TableNotFound,
+    causes,
     trace,
 )
+from icekit.common.secrets import remember, scrub
+from icekit.engine.profiles import check_configuration
+from icekit.engine.session import _file_settings
 from icekit.engine.tables import ProfileTables
 from icekit.health import TableFacts
 from tests.child import python
+from tests.commands import command
 from tests.offline import IDS, lake_in
 
 
@@ -309,7 +315,87 @@ def test_a_secret_that_yaml_cannot_read_is_not_repeated(
 ) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  prod:\n    token: *{secret}\n")
-    with pytest.raises(ProfileError, match="found undefined alias …") as refused:
+    with pytest.raises(ProfileError, match="line 3: found undefined alias …") as refused:
         icekit.connect("prod")
 
     assert "hunter2" not in str(refused.value)
+
+
+CANARY = "canary-0815"
+UNREADABLE = [
+    f"catalog:\n  sec:\n    uri: http://x\n    token: {CANARY}: x\n",
+    f"catalog:\n  sec:\n    token: *{CANARY}\n",
+    f"catalog:\n  sec:\n    token: !{CANARY} x\n",
+    f"catalog:\n  sec:\n    token: '{CANARY}\n",
+    f"catalog:\n  sec:\n    token: {{a: {CANARY}}}\n",
+    f"catalog:\n  sec:\n    token: {CANARY}\n    token: {CANARY}\n",
+    f"catalog:\n  sec:\n\ttoken: {CANARY}\n",
+    f"catalog: {CANARY}\n",
+    f"{CANARY}\n",
+    f"- {CANARY}\n",
+]
+
+
+@pytest.mark.parametrize("catalog", ["sec", "lake"])
+@pytest.mark.parametrize("text", UNREADABLE)
+def test_no_trace_repeats_a_configuration_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, catalog: str
+) -> None:
+    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text(text)
+
+    status, printed = command("look", "db.t", "--catalog", catalog, "--debug")
+    assert (status, "Traceback" in printed, CANARY in printed) == (2, True, False), printed
+    with pytest.raises(ProfileError) as refused:
+        check_configuration()
+    assert "cannot be read: " in str(refused.value)
+    assert [*causes(refused.value)] == [refused.value]
+    shown = traceback.format_exception(refused.value)
+    assert CANARY not in "".join(shown)
+
+
+def test_no_trace_repeats_a_variable_that_contradicts_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, "PYICEBERG_CATALOG__SEC": CANARY})
+    status, printed = command("look", "db.t", "--catalog", "sec", "--debug")
+    assert (status, CANARY in printed) == (2, False), printed
+    assert "has a value where its properties should be" in printed
+
+    monkeypatch.setitem(os.environ, "PYICEBERG_CATALOG__SEC__TOKEN", CANARY)
+
+    status, printed = command("look", "db.t", "--catalog", "sec", "--debug")
+    assert (status, CANARY in printed) == (2, False), printed
+    assert "a key has a value where other keys should stand under it" in printed
+
+
+def test_the_secrets_of_every_profile_are_masked_also_where_they_are_nested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_CATALOG__THIRD__S3__SECRET_ACCESS_KEY", "third-canary")
+    (tmp_path / ".pyiceberg.yaml").write_text(
+        "catalog:\n  first:\n    uri: http://x\n  second:\n    auth:\n      type: basic\n"
+        "      basic:\n        password: second-canary\n"
+    )
+    icekit.connect("first")
+
+    assert scrub("third-canary second-canary") == "*** ***"
+
+
+def test_secrets_of_sparks_own_file_are_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("icekit.common.secrets._known", set())
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.password comment\nspark.hadoop.fs.s3a.secret.key   file-canary-1\n"
+        "spark.hadoop.fs.azure.account.key.x=file-canary-2==\nspark.a.token:file canary 3\nodd"
+    )
+    remember(_file_settings())
+
+    shown = scrub("file-canary-1, file-canary-2== and file canary 3; comment")
+    assert shown == "***, *** and ***; comment"

@@ -95,7 +95,7 @@ def load_facts(path: Path) -> TableFacts:
     try:
         read = json.loads(path.read_bytes())
         facts: TableFacts = _facts_type().validate_python(read["facts"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParameterError(
             f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
             "JSON report with them for each table."

@@ -9,11 +9,16 @@ from typing import Any
 import yaml
 
 from icekit.common.commands import SECTIONS
-from icekit.common.errors import IcekitError, ParameterError, first_line
+from icekit.common.errors import IcekitError, ParameterError, require_known
+from icekit.common.files import bounded_text
 from icekit.common.options import Settings
 from icekit.common.secrets import unquoted_yaml
 from icekit.common.units import count
 from icekit.report.schedule.policy import Rule, SchedulePolicy, read
+
+#: The most bytes of a policy's file, the most values in it (one that an alias repeats counts each
+# time), and the most levels of lists and mappings.
+MOST_BYTES, MOST_VALUES, MOST_LEVELS = 1 << 18, 20_000, 20
 
 _NO_KEYS = (
     "it has no keys; `icekit schedule example` prints a policy to start from (a section without "
@@ -33,15 +38,29 @@ class Problem:
         return ": ".join(filter(None, (str(self.line), self.key, self.message)))
 
 
+class _TooLarge(Exception):
+    """A policy has more values or levels than one may have."""
+
+    def __init__(self, line: int, key: str, limit: str) -> None:
+        super().__init__(limit)
+        self.line = line
+        self.key = key
+        self.message = (
+            f"it has more than {limit}, counting what each alias repeats; make it smaller"
+        )
+
+
 @dataclass
 class _Reader:
     """Reads settings from the nodes of a YAML document, and notes everything that is wrong.
 
     Values stay as they are written: the readers of the options read text, as on the command line.
-    What stands under a key, such as an address, is not repeated here.
+    What stands under a key, such as an address, is not repeated here. What stands under an unknown
+    key is not read.
     """
 
     problems: list[Problem] = field(default_factory=list)
+    value_count: int = 0
 
     def note(self, line: int, key: str, message: str) -> None:
         """Note what is wrong."""
@@ -56,8 +75,14 @@ class _Reader:
             return None
         values: dict[str, Any] = {**defaults}
         lines = dict.fromkeys(defaults, line)
-        for key, (lines[key], below) in self._pairs(node, path).items():
-            values[key] = self._value(kind, key, below, lines[key], f"{path}.{key}")
+        for key, (key_line, below) in self._pairs(node, path).items():
+            try:
+                require_known(key, kind.declared, "parameter")
+            except ParameterError as unknown:
+                self.note(key_line, f"{path}.{key}", str(unknown))
+                continue
+            lines[key] = key_line
+            values[key] = self._value(kind, key, below, key_line, f"{path}.{key}")
         try:
             return read(kind, values)
         except IcekitError as error:
@@ -75,6 +100,7 @@ class _Reader:
         if kind is Rule and key in SECTIONS:
             return self.settings(SECTIONS[key], node, line, path)
         if kind is SchedulePolicy and key == "rules" and isinstance(node, yaml.SequenceNode):
+            self._count(node, path)
             return tuple(
                 self.settings(
                     Rule,
@@ -90,6 +116,7 @@ class _Reader:
 
     def _pairs(self, node: yaml.MappingNode, path: str) -> dict[str, tuple[int, Any]]:
         """The values of a mapping, with the lines of their keys."""
+        self._count(node, path)
         pairs: dict[str, tuple[int, Any]] = {}
         for name, below in node.value:
             key, line = str(name.value), name.start_mark.line + 1
@@ -99,14 +126,23 @@ class _Reader:
             pairs[key] = line, below
         return pairs
 
-    def _plain(self, node: yaml.Node, path: str) -> Any:
+    def _plain(self, node: yaml.Node, path: str, level: int = 0) -> Any:
         """A value as text, lists and mappings."""
+        if level > MOST_LEVELS:
+            raise _TooLarge(node.start_mark.line + 1, path, f"{MOST_LEVELS} levels")
         if isinstance(node, yaml.SequenceNode):
-            return [self._plain(below, path) for below in node.value]
+            self._count(node, path)
+            return [self._plain(below, path, level + 1) for below in node.value]
         if isinstance(node, yaml.MappingNode):
             pairs = self._pairs(node, path)
-            return {key: self._plain(below, path) for key, (_, below) in pairs.items()}
+            return {key: self._plain(below, path, level + 1) for key, (_, below) in pairs.items()}
         return node.value
+
+    def _count(self, node: yaml.CollectionNode, path: str) -> None:
+        """Count the values of a list or a mapping each time that it is read."""
+        self.value_count += len(node.value)
+        if self.value_count > MOST_VALUES:
+            raise _TooLarge(node.start_mark.line + 1, path, f"{MOST_VALUES:,} values")
 
 
 class PolicyError(ParameterError):
@@ -126,14 +162,8 @@ def read_policy(path: Path) -> SchedulePolicy:
     nearest known key.
     """
     path = path.expanduser().absolute()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(
-            f"{path} cannot be read ({first_line(error)}). Give a policy file, or create one: "
-            "`icekit schedule example > policy.yaml`."
-        ) from None
-    return parse_policy(text, path)
+    instead = "Give a policy file, or create one: `icekit schedule example > policy.yaml`."
+    return parse_policy(bounded_text(path, MOST_BYTES, instead), path)
 
 
 def parse_policy(text: str, path: Path) -> SchedulePolicy:
@@ -143,13 +173,18 @@ def parse_policy(text: str, path: Path) -> SchedulePolicy:
     try:
         node = yaml.compose(text, yaml.SafeLoader)
         policy = reader.settings(SchedulePolicy, node, name=path.stem, rules="")
+    except _TooLarge as error:
+        reader.note(error.line, error.key, error.message)
+    except RecursionError:
+        reader.note(1, "", "it is nested too deeply to be read")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = unquoted_yaml(error.problem or error.context or "")
         line = mark.line + 1 if mark else 1
         reader.note(line, "", f"this is not YAML: {message}")
-    except (yaml.YAMLError, RecursionError) as error:
-        reader.note(1, "", f"this is not YAML: {first_line(error)}")
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        reader.note(line, "", f"this is not YAML: {error.reason}")
     if policy is None or reader.problems:
         raise PolicyError(path, reader.problems)
     return policy.within(path.parent)

@@ -1,6 +1,7 @@
 """A policy is read whole or refused with everything that is wrong with it."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.report.schedule import PolicyError, read_policy
 from icekit.report.schedule.one_pass import mark
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
-from icekit.report.schedule.reading import in_words, parse_policy
+from icekit.report.schedule.reading import MOST_BYTES, in_words, parse_policy
 from icekit.report.schedule.recipes import example
 from tests.commands import command
 from tests.golden import Golden
@@ -117,7 +118,41 @@ def test_what_is_no_policy_is_refused_by_line(golden: Golden) -> None:
     refused = ["\n  ".join([text, *problems(text)]) for text in NO_POLICIES]
 
     golden("schedule/no-policies.txt", "\n\n".join(refused))
-    assert "this is not YAML" in problems("a: &x [*x]")[0]
+
+
+BOMB = "- &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"    - &{name} [{','.join(['*' + below] * 9)}]\n" for below, name in pairwise("abcdefghi")
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        # What stands under an unknown key is not read, however much it is.
+        (f"a:\n    {BOMB}{RULE}", "1: a: There is no parameter 'a'"),
+        (f"{RULE}    a:\n    {BOMB}", "3: rules[0].a: There is no parameter 'a'"),
+        (f"{RULE}    report:\n     a: [x]\n", "4: rules[0].report.a: There is no parameter 'a'"),
+        # Of a known key, no more than a policy can have.
+        (f"{RULE}    exclude:\n    {BOMB}", "more than 20,000 values"),
+        (f"budget:\n    {BOMB}{RULE}", "more than 20,000 values"),
+        (f"rules:\n    {BOMB}", "it has no keys"),
+        ("rules: &x [*x]", "it has no keys"),
+        (f"{RULE}    exclude: &x [*x]", "rules[0].exclude: it has more than 20 levels"),
+        (f"{RULE}    exclude: {'[' * 30}{']' * 30}", "it has more than 20 levels"),
+        (f"rules: {'[' * 5_000}", "1: it is nested too deeply to be read"),
+        ("rules:\n- match: \x01", "2: this is not YAML: special characters are not allowed"),
+    ],
+)
+def test_a_policy_is_read_no_further_than_a_policy_can_go(text: str, problem: str) -> None:
+    assert any(problem in each for each in problems(text)), problems(text)
+
+
+def test_a_file_larger_than_a_policy_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"# {'x' * MOST_BYTES}\n{RULE}")
+    with pytest.raises(ParameterError, match=r"is larger than 256 KiB. Give a policy file"):
+        read_policy(tmp_path / "p.yaml")
+    with pytest.raises(ParameterError, match="is larger than 256 KiB"):
+        read_policy(Path("/dev/zero"))
 
 
 def test_nothing_executes_unless_it_is_said() -> None:

@@ -1,0 +1,104 @@
+"""Read PyIceberg's configuration: the profiles of catalogs, in ``.pyiceberg.yaml`` and in
+``PYICEBERG_CATALOG__…``.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from icekit.common.errors import ProfileError, nearest, unchained
+from icekit.common.secrets import remember, unquoted_yaml
+
+
+def check_configuration() -> None:
+    """Raise :class:`~icekit.common.errors.ProfileError` if PyIceberg cannot read its configuration:
+    it does so when ``pyiceberg.catalog`` is imported, with an error that quotes it.
+    """
+    unchained(_profiles, _explained)
+
+
+def profile(name: str, embedded: str) -> dict[str, str]:
+    """The properties of a profile, which are remembered as secrets where they are."""
+    if "://" in name:
+        # An address may hold a password, and is not repeated.
+        raise ProfileError(
+            "A catalog is given by the name of its profile, not by its address. Put the address "
+            "into a profile of .pyiceberg.yaml, as its uri."
+        )
+    profiles = unchained(_profiles, _explained)
+    properties = profiles.get(name.lower())
+    if properties is None:
+        every = ", ".join([embedded, *sorted(profiles)])
+        hint = nearest(name, [embedded, *profiles], count=1) or f"; the catalogs are {every}."
+        raise ProfileError(
+            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
+            f"PYICEBERG_CATALOG__{name.upper()}__URI."
+        )
+    if not isinstance(properties, Mapping):
+        raise ProfileError(
+            f"Catalog {name!r} has a value where its properties should be. Correct its profile in "
+            f".pyiceberg.yaml, or the variables PYICEBERG_CATALOG__{name.upper()}…."
+        )
+    return {key: str(value) for key, value in properties.items()}
+
+
+def _profiles() -> Mapping[str, Any]:
+    """What stands under the names of the catalogs; raises PyIceberg's own errors.
+
+    The secrets of all of them are remembered, because PyIceberg reads all of them.
+    """
+    remember(_variables())
+    from pyiceberg.utils.config import Config
+
+    config = Config()
+    config.get_known_catalogs()  # refuses a value in their place
+    profiles: Any = config.config.get("catalog") or {}
+    _remember_all(profiles)
+    return profiles  # type: ignore[no-any-return]
+
+
+def _variables() -> dict[str, str]:
+    """The variables from which PyIceberg reads properties, by the names of the properties."""
+    return {
+        name.rpartition("__")[2].lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name.lower().startswith("pyiceberg_catalog__")
+    }
+
+
+def _remember_all(profiles: Mapping[str, Any]) -> None:
+    """Remember the secrets of each profile; the properties of ``auth`` are nested."""
+    for properties in profiles.values():
+        if isinstance(properties, Mapping):
+            remember(_leaves(properties))
+
+
+def _leaves(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    leaves: dict[str, str] = {}
+    for key, value in properties.items():
+        if isinstance(value, Mapping):
+            leaves |= _leaves(value, f"{prefix}{key}.")
+        else:
+            leaves[f"{prefix}{key}"] = str(value)
+    return leaves
+
+
+def _explained(error: Exception) -> ProfileError:
+    """The error for a configuration that cannot be read, without a word of it."""
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None)
+    if isinstance(error, OSError):
+        what = f"{error.filename}: {error.strerror}"
+    elif problem is not None:
+        # The parser's own words. It quotes only names there, and the lines elsewhere.
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f"line {mark.line + 1}: "
+        what = f"{line}{unquoted_yaml(str(problem))}"
+    else:
+        what = (
+            f"{type(error).__name__}; a key has a value where other keys should stand under it, in "
+            "the file or in a variable PYICEBERG_…"
+        )
+    return ProfileError(
+        f"PyIceberg's configuration cannot be read: {what}. Correct .pyiceberg.yaml, or the "
+        "variables PYICEBERG_…."
+    )
