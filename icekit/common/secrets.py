@@ -40,6 +40,8 @@ _URI_PASSWORD = _late(
 )
 # As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
 _SQL_PASSWORD = _late(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
+# A value of a profile that is no URI, but was meant to be one: a client repeats it as a whole.
+_MEANT_PASSWORD = _late(r"(?:^|//)[^/\s:@]*:(?!//)(?P<v>[^\s@]+)@")
 # Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the
 # value, or $NAME.
 _PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
@@ -209,7 +211,8 @@ def remember(properties: Mapping[str, str]) -> None:
             for line in value.splitlines()[1:] and value.splitlines():
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
                     _remember_one(line)
-        for match in (*_URI_PASSWORD().finditer(value), *_SQL_PASSWORD().finditer(value)):
+        forms = (_URI_PASSWORD(), _SQL_PASSWORD(), _MEANT_PASSWORD())
+        for match in (match for form in forms for match in form.finditer(value)):
             if not _PLACEHOLDER.fullmatch(match["v"]):
                 _remember_one(match["v"])
 

@@ -85,7 +85,10 @@ def _remote_session(remote: str) -> SparkSession:
     """The session of a Connect server, as PySpark itself takes it from ``SPARK_REMOTE``."""
     instead = "or unset SPARK_REMOTE, and icekit starts Spark itself"
     address, *parameters = remote.split(";")
-    remember(dict(pair.partition("=")[::2] for pair in parameters))
+    for parameter in parameters:
+        key, _, value = parameter.partition("=")
+        # PySpark repeats a parameter that is no pair, which may be a token without its name.
+        remember({key: value} if value else {"token": parameter})
     server = urlsplit(address)
     with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
         host, port = server.hostname or "", server.port or 15002

@@ -32,6 +32,8 @@ from icekit.common.terminal import say
         ("hadoop.fs.azure.account.key.acct", "azure==", "azure=="),
         ("s3.sse.key", "c2VjcmV0", "c2VjcmV0"),
         ("uri", "postgresql://user:sla/sh@host/db", "sla/sh"),
+        ("uri", "postgresql+psycopg2//user:hunter23@host/db", "hunter23"),
+        ("uri", "user:hunter24@host:5432/db", "hunter24"),
         (
             "private-key",
             "-----BEGIN X-----\nfirst-line-of-a-key\nsecond-line-of-a-key",
