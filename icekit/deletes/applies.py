@@ -10,14 +10,14 @@ that is ruled out for its file therefore fails, and nothing is committed.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import ReadersDisagree
 from icekit.deletes.listing import File, placed
 from icekit.engine.bridge import compiled, frame_of_rows
-from icekit.engine.errors import described
+from icekit.engine.errors import raised_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 # only newer deletes have a higher order.
 _PLACE_BITS = 32
 _LAST = (1 << _PLACE_BITS) - 1
-# In the error that ends a join, before the data file.
-_MARK = "icekit:ruled-out"
+# All that the error that ends a join says, around the data file. The number is this process's own, so
+# that no other raise_error says it.
+_FAILURE = f"icekit: ruled out for a file ({token_hex(8)})"
 
 #: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
 # partition and of all partitions, as words of bits.
@@ -59,7 +60,7 @@ def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
     bit = f"({order} & {_LAST}L)"
     word = f"get({words}, CAST({bit} DIV 64 AS int))"
     is_ruled_out = f"coalesce(bit_get({word}, CAST({bit} % 64 AS int)) = 1, false)"
-    failure = f"CAST(raise_error(concat('{_MARK} <', {file}, '>;')) AS boolean)"
+    failure = f"CAST(raise_error(concat('{_FAILURE} ', {file})) AS boolean)"
     return f"if({found}, if({is_ruled_out}, {failure}, true), false)"
 
 
@@ -71,11 +72,15 @@ def disagreement(path_of: Callable[[str], str] = str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        file = re.search(f"{_MARK} <(.*?)>;", described(error))
-        if file is None:
+        files = [
+            message.removeprefix(f"{_FAILURE} ")
+            for message in raised_messages(error)
+            if message.startswith(f"{_FAILURE} ")
+        ]
+        if not files:
             raise
         raise ReadersDisagree(
-            f"{path_of(file[1])}: rows with the keys of equality deletes that Iceberg's readers do "
+            f"{path_of(files[0])}: rows with the keys of equality deletes that Iceberg's readers do "
             "not apply to the file, because the bounds of a key column in the metadata rule these "
             "deletes out. Iceberg's readers show the rows; by the specification they are deleted. "
             "To keep what readers show, rewrite the file with Spark's own rewrite_data_files and "

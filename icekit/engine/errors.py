@@ -5,9 +5,10 @@ recognize errors that came from outside icekit.
 import contextlib
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.errors import (
     CatalogUnreachable,
@@ -33,28 +34,13 @@ from icekit.common.units import shorten
 # ``other``: trying again does not help.
 FailureKind = Literal["conflict", "refused", "capacity", "other"]
 
-# Iceberg's own check, or the lack of one when the next manifest list is written.
-_UNCOUNTED = re.compile(
-    r"No file counts in manifest|data file counts are missing|AppendWriteException: "
-    r"java\.lang\.NullPointerException"
-)
-# Java's classes, anywhere in the chain of causes. A commit whose outcome is not known is a conflict
-# too: what it did is read from the table before it is retried. SQLite has one class for all its
-# errors, and the code of each stands in the message.
 _ICEBERG = "org.apache.iceberg.exceptions."
+# A commit whose outcome is not known is a conflict too: what it did is read from the table before
+# it is retried.
 _CONFLICTS = frozenset(
     {f"{_ICEBERG}CommitFailedException", f"{_ICEBERG}CommitStateUnknownException"}
 )
 _REFUSED = f"{_ICEBERG}ValidationException"
-_BUSY = re.compile(r"^org\.sqlite\.SQLiteException: \[SQLITE_(?:BUSY|LOCKED)", re.M)
-# Spark has no class for most of these, so they are matched against the whole chain, with messages.
-_CAPACITY = re.compile(
-    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor "
-    r"heartbeat timed out|"
-    r"Container killed|exceeding memory limits|FetchFailedException|No space left on "
-    r"device|MemoryLimitExceeded|"
-    r"cancelled because SparkContext was shut down unexpectedly|Total size of serialized results"
-)
 
 
 class CommitConflict(Exception):
@@ -89,76 +75,224 @@ def view_given(table: Identifier) -> NotATable:
     )
 
 
-# From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
-_MISFILED = re.compile(
-    r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):",
-    re.S,
+@frozen
+class Cause:
+    """One of Java's exceptions: the name of its class, what it says, and Spark's name for its kind,
+    which is empty for others.
+    """
+
+    class_name: str
+    message: str
+    condition: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.class_name}: {self.message}"
+
+
+@frozen
+class Sign:
+    """What an exception is recognized by: the end of its class name, or the beginning of Spark's
+    name for its kind.
+
+    Where a class stands for several faults, ``format`` is the pattern of the whole message.
+    Messages repeat names, paths and SQL of people, so a word somewhere in them shows nothing.
+    """
+
+    classes: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    format: str = ".*"
+
+    def match(self, cause: Cause) -> re.Match[str] | None:
+        """The match of the message, or None for another exception."""
+        if cause.class_name.endswith(self.classes) or (
+            self.conditions and cause.condition.startswith(self.conditions)
+        ):
+            return re.fullmatch(self.format, cause.message, re.S)
+        return None
+
+    def first(self, causes: Iterable[Cause]) -> re.Match[str] | None:
+        """The match of the first of some exceptions that has one."""
+        return next(filter(None, map(self.match, causes)), None)
+
+
+def _any(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
+    """The match of the first sign that has one."""
+    return lambda causes: next(filter(None, (sign.first(causes) for sign in signs)), None)
+
+
+# As Spark begins the reason of a job's end.
+_TASK = r".{0,500}?: Lost task \S+ in stage \S+ \(TID \d+\) \([^()]*\): "
+_ABORTED = rf"(?:Job aborted due to stage failure: (?:{_TASK})?)?"
+# The checks of Iceberg and of the JDK have one class for all that is wrong with what they are given.
+_CHECKS = ("IllegalArgumentException", "IllegalStateException", "ValidationException")
+_EXECUTOR_LOST = (
+    "ExecutorDeadException",
+    "FetchFailedException",
+    "MetadataFetchFailedException",
+    "MemoryLimitExceeded",
 )
-# The meaning of Iceberg's and Spark's exceptions: a pattern for class names, and for messages only
-# if the class is not enough; what it is, and the sentence, whose numbers are the pattern's groups.
-_Meanings = tuple[tuple[str | re.Pattern[str], type[IcekitError], str], ...]
+_FILE_GONE = (
+    f"{_ICEBERG}NotFoundException",
+    "FileNotFoundException",
+    "NoSuchKeyException",
+    "NoSuchFileException",
+)
+_UNREACHABLE = (
+    "ConnectException",
+    "UnknownHostException",
+    "SocketTimeoutException",
+    "RESTException",
+    "ServiceUnavailableException",
+    "UncheckedSQLException",
+)
+_CORRUPT = (
+    "AvroRuntimeException",
+    "AvroTypeException",
+    "InvalidAvroMagicException",
+    "ChecksumException",
+    "RuntimeIOException",
+    "UncheckedIOException",
+    "ZipException",
+    "EOFException",
+    "JsonParseException",
+    "JsonEOFException",
+    "JsonMappingException",
+)
+_BUSY = Sign(("org.sqlite.SQLiteException",), format=r"\[SQLITE_(?:BUSY|LOCKED).*")
+_NO_SPACE = Sign(
+    ("IOException", "FSError", "FileSystemException"),
+    format=r"(?:.*: )?(?:No space left on device|Disk quota exceeded)\.?",
+)
+_NO_MEMORY = Sign(("OutOfMemoryError", "SparkOutOfMemoryError"))
+_CAPACITY = _any(
+    _NO_MEMORY,
+    _NO_SPACE,
+    Sign(_EXECUTOR_LOST),
+    # Spark has one class for a job's end, and a format for each reason.
+    Sign(
+        ("SparkException",),
+        format=_ABORTED
+        + r"(?:ExecutorLostFailure \(executor .*|FetchFailed\(.*|Executor heartbeat timed out .*"
+        r"|Total size of serialized results .*)",
+    ),
+    Sign(
+        ("SparkException",),
+        format=r"Job \d+ cancelled because SparkContext was shut down unexpectedly.*",
+    ),
+    Sign(
+        ("SparkException",),
+        format=r"Job aborted due to stage failure: ShuffleMapStage \d+ .{0,500}? has failed the "
+        r"maximum allowable number of times: \d+\..*",
+    ),
+)
+# Iceberg's own check, or the lack of one when the next manifest list is written.
+_UNCOUNTED = _any(
+    Sign(_CHECKS, format=r"(?:No file counts in manifest|.{0,100}data file counts are missing).*"),
+    Sign(("AppendWriteException",), format=r"java\.lang\.NullPointerException.*"),
+)
+# From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
+_MISFILED = Sign(
+    _CHECKS,
+    format=r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file "
+    r"(\S+?):.*",
+)
+_GONE = Sign(
+    _FILE_GONE,
+    ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST"),
+)
+# The meaning of Iceberg's and Spark's exceptions: what they are recognized by; what they are; and
+# the sentence, whose numbers are the groups of the format.
+_Meanings = tuple[
+    tuple[Callable[[Sequence[Cause]], re.Match[str] | None], type[IcekitError], str], ...
+]
 _OF_TABLE: _Meanings = (
     (
-        _MISFILED,
+        _MISFILED.first,
         MetadataUnreadable,
         "{0} deletes rows of {1}, but is filed under another partition or partition spec, so "
         "Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the data file with "
         "Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
     ),
     (
-        r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found",
+        _any(
+            Sign(("UnsupportedFileSystemException",)),
+            Sign(("IOException",), format="No FileSystem for scheme.*"),
+            Sign(
+                ("RuntimeException", "ClassNotFoundException"),
+                format=r"(?:java\.lang\.ClassNotFoundException: )?Class \S+FileSystem not found",
+            ),
+        ),
         SparkUnavailable,
         "Spark has no Hadoop file system for the location of {name} ({reason}). Configure a "
         "PyIceberg profile of the catalog under another name, or add hadoop-aws (or the library "
         "for your storage) to the session.",
     ),
     (
-        r"Unable to load region",
+        Sign(("SdkClientException",), format="Unable to load region.*").first,
         CatalogUnreachable,
         "Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
     ),
     (
-        # Spark cannot even plan REFRESH TABLE of an Iceberg view.
-        r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast "
-        r"to class org\.apache\.iceberg",
+        _any(
+            Sign(("NoSuchIcebergTableException",), ("EXPECT_TABLE_NOT_VIEW",)),
+            Sign(_CHECKS, format=r".{1,2000} is not an Iceberg table\.?"),
+            # Spark cannot even plan REFRESH TABLE of an Iceberg view.
+            Sign(("AssertionError",), format="assertion failed: No plan for RefreshTable.*"),
+            Sign(
+                ("ClassCastException",),
+                format=r"class \S+ cannot be cast to class org\.apache\.iceberg.*",
+            ),
+        ),
         NotATable,
         "{name} is a view or not an Iceberg table. Give an Iceberg table.",
     ),
     (
-        r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND",
+        Sign(
+            ("NoSuchTableException", "NoSuchNamespaceException"),
+            ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"),
+        ).first,
         TableNotFound,
         "There is no table {name}; list the tables with `icekit admin tables`.",
     ),
     (
-        r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status "
-        r"code: 403|\(Service: S3, Status Code: 403",
+        _any(
+            Sign(("ForbiddenException", "NotAuthorizedException", "AccessDeniedException")),
+            Sign(("AccessControlException",)),
+            # The clients of AWS put the number of the answer at the end.
+            Sign(
+                ("S3Exception", "GlueException", "StsException", "ServiceException"),
+                format=r".*\(Service: [^()]{1,50}[,;] Status Code: 403\b[^()]*\).*",
+            ),
+        ),
         PermissionDenied,
         "Reading {name} is not permitted. Ask for read access to its catalog and location.",
     ),
     (
-        r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException"
-        r"|PATH_NOT_FOUND",
+        _GONE.first,
         MetadataUnreadable,
         "{missing} is missing, and {name} cannot be read without it. Restore the file, or roll "
         "back to an earlier snapshot.",
     ),
     (
-        r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException"
-        r"|ServiceUnavailableException|UncheckedSQLException",
+        Sign(_UNREACHABLE).first,
         CatalogUnreachable,
         "Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
     ),
     (
-        r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException"
-        r"|UncheckedIOException|ZipException|EOFException|AvroTypeException|JsonParseException"
-        r"|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse "
-        r"(?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) in format v\d",
+        _any(
+            Sign(_CORRUPT),
+            Sign(
+                (*_CHECKS, "UnsupportedOperationException"),
+                format=r"Cannot read unsupported version.*|Cannot parse (?:missing|metadata|[\w-]+ "
+                r"from non-).*|.{1,500}(?:must exist|is required) in format v\d.*",
+            ),
+        ),
         MetadataUnreadable,
         "A metadata file of {name} is corrupt ({reason}). Restore the file, or roll back to an "
         "earlier snapshot.",
     ),
 )
-_GONE = re.compile(
+_PATH = re.compile(
     r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)"
 )
 
@@ -186,11 +320,11 @@ def explaining(table: Identifier) -> Iterator[None]:
 
 def _explained(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
     """The first meaning that an engine's error has, of the table that it names; or None."""
-    text = scrub(str(error))
-    gone = _GONE.search(text)
-    missing = gone[1] if gone else "a file of its metadata"
-    for pattern, kind, sentence in meanings:
-        if match := re.search(pattern, text):
+    causes = causes_of(error)
+    paths = (_PATH.search(cause.message) for cause in causes if _GONE.match(cause))
+    missing = next((path[1] for path in paths if path), "a file of its metadata")
+    for match_of, kind, sentence in meanings:
+        if match := match_of(causes):
             words = {"name": name, "reason": reason(error), "missing": missing}
             return kind(sentence.format(*match.groups(), **words))
     return None
@@ -222,7 +356,9 @@ def reason(error: BaseException) -> str:
     text = scrub(str(error)).strip()
     # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors
     # say only the outermost.
-    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or _causes(error)[1:]
+    causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or [
+        *map(str, causes_of(error)[1:])
+    ]
     if causes:
         line = next(
             (cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1]
@@ -231,12 +367,12 @@ def reason(error: BaseException) -> str:
         line = text or type(error).__name__
     else:
         line = f"{type(error).__name__}: {text}"
-    if _UNCOUNTED.search("\n".join([*causes, line])):
+    if _UNCOUNTED(causes_of(error)):
         return (
             "the snapshot's manifest list does not give the numbers of files of a manifest, and "
             "Iceberg needs them (finding unreadable_metadata)"
         )
-    return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
+    return str(line).split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
 def complaint(error: BaseException) -> str:
@@ -252,42 +388,107 @@ def complaint(error: BaseException) -> str:
 
 def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
-    text, classes = described(error), set(java_classes(error))
-    if _MISFILED.search(text):
+    causes = causes_of(error)
+    classes = {cause.class_name for cause in causes}
+    if _MISFILED.first(causes):
         return "other"
-    if _CAPACITY.search(text):
+    if _CAPACITY(causes):
         return "capacity"
-    if isinstance(error, CommitConflict) or classes & _CONFLICTS or _BUSY.search(text):
+    if isinstance(error, CommitConflict) or classes & _CONFLICTS or _BUSY.first(causes):
         return "conflict"
     return "refused" if _REFUSED in classes else "other"
 
 
 def java_classes(error: BaseException) -> tuple[str, ...]:
-    """The class names of each of Java's exceptions, outermost first; of Spark Connect, which sends
-    only a text, those that it names.
-    """
-    causes = _causes(error)
-    if not causes and is_of_engine(error):
-        return tuple(re.findall(r"\b(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b", str(error)))
-    return tuple(cause.split(":", 1)[0] for cause in causes)
+    """The class names of each of Java's exceptions, outermost first."""
+    return tuple(cause.class_name for cause in causes_of(error))
 
 
 def described(error: BaseException) -> str:
     """Class and message of every cause, one a line, without secrets."""
     return "\n".join(
-        [scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]), *_causes(error)]
+        [
+            scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]),
+            *map(str, _of_java(error)),
+        ]
     )
 
 
-def _causes(error: BaseException) -> list[str]:
-    """Class and message of each of Java's exceptions, outermost first, without secrets."""
-    causes: list[str] = []
+# A class of Java and its message, as py4j writes a stack trace, and as Spark Connect begins a text.
+_IN_TRACE = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: (.*))?$", re.M)
+_IN_CONNECT = re.compile(r"\(((?:[\w$]+\.)+[\w$]+)\) (.*)", re.S)
+# What ended a task, where Spark ends its job without a cause; and a kind, as Spark writes it.
+_IN_TASK = re.compile(
+    rf"Job aborted due to stage failure: {_TASK}((?:[\w$]+\.)+[\w$]+)(?:: ([^\n]*))?.*", re.S
+)
+_KIND = re.compile(r"\[([A-Z][A-Z0-9_.]*)\]")
+
+
+def causes_of(error: BaseException) -> list[Cause]:
+    """Each of Java's exceptions, outermost first, without secrets; where there are only texts,
+    those that they name in the form of the engine.
+    """
+    causes = _of_java(error)
+    if not causes:
+        text = scrub(str(error))
+        if text.startswith("An error occurred while calling"):
+            pairs = _IN_TRACE.findall(text)
+        else:
+            pairs = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
+        causes = [_cause(name, message or "") for name, message in pairs]
+        if not causes and is_of_engine(error):
+            # PySpark 3.5 has the older name.
+            of_kind = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+            causes = [Cause(type(error).__name__, text, str(of_kind() or "") if of_kind else "")]
+    of_tasks = [
+        _cause(match[1], match[2] or "")
+        for cause in causes
+        if cause.class_name == "org.apache.spark.SparkException"
+        and (match := _IN_TASK.fullmatch(cause.message))
+    ]
+    return [*causes, *of_tasks]
+
+
+def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
+    # Only Spark's own classes have kinds.
+    if not class_name.startswith("org.apache.spark."):
+        return Cause(class_name, message)
+    with contextlib.suppress(Exception):
+        # Its name before Spark 4, which later versions have too.
+        return Cause(class_name, message, str(exception.getErrorClass() or ""))
+    # Where there is only a text, it begins with the kind.
+    kind = _KIND.match(message)
+    return Cause(class_name, message, kind[1] if kind else "")
+
+
+def _of_java(error: BaseException) -> list[Cause]:
+    causes: list[Cause] = []
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
         while cause is not None and len(causes) < 20:
-            causes.append(scrub(f"{cause.getClass().getName()}: {cause.getMessage()}"))
+            name = str(cause.getClass().getName())
+            causes.append(_cause(name, scrub(str(cause.getMessage())), cause))
             cause = cause.getCause()
     return causes
+
+
+# Of an exception of raise_error, in Spark 3.5 and later.
+_RAISED = (
+    Sign(("java.lang.RuntimeException",), format="(.*)"),
+    Sign(
+        ("org.apache.spark.SparkRuntimeException",),
+        ("USER_RAISED_EXCEPTION",),
+        r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w{5})?",
+    ),
+)
+
+
+def raised_messages(error: BaseException) -> list[str]:
+    """What SQL's ``raise_error`` was given, of each cause that comes from it; not the SQL itself,
+    which other errors repeat.
+    """
+    matches = (sign.match(cause) for cause in causes_of(error) for sign in _RAISED)
+    return [match[1] for match in matches if match]
 
 
 # What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all
@@ -313,37 +514,51 @@ _CLIENTS = (
 _OF_ENGINE: _Meanings = (
     _OF_TABLE[0],
     (
-        r"No space left on device|DiskSpaceExceeded|Disk quota exceeded",
+        _NO_SPACE.first,
         EngineFailed,
         "Spark has no space left on a disk: {reason}; free some space, or set spark.local.dir.",
     ),
     (
-        r"Read-only file system",
+        Sign(
+            ("IOException", "FileSystemException", "FileNotFoundException"),
+            format=r"(?:.*[: (])?Read-only file system\)?",
+        ).first,
         EngineFailed,
         "Spark cannot write to a disk: {reason}; set spark.local.dir, or the table's location, to "
         "one that can be written.",
     ),
     (
-        r"OutOfMemoryError|SparkOutOfMemory",
+        _NO_MEMORY.first,
         EngineFailed,
         "Spark ran out of memory: {reason}; give it more memory (spark.driver.memory in "
         "ICEKIT_SPARK_CONF).",
     ),
     (
-        r"Cannot find catalog plugin class|ClassNotFoundException|NoClassDefFoundError"
-        r"|NoSuchMethodError",
+        _any(
+            Sign(("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError")),
+            Sign(("SparkException",), format=".{0,100}Cannot find catalog plugin class.*"),
+        ),
         EngineFailed,
         "Spark lacks a class of Iceberg or of the storage, or has two versions of it: {reason}; "
         "let Spark fetch the packages (spark.jars.packages), or add the jars to the session.",
     ),
     (
-        r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ (?:should|must)"
-        r"|IllegalArgumentException: \S*spark\.",
+        _any(
+            Sign(conditions=("INVALID_CONF_VALUE", "CANNOT_PARSE_TIME_ZONE")),
+            Sign(
+                _CHECKS,
+                format=r"\S*spark\.\S.*|.{0,500}?\bspark\.[\w.]+'? (?:should|must) .*",
+            ),
+        ),
         EngineFailed,
         "A setting of Spark is wrong: {reason}; correct it (ICEKIT_SPARK_CONF, or the session's "
         "configuration).",
     ),
-    (r"", EngineFailed, "Spark failed: {reason}. Run again with --debug for details."),
+    (
+        lambda _: re.match("", ""),
+        EngineFailed,
+        "Spark failed: {reason}. Run again with --debug for details.",
+    ),
 )
 
 
@@ -367,8 +582,9 @@ def outside(error: BaseException) -> IcekitError | None:
             f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its "
             "permissions."
         )
-    if isinstance(error, RuntimeError) and re.match(
-        "Could not determine home directory|Symlink loop", str(error)
+    # Of pathlib, which has no class for them.
+    if isinstance(error, RuntimeError) and re.fullmatch(
+        r"Could not determine home directory\.|Symlink loop from .*", str(error), re.S
     ):
         return DiskUnusable(
             f"A given path is invalid: {first_line(error)}. Check the path (the name after ~, and "
@@ -413,7 +629,7 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         or "ParseException" in kinds
     ):
         return None
-    if re.match(r"\[UNRESOLVED_(?:COLUMN|ROUTINE)", str(error)):
+    if Sign(conditions=("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")).first(causes_of(error)):
         return None
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(

@@ -108,16 +108,30 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
             "file that does not need it."
         ) from None
     except (OSError, ValueError) as error:
-        # pyarrow and fsspec have no class for it.
-        if isinstance(error, PermissionError) or re.search(
-            r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID",
-            str(error),
-        ):
+        if _is_forbidden(error):
             raise PermissionDenied(
                 f"Reading {location} is not permitted ({first_line(error)}). Check the profile's "
                 "keys, or ask for read access to the table's location."
             ) from None
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.") from None
+
+
+# pyarrow has no class for it: "When reading …: AWS Error ACCESS_DENIED during HeadObject operation: …".
+_FORBIDDEN_BY_AWS = re.compile(
+    r"(?:.{0,3000}: )?AWS Error (?:ACCESS_DENIED|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID) "
+    r"during \w+ operation\b.*",
+    re.S,
+)
+
+
+def _is_forbidden(error: OSError | ValueError) -> bool:
+    """Whether a storage refused access; the clients of Azure and Google have the status of HTTP."""
+    status = getattr(error, "status_code", None) or getattr(error, "code", None)
+    return (
+        isinstance(error, PermissionError)
+        or status in (401, 403)
+        or _FORBIDDEN_BY_AWS.fullmatch(str(error)) is not None
+    )
 
 
 class EmbeddedTables(Tables):
@@ -157,7 +171,8 @@ class EmbeddedTables(Tables):
             ) as connection:
                 return connection.execute(sql, arguments).fetchall()
         except sqlite3.DatabaseError as error:
-            if "no such table" in str(error):
+            # SQLite has no code of its own for it.
+            if re.fullmatch("no such table: iceberg_[a-z_]+", str(error)):
                 return []
             raise CatalogUnreachable(
                 f"The embedded lake's catalog {database} cannot be read: {error}."

@@ -7,7 +7,23 @@ from typing import Any
 import pytest
 
 from icekit.common import secrets
-from icekit.engine.errors import CommitConflict, FailureKind, described, kind_of, reason
+from icekit.common.errors import (
+    CatalogUnreachable,
+    MetadataUnreadable,
+    NotATable,
+    PermissionDenied,
+    SparkUnavailable,
+    TableNotFound,
+)
+from icekit.engine.errors import (
+    CommitConflict,
+    FailureKind,
+    described,
+    explain,
+    kind_of,
+    raised_messages,
+    reason,
+)
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.maintain.execute import execute
 
@@ -81,6 +97,102 @@ def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_cla
         kind_of(PySparkException("a.b.c is no class, and CommitFailedException no package"))
         == "other"
     )
+
+
+ANALYSIS = "org.apache.spark.sql.catalyst.ExtendedAnalysisException"
+# SQL, paths and names of people, with words that other errors have for their classes.
+HOSTILE = (
+    "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `OutOfMemoryError` cannot be resolved. "
+    "Did you mean `ConnectException`, `[TABLE_OR_VIEW_NOT_FOUND] x`?;\n'Project "
+    "[raise_error(concat(icekit: ruled out for a file, f))]\n+- SubqueryAlias "
+    "lake.AccessDenied.FileNotFoundException\n   +- s3://b/No space left on device/status code: "
+    "403/ExecutorLostFailure (executor 1/Mismatched partition specs 1 for delete file a and data "
+    "file b: c/spark.sql.x must be/No plan for RefreshTable is not an Iceberg table at all"
+)
+
+
+def test_words_in_the_text_of_an_error_are_not_taken_for_the_error() -> None:
+    error = raised(f"An error occurred\n: {HOSTILE}", (ANALYSIS, HOSTILE))
+
+    assert kind_of(error) == "other"
+    assert explain(error, ("lake", "db", "t")) is error
+    for name in ("java.lang.IllegalArgumentException", "org.apache.spark.SparkException"):
+        error = raised(f"An error occurred\n: {HOSTILE}", (name, f"odd: {HOSTILE}"))
+        assert kind_of(error) == "other"
+        assert explain(error, ("lake", "db", "t")) is error
+        assert raised_messages(error) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (("org.apache.iceberg.exceptions.NoSuchTableException", "Table does not exist: db.t"), TableNotFound),
+        ((ANALYSIS, "[TABLE_OR_VIEW_NOT_FOUND] The table or view `x` cannot be found."), TableNotFound),
+        (("org.apache.spark.sql.AnalysisException", "[EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE] 'x' expects"), NotATable),
+        (("java.lang.AssertionError", "assertion failed: No plan for RefreshTable [], db.v"), NotATable),
+        (("java.lang.IllegalArgumentException", "db.v is not an Iceberg table"), NotATable),
+        (("java.lang.ClassCastException", "class a.B cannot be cast to class org.apache.iceberg.spark.C (a.B is in)"), NotATable),
+        (("org.apache.iceberg.exceptions.ForbiddenException", "Forbidden"), PermissionDenied),
+        (("java.nio.file.AccessDeniedException", "/t"), PermissionDenied),
+        (("software.amazon.awssdk.services.s3.model.S3Exception", "Access Denied (Service: S3, Status Code: 403, Request ID: 1)"), PermissionDenied),
+        (("com.amazonaws.services.s3.model.AmazonS3Exception", "Forbidden (Service: Amazon S3; Status Code: 403; Error Code: 403 Forbidden)"), PermissionDenied),
+        (("org.apache.hadoop.fs.UnsupportedFileSystemException", 'No FileSystem for scheme "s3"'), SparkUnavailable),
+        (("java.lang.RuntimeException", "java.lang.ClassNotFoundException: Class org.a.S3AFileSystem not found"), SparkUnavailable),
+        (("software.amazon.awssdk.core.exception.SdkClientException", "Unable to load region from any"), CatalogUnreachable),
+        (("org.apache.hc.client5.http.HttpHostConnectException", "Connect to x failed"), CatalogUnreachable),
+        (("java.net.UnknownHostException", "nowhere"), CatalogUnreachable),
+        (("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/m.avro"), MetadataUnreadable),
+        (("org.apache.avro.AvroRuntimeException", "Malformed data"), MetadataUnreadable),
+        (("java.lang.IllegalArgumentException", "Cannot parse missing long: snapshot-id"), MetadataUnreadable),
+        (("org.apache.iceberg.exceptions.ValidationException", "Mismatched partition specs 1 and 0 for delete file d and data file f: x"), MetadataUnreadable),
+    ],
+)  # fmt: skip
+def test_an_error_is_recognized_by_its_class_its_kind_or_its_whole_message(
+    cause: tuple[str, str], kind: type[Exception]
+) -> None:
+    for chain in ([cause], [("org.apache.spark.SparkException", "Job aborted."), cause]):
+        assert type(explain(raised("odd", *chain), ("lake", "db", "t"))) is kind
+    assert type(explain(raised("odd", ("java.lang.Exception", cause[1])), ("lake", "t"))) is (
+        RuntimeError
+    )
+
+
+def test_a_missing_file_is_named_by_the_exception_that_misses_it() -> None:
+    error = raised(
+        "File does not exist: /wrong",
+        ("org.apache.spark.SparkException", "File does not exist: /wrong"),
+        ("java.io.FileNotFoundException", "File does not exist: /right"),
+    )
+
+    assert str(explain(error, ("lake", "db", "t"))).startswith("/right is missing")
+
+
+def test_what_ended_a_task_is_recognized_where_spark_gives_only_a_text() -> None:
+    lost = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: "
+        "Lost task 0.0 in stage 3.0 (TID 7) (host executor driver): "
+    )
+    spark = "org.apache.spark.SparkException"
+
+    for end in ("java.lang.OutOfMemoryError: Java heap space\n\tat x", "java.io.IOException: No space left on device\n\tat", "ExecutorLostFailure (executor 3 exited) Reason: x"):  # fmt: skip
+        assert kind_of(raised("x", (spark, f"{lost}{end}"))) == "capacity"
+    odd = f"{lost}java.lang.RuntimeException: OutOfMemoryError: no\n\tat x"
+    assert kind_of(raised("x", (spark, odd))) == "other"
+
+
+def test_only_what_raise_error_says_is_a_raised_message() -> None:
+    assert raised_messages(
+        raised(
+            "x",
+            ("org.apache.spark.SparkException", "Job aborted: a"),
+            (
+                "org.apache.spark.SparkRuntimeException",
+                "[USER_RAISED_EXCEPTION] b c SQLSTATE: P0001",
+            ),
+            ("org.apache.spark.SparkRuntimeException", "[OTHER] d"),
+            ("java.lang.RuntimeException", "e"),
+        )
+    ) == ["b c", "e"]
 
 
 def test_a_python_exception_is_described_by_itself() -> None:
