@@ -17,10 +17,12 @@ from icekit.common.waiting import DeadlineExceeded, within
 from icekit.deletes.applies import disagreement, order_sql
 from icekit.deletes.join import hinted, sampled
 from icekit.engine.bridge import elements
+from icekit.maintain.difference import column_difference
 from icekit.maintain.group_rows import GroupRows
 from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, ORDER, SAMPLED, Key
 from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, summed
+from icekit.prove.readers import most_records
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -200,6 +202,8 @@ class Group(GroupRows):
         if int(self.group.addedFiles().size()):
             with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
                 after = self._fingerprint(rows)
+        if after != planned and after.row_count == planned.row_count:
+            raise self._changed_values(after.row_count)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         for key, sample in samples.items():
@@ -227,6 +231,25 @@ class Group(GroupRows):
             resolved=self.read_deletes + sum(key.records for key in self.keys),
             one_in=max((sample.one_in for sample in samples.values()), default=0),
             by_reader=after.row_count if self.by_reader else 0,
+        )
+
+    def _changed_values(self, row_count: int) -> RowsDiffer:
+        """The error for new files with as many rows as were to be written, of which some differ:
+        with a column and two values, as Iceberg's own reader reads them from the old files.
+        """
+        rows = count(row_count, "row")
+        added = self.java.ofNew(self.group.addedFiles())
+        difference = None
+        if int(self.java.applied(self.tasks, most_records(self.cluster.executor))) >= 0:
+            with self.staging.reading(self.tasks) as old, self.staging.reading(added) as new:
+                difference = column_difference(old, new, row_count)
+        if difference is None:
+            return _differ(f"the new files hold {rows}, as were written, but not the same ones")
+        return RowsDiffer.by_cause(
+            "files",
+            f"of {rows}, the new files give back {difference}",
+            _unkept(str(added.get(0).file().format()).lower()),
+            "The old files stay.",
         )
 
     def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
@@ -334,3 +357,17 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
 
 def _differ(what: str) -> RowsDiffer:
     return RowsDiffer.of("files", what, "The old files stay.")
+
+
+def _unkept(file_format: str) -> str:
+    """What is likely if files do not give back a value that was written into them."""
+    if file_format == "parquet":
+        return (
+            "Most likely this Iceberg writes or reads such values wrongly; another version may not "
+            "(ICEKIT_ICEBERG)."
+        )
+    return (
+        f"Most likely Iceberg's {file_format.upper()} files cannot hold such values (those of ORC "
+        "shift fractions of seconds before 1970). Keep these values in Parquet: set "
+        "write.format.default=parquet."
+    )

@@ -27,11 +27,16 @@ class RowsDiffer(IcekitError):
     @classmethod
     def of(cls, files: str, what: str, instead: str) -> RowsDiffer:
         """The error for a kind of new files, what is wrong with them, and what can be done
-        instead.
+        instead, where nothing but icekit can be at fault.
         """
+        return cls.by_cause(files, what, "This is a bug in icekit; please report it.", instead)
+
+    @classmethod
+    def by_cause(cls, files: str, what: str, cause: str, instead: str) -> RowsDiffer:
+        """As :meth:`of`, with the likely cause, as a sentence."""
         return cls(
             f"The check before the commit failed, so these {files} were not committed: {what}. "
-            f"This is a bug in icekit; please report it. {instead}"
+            f"{cause} {instead}"
         )
 
 
