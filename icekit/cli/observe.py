@@ -90,7 +90,8 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
         return look.findings.worst
     is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     later = ""
-    if look.facts.recent or look.facts.contradictions:
+    facts = look.facts
+    if facts.recent or facts.contradictions or facts.unsupported_columns:
         from icekit.maintain.savings import waiting
 
         later = waiting(*shown)

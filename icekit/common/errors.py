@@ -128,6 +128,23 @@ class TableContradicted(IcekitError):
         self.contradictions = contradictions
 
 
+class ColumnsUnsupported(IcekitError):
+    """Spark, with this Iceberg, cannot read or write a table with these columns; nothing was run.
+
+    ``columns`` are of :class:`icekit.health.definition.UnsupportedColumn`.
+    """
+
+    exit_status = EXIT_UNHEALTHY
+
+    def __init__(self, message: str, columns: tuple[object, ...]) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+
+class ColumnUnhashed(IcekitError):
+    """A column whose values icekit cannot compare; nothing was committed."""
+
+
 class RemovalRefused(IcekitError):
     """Files that must not be removed, because another table may need them."""
 

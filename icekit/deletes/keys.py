@@ -6,18 +6,8 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import identifier
+from icekit.engine.column_types import Ability, Engine
 from icekit.health.metadata import Json, schema_of
-
-#: Spark has no type for their values, so it cannot read a table with such a column.
-_UNREADABLE = {
-    "time",
-    "timestamp_ns",
-    "timestamptz_ns",
-    "variant",
-    "geometry",
-    "geography",
-    "unknown",
-}
 
 
 @frozen
@@ -115,10 +105,11 @@ def _check(name: str, kind: object) -> None:
             "equal different values in different engines, and Iceberg's specification forbids "
             "them). Give the writer another key, and compact the table to remove these deletes."
         )
-    if kind.partition("(")[0] in _UNREADABLE:
+    # The types of keys are the same for every engine.
+    if not Engine().can(Ability.MATCH, kind):
         raise ConversionRefused(
-            f"Key column {name} is a {kind}, which Spark cannot read. Convert these deletes with "
-            "an engine that can."
+            f"Key column {name} is a {kind}, which Spark cannot read or compare. Convert these "
+            "deletes with an engine that can."
         )
 
 

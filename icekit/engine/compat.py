@@ -17,11 +17,11 @@ T = TypeVar("T")
 _IS_3 = spark_version().startswith("3.")
 
 
-def variant_type() -> type[DataType] | None:
-    """The type of variants; None where Spark has none."""
+def recent_types(*names: str) -> tuple[type[DataType], ...]:
+    """Those of these types of columns that this PySpark has."""
     from pyspark.sql import types
 
-    return getattr(types, "VariantType", None)
+    return tuple(getattr(types, name) for name in names if hasattr(types, name))
 
 
 def arrow_of(frame: DataFrame) -> pa.Table:

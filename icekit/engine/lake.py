@@ -17,10 +17,11 @@ from icekit.common.errors import TableNotFound, nearest
 from icekit.common.sql import Identifier, is_pattern, matches, parse_identifier
 from icekit.common.waiting import within
 from icekit.engine import interrupting
-from icekit.engine.bridge import in_catalog
+from icekit.engine.bridge import iceberg_version, in_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
+from icekit.engine.column_types import Engine
 from icekit.engine.profiles import profile
-from icekit.engine.spark_conf import ADDED, SparkCatalogConf, spark_conf
+from icekit.engine.spark_conf import ADDED, ICEBERG, SPARK, SparkCatalogConf, spark_conf
 from icekit.engine.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 
 if TYPE_CHECKING:
@@ -89,6 +90,18 @@ class Lake:
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
         return session.own_session(self._conf, small_work=self.is_small_work)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The Spark and the Iceberg that work on the tables: those of the session, or those that
+        icekit would start.
+        """
+        if self._borrowed is None:
+            return Engine(SPARK, ICEBERG)
+        iceberg = ""
+        with contextlib.suppress(Exception):  # no Iceberg in the session, or not yet
+            iceberg = iceberg_version(self._borrowed, self.name)
+        return Engine(".".join(self._borrowed.version.split(".")[:2]), iceberg)
 
     @property
     def spark_is_running(self) -> bool:

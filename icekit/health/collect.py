@@ -18,7 +18,9 @@ from icekit.common.errors import (
 )
 from icekit.common.sql import Identifier
 from icekit.engine.bridge import iceberg_version
+from icekit.engine.column_types import Ability
 from icekit.health import local, metadata
+from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
 from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, head, written_within
@@ -85,11 +87,15 @@ def observe(
     snapshot, chosen_ref = choose_snapshot(meta, ref)
     schema = metadata.schema_of(meta, (snapshot or {}).get("schema-id") if ref else None)
     definition = _definition(meta, schema, filter_columns)
+    unsupported = unsupported_columns(meta, lake.engine)
+    is_unreadable = any(column.ability is Ability.READ for column in unsupported)
     identifiers = schema.get("identifier-field-ids") or ()
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
     searched = Searched(meta, snapshot, manifests, specs)
     new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
+    # Spark does not even open the metadata tables of a table that it cannot read.
+    collector = "local" if is_unreadable else collector
     rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
     now_ms = int(time.time() * 1000)
     recent = written_within(
@@ -110,6 +116,8 @@ def observe(
         flaws=_flaws(searched),
         statistics=statistics_ages(meta, snapshot),
         **(_storage(lake, name, searched, say) if storage else {}),
+        unsupported_columns=unsupported,
+        engine=lake.engine,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=now_ms,

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from icekit.common import frozen
 from icekit.common.sql import identifier
+from icekit.engine.column_types import Ability
 
 
 @frozen
@@ -16,7 +17,8 @@ class Column:
 
     ``position`` is the position of its top-level column, from 0; ``metrics_mode`` is the mode in
     force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` has the
-    names from the top down, because a name may contain dots; empty means ``(name,)``.
+    names from the top down, because a name may contain dots; empty means ``(name,)``. One inside
+    a list or a map is not ``is_in_structs``.
     """
 
     field_id: int
@@ -26,11 +28,23 @@ class Column:
     position: int
     metrics_mode: str
     path: tuple[str, ...] = ()
+    is_in_structs: bool = True
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names from the top-level column down."""
         return self.path or (self.name,)
+
+
+@frozen
+class UnsupportedColumn:
+    """A column that the engine lacks an ability for, ``read`` or ``write``, because of its type;
+    ``names`` are those from the top-level column down.
+    """
+
+    names: tuple[str, ...]
+    type: str
+    ability: Ability
 
 
 @frozen

@@ -109,12 +109,14 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     on this table. Facts of a branch, a tag or the past have the command that plans for the table as
     it is now.
     """
-    if facts.contradictions:
+    if facts.contradictions or facts.is_unreadable:
         return None
     if facts.ref is not None:
         fixed = name in COMPACTED or name in MAINTAINED
         return command_line("plan", facts.catalog, facts.name) if fixed else None
     if name in COMPACTED or name == "old_partition_spec":
+        if facts.unsupported_columns:
+            return None
         moves = [] if name in COMPACTED else ["--old-specs"]
         return command_line("compact", facts.catalog, facts.name, *moves, "--trial")
     if name == "snapshots_piling_up" and facts.history.expirable_count == 0:
@@ -433,12 +435,12 @@ class Context:
     ) -> tuple[str, ...]:
         """The CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
         differ from the defaults, and these options. Empty if it would load equality deletes that
-        do not fit into its memory.
+        do not fit into its memory, and if the engine cannot read or write the columns.
 
         For a table with :attr:`~icekit.health.model.TableFacts.fragile_fields`, of all its files in
         one commit.
         """
-        if self.heap.verdict != "fits":
+        if self.heap.verdict != "fits" or self.facts.unsupported_columns:
             return ()
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}

@@ -285,6 +285,7 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
             position=leaf.position,
             metrics_mode=mode_of(leaf),
             path=leaf.names if leaf.is_in_structs and len(leaf.names) > 1 else (),
+            is_in_structs=leaf.is_in_structs,
         )
         for leaf in leaves(schema)
     )

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from icekit.common.sql import display_name
 from icekit.common.units import count, size
+from icekit.engine.column_types import Ability, Engine
 from icekit.health.definition import (
     Column,
     DistributionMode,
@@ -20,6 +21,7 @@ from icekit.health.definition import (
     PartitionSpec,
     Setting,
     SortField,
+    UnsupportedColumn,
     other_optimizer,
 )
 from icekit.health.files import (
@@ -51,6 +53,8 @@ class TableFacts:
     that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
     ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
     although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
+    ``engine`` would work on the table, and ``unsupported_columns`` are those of the current schema
+    that it cannot read or write.
     """
 
     catalog: str
@@ -85,6 +89,8 @@ class TableFacts:
     equality_keys: tuple[EqualityKey, ...] = ()
     unapplied: tuple[UnappliedDeletes, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
+    unsupported_columns: tuple[UnsupportedColumn, ...] = ()
+    engine: Engine = field(default_factory=Engine, compare=False)
     recent: tuple[Partition, ...] = field(default=(), compare=False)
     metadata_bytes: int | None = None
     collector: str = field(default="", compare=False)
@@ -165,6 +171,13 @@ class TableFacts:
             Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
         }
         return tuple(each for each, is_shown in shown.items() if is_shown)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether the engine cannot read a column, so that it does nothing with the table but list
+        orphan files.
+        """
+        return any(column.ability is Ability.READ for column in self.unsupported_columns)
 
     @cached_property
     def _in_force(self) -> Mapping[str, str | None]:

@@ -189,9 +189,10 @@ def candidates(
     SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they
     are taken only if that saves file opens however their rows are distributed, or if the policy
     asks for it. A table with :attr:`~icekit.health.model.TableFacts.fragile_fields` has one
-    candidate: all of it. One with :attr:`~icekit.health.model.TableFacts.contradictions` has none.
+    candidate: all of it. One with :attr:`~icekit.health.model.TableFacts.contradictions` or
+    :attr:`~icekit.health.model.TableFacts.unsupported_columns` has none.
     """
-    if facts.contradictions:
+    if facts.contradictions or facts.unsupported_columns:
         return ()
     limits, wanted = policy.within(thresholds), findings.names
     if facts.fragile_fields:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.common.errors import ParameterError
+from icekit.common.errors import ConversionRefused, ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.terminal import quiet_errors
@@ -20,10 +20,13 @@ from icekit.deletes.find import At, remaining
 from icekit.deletes.listing import Scope
 from icekit.engine.bridge import is_case_sensitive, require_classic
 from icekit.engine.cluster import Executor, cluster_of
+from icekit.engine.column_types import Ability
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
+from icekit.health.column_support import limits_of, unsupported_columns
 from icekit.health.definition import PartitionSpec, other_optimizer
+from icekit.health.head import head
 from icekit.health.heap import HeapForecast, forecast_heap
 from icekit.health.metadata import properties_of
 from icekit.health.model import TableFacts
@@ -102,6 +105,9 @@ def plan_conversion(
     require_classic(spark)
     budget = _budget(lake, batch_bytes)
     lake.tables.source(name)  # raises the usual errors for a missing table or a view
+    lacking = unsupported_columns(head(lake, name).metadata, lake.engine)
+    if any(column.ability is Ability.READ for column in lacking):
+        raise ConversionRefused(f"{limits_of(lake.engine, lacking)}, so nothing is converted.")
     asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
     if at is None or not at.scopes:

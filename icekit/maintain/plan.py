@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from icekit.common.errors import ParameterError, TableContradicted, require_known
 from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
+from icekit.health.column_support import order_refusal, require_supported
 from icekit.health.definition import fragile
 from icekit.health.files import Partition
 from icekit.health.findings import Finding, Findings, Thresholds
@@ -63,9 +64,11 @@ def plan(
     commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
     predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
     minutes. A table where nothing is worth doing gives a plan without actions. Raises
-    :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table, and
+    :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
     :class:`~icekit.common.errors.TableContradicted` for a table with
-    :attr:`~icekit.health.model.TableFacts.contradictions`.
+    :attr:`~icekit.health.model.TableFacts.contradictions`, and
+    :class:`~icekit.common.errors.ColumnsUnsupported` for one with
+    :attr:`~icekit.health.model.TableFacts.unsupported_columns`.
     """
     _check(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
@@ -123,38 +126,15 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
             f"{policy.strategy} by (columns: a,b), or set the table property "
             "icekit.filter-columns."
         )
-    if policy.strategy != "sort" and (refused := _refused_by_curve(facts, policy.strategy, wanted)):
-        raise ParameterError(
-            f"Iceberg cannot {policy.strategy} {facts.name}: {refused}. Use the strategy sort."
-        )
+    if refusal := order_refusal(facts, policy.strategy, wanted):
+        is_sortable = order_refusal(facts, "sort", wanted) is None
+        instead = "Use the strategy sort." if is_sortable else "Use other columns."
+        raise ParameterError(f"Iceberg cannot {policy.strategy} {facts.name}: {refusal}. {instead}")
     return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
 
 
-# Types that Iceberg's SparkZOrderUDF has no bytes for.
-_NOT_ZORDERED = ("decimal", "time(", "variant", "geometry", "geography", "unknown")
-
-
-def _refused_by_curve(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
-    """Why Iceberg's own action would refuse a curve through these columns, after the run has begun;
-    None if it would not.
-    """
-    constant = {
-        field.source for field in facts.default_spec.fields if field.transform == "identity"
-    }
-    if constant.issuperset(names):
-        return "all columns are identity partition columns, which have one value in each partition"
-    for column in (facts.by_name[name] for name in names):
-        first = column.names[0]
-        if len(column.names) > 1 or "." in first or "`" in first:
-            return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"
-        is_unknown = column.type == "time" or column.type.startswith(_NOT_ZORDERED)
-        if strategy == "zorder" and is_unknown:
-            return f"it has no bytes for the type of {column.name} ({column.type})"
-    return None
-
-
 def _check(facts: TableFacts) -> None:
-    """Raise for a table, or a snapshot of one, that must not be rewritten."""
+    """Raise for a table, or a snapshot of one, that must not or cannot be rewritten."""
     if facts.contradictions:
         raise TableContradicted(
             f"The manifests of {facts.name} contradict each other "
@@ -162,6 +142,7 @@ def _check(facts: TableFacts) -> None:
             f"{facts.name} says what is wrong, and has the statements.",
             facts.contradictions,
         )
+    require_supported(facts)
     branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
     if facts.ref and facts.ref not in branches:
         raise ParameterError(

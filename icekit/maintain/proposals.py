@@ -210,10 +210,10 @@ def propose(
     case = _Case(lake, facts, findings, wins(facts, findings, limits), options)
     proposals: list[Proposal] = []
     forecast = compaction = None
-    if "equality_deletes" in findings.names:
+    if "equality_deletes" in findings.names and not facts.is_unreadable:
         forecast = forecast_facts(lake, facts, executor)
         case.notes.append(_sentence(forecast))
-    if not facts.contradictions:
+    if not facts.contradictions and not facts.unsupported_columns:
         policy = Policy.of({"leave_alone": leave_alone})
         compaction = plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
     if forecast and forecast.verdict != "fits" and not (compaction and compaction.actions):
@@ -226,7 +226,8 @@ def propose(
     explained = (COMPACTED if compaction else frozenset()) | (
         MAINTAINED.keys() if len(case.notes) > before else frozenset()
     )
-    proposals += _settings(facts, findings)
+    if not facts.unsupported_columns:
+        proposals += _settings(facts, findings)
     waits = compaction.waits if compaction else None
     planned = explained.union(*(p.findings for p in proposals))
     by_hand = [f for f in findings if f.name not in planned]

@@ -32,7 +32,7 @@ from icekit.maintain.group_rows import NotHere, RewriteSession
 from icekit.maintain.key import Key
 from icekit.maintain.model import Action
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
-from icekit.prove.fingerprint import exact_case
+from icekit.prove.fingerprint import reading_settings
 from icekit.prove.readers import most_records
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ class CheckedRewrite(RewriteSession):
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
         return {
-            **exact_case(schema_of(self.metadata)["fields"]),
+            **reading_settings(schema_of(self.metadata)),
             # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
             # 15039).
             CACHE_KEYS[1]: "false",

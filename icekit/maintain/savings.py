@@ -12,6 +12,7 @@ from dataclasses import fields
 
 from icekit.common import frozen
 from icekit.common.units import count, percent, size
+from icekit.health.column_support import limits_of
 from icekit.health.files import DELETE_KINDS, Totals
 from icekit.health.findings import Finding, Findings, Thresholds, covered_by
 from icekit.health.manifest_counts import SpecManifests
@@ -81,7 +82,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
 
     What coarser partitions or a larger target file size would save, ``icekit tune`` measures.
     """
-    if facts.contradictions:
+    if facts.contradictions or facts.is_unreadable:
         findings = Findings()
     chosen = selection(facts, findings, thresholds).chosen
     under_deletes = {p for c in chosen if c.mode in {"deletes", "vectors"} for p in c.partitions}
@@ -159,6 +160,9 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
     if facts.contradictions:
         first = " and ".join(each.replace("_", " ") for each in facts.contradictions)
         return f"Nothing is rewritten before these findings are fixed: {first}."
+    if facts.unsupported_columns:
+        limits = limits_of(facts.engine, facts.unsupported_columns)
+        return f"Nothing is rewritten: {limits}."
     postponed = selection(facts, findings, thresholds).postponed
     return f"Compaction postpones {postponed}" if postponed else ""
 

@@ -10,9 +10,10 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.sql import display_name, orphan_arguments
-from icekit.common.units import at, count, counted, moment, raised, span
+from icekit.common.units import at, count, counted, first_names, moment, raised, span
 from icekit.engine.bridge import has_bridge
 from icekit.engine.lake import Lake
+from icekit.health.column_support import limits_of
 from icekit.health.definition import PartitionSpec
 from icekit.health.diagnose import diagnose
 from icekit.health.files import Kind
@@ -125,12 +126,25 @@ def plan_maintenance(
 
 
 def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str | None]:
-    """The procedures that a damaged table allows, and why it allows none, if files are missing.
+    """The procedures that an unreadable or damaged table allows, and why it allows none, if files
+    are missing.
 
     An expiry could remove the snapshot to roll back to, and the manifests that say what is lost; a
     rewrite of delete files drops those that are misfiled.
     """
     facts = case.facts
+    if facts.is_unreadable:
+        # The one that reads no metadata table.
+        procedures = [name for name in procedures if name == "remove_orphan_files"]
+        case.notes.append(f"{limits_of(facts.engine, facts.unsupported_columns)}.")
+    nested = [c.name for c in facts.columns if c.type == "variant" and not c.is_in_structs]
+    if nested:
+        # Iceberg's metadata table position_deletes cannot project them.
+        procedures = [name for name in procedures if name != "rewrite_position_delete_files"]
+        case.notes.append(
+            "Iceberg cannot rewrite position delete files of a table with variants in a list or a "
+            f"map ({first_names(nested, 5)})."
+        )
     if facts.contradictions:
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]

@@ -29,7 +29,13 @@ from icekit.health.values import partition_path
 from icekit.health.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CHECKED_TAG, CheckedPositions, CheckedRows
-from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared
+from icekit.prove.fingerprint import (
+    LINEAGE,
+    Fingerprint,
+    fingerprint,
+    reading_settings,
+    shared,
+)
 from icekit.prove.proof import CHECKED, SCANNED, CommitProof, Mismatch, Proof
 from icekit.prove.readers import Reader, resolving
 
@@ -65,12 +71,13 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     """
     started = time.monotonic()
     reader = Reader(lake, table, head(lake, table))
+    schemas = metadata.schemas_of(reader.head.metadata)
     with explaining(reader.name):
         # The session may cache an older version of the table without these snapshots.
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     with (
         # A cache of deletes may hide some (apache/iceberg 15039).
-        lent(lake.spark, {CACHE_KEYS[1]: "false"}),
+        lent(lake.spark, {CACHE_KEYS[1]: "false", **reading_settings(*schemas)}),
         resolving(reader, snapshot_ids) as reader,
         # Most of a small commit's proof is planning in the driver, so several run at once.
         ThreadPoolExecutor(_AT_ONCE) as pool,

@@ -35,7 +35,7 @@ from icekit.prove.checked import (
     CheckedPositions,
     RowsDiffer,
 )
-from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
+from icekit.prove.fingerprint import Fingerprint, reading_settings, row_hash, summed_up
 from icekit.prove.readers import most_records
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def check_positions(pending: Pending) -> Mapping[str, str]:
     records = max(found.data_records, sum(key_set.records for key_set in found.key_sets))
     partitions = max(tasks(records), spark.sparkContext.defaultParallelism)
     settings = {
-        **exact_case(fields),
+        **reading_settings(schema_of(pending.found.at.metadata)),
         # A cache of deletes may hide some (apache/iceberg 15039).
         CACHE_KEYS[1]: "false",
         "spark.sql.shuffle.partitions": str(partitions),

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
+from icekit.common.errors import ColumnUnhashed
 from icekit.common.sql import Identifier, identifier
-from icekit.engine.compat import variant_type
+from icekit.engine.compat import recent_types
 from icekit.health.files import Scalar
 from icekit.health.spark_entries import scalar_sql
 from icekit.health.values import to_scalar
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from icekit.deletes.resolved import Stripped
 
+
+Json = Mapping[str, Any]
 
 MODULUS = 1 << 128
 #: Columns that a row keeps through every rewrite (table spec, "Row Lineage").
@@ -79,7 +82,8 @@ def fingerprint(
     fingerprints only if they were made with equal schemas, up to names: see :func:`row_hash`.
     ``stripped`` is read instead of the table, with a ``schema``, and drops the rows that equality
     deletes delete.
-    ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on.
+    ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on. The
+    session has the :func:`reading_settings` of the table.
     """
     more = [identifier(name) for name in LINEAGE] if lineage else []
     columns, source, extra = ["*", *more], identifier(*table), list[str]()
@@ -107,11 +111,17 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     )
 
 
-def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The setting that a session needs to read the fields of a schema: some, of one struct, may
-    differ by case alone.
+# Spark 4.1 reads geometries and geographies, but has their functions, which the hash needs, turned
+# off; an older one ignores the setting.
+_GEOSPATIAL = {"spark.sql.geospatial.enabled": "true"}
+
+
+def reading_settings(*schemas: Json) -> dict[str, str]:
+    """The settings that a session needs to read and hash the columns of any of these schemas: some
+    fields of one struct may differ by case alone.
     """
-    return {"spark.sql.caseSensitive": "true"} if _is_ambiguous({"fields": fields}) else {}
+    exact_case = {"spark.sql.caseSensitive": "true"} if any(map(_is_ambiguous, schemas)) else {}
+    return {**_GEOSPATIAL, **exact_case}
 
 
 def _is_ambiguous(kind: Any) -> bool:
@@ -164,11 +174,13 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
 
 def row_hash(schema: StructType) -> str:
     """SQL for a 64-bit hash of a row of these columns; names and nullability do not affect it.
+    It raises :class:`~icekit.common.errors.ColumnUnhashed` for a type that it does not know.
 
     Distinguishes values that Spark's ``xxhash64`` confuses: it skips nulls, so each value is
     preceded by whether it is null, and each collection by its size. ``xxhash64`` refuses maps, so a
     map is hashed as the sorted hashes of its entries, in any order; it also refuses variants, so a
-    variant is hashed as its JSON and its types. A number, date or timestamp is cast to the type in
+    variant is hashed as its JSON and its types, and geometries and geographies, as their bytes and
+    their reference system. A number, date or timestamp is cast to the type in
     ``schema``, because an ``int`` and the ``bigint`` it was promoted to hash differently. Values
     are equal if SQL calls them equal: 0.0 and -0.0, and any two NaN. Decimals hash by value at
     their scale, binary by its bytes, timestamps by the instant.
@@ -206,16 +218,22 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
             f"sort_array(transform(map_entries({value}), {item} -> "
             f"xxhash64({', '.join([*key, *entry])})))"
         )
-    elif (variant := variant_type()) is not None and isinstance(kind, variant):
+    elif isinstance(kind, recent_types("VariantType")):
         yield f"to_json({value})"
         yield f"schema_of_variant({value})"
+    elif isinstance(kind, recent_types("GeometryType", "GeographyType")):
+        yield f"ST_AsBinary({value})"
+        yield f"ST_Srid({value})"
     elif isinstance(kind, (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)):
         yield f"CAST({value} AS {kind.simpleString()})"
-    elif not isinstance(kind, T.NullType):
+    elif isinstance(kind, (T.StringType, T.BinaryType, T.BooleanType)):
         yield value
+    elif not isinstance(kind, T.NullType):
+        raise ColumnUnhashed(
+            f"icekit cannot compare values of the type {kind.simpleString()}, so it cannot check "
+            "rows with such a column. --prove none rewrites them without a check."
+        )
 
-
-Json = Mapping[str, Any]
 
 # From the narrower to the wider (table spec, "Schema Evolution"); other promotions keep the newer.
 _WIDER = {("long", "int"), ("double", "float")}

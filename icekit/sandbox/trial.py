@@ -30,6 +30,7 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.health.collect import observe
+from icekit.health.column_support import require_supported
 from icekit.health.files import FileGroup, Kind, Partition
 from icekit.health.head import head, since
 from icekit.health.metadata import Json, summary_of
@@ -200,10 +201,13 @@ class Trial:
         sample_bytes: str = "1 GB",
         progress: Callable[[str], None] = print,
     ) -> Trial:
-        """A trial of the current table; refused over Spark Connect."""
+        """A trial of the current table; refused over Spark Connect, and for a table that the
+        engine cannot read or write.
+        """
         sample = size_in_bytes(sample_bytes)
         require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
+        require_supported(facts)
         return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @property

@@ -13,6 +13,7 @@ from icekit.common.sql import identifier, set_properties
 from icekit.common.units import count, percent, plain, raised, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
+from icekit.health.column_support import order_refusal
 from icekit.health.diagnose.partitions import coarser
 from icekit.health.metadata import ROW_GROUP
 from icekit.health.model import TableFacts
@@ -99,8 +100,9 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iter
         yield Layout(current)
     orders = [RowOrder(SORT, columns[:1])] if columns else []
     if len(columns) > 1:
-        both = (RowOrder(SORT, columns), RowOrder(SORT, columns[::-1]), RowOrder(ZORDER, columns))
-        orders += both
+        orders += [RowOrder(SORT, columns), RowOrder(SORT, columns[::-1])]
+        if order_refusal(facts, ZORDER, columns) is None:
+            orders.append(RowOrder(ZORDER, columns))
     yield from (Layout(current, order) for order in orders if order != own)
     coarser = coarser_spec(facts, current)
     if coarser is not None:

@@ -28,6 +28,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.lake import session_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
+from icekit.health.column_support import order_refusal
 from icekit.health.model import TableFacts
 from icekit.health.spark_entries import scalar_sql
 from icekit.health.where import NO_BOUNDS, lookup_of
@@ -173,7 +174,8 @@ def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
     weights: dict[str, float] = defaultdict(float)
     for f in filters:
         for column in {leaf.column for leaf in leaves(f.tree) if leaf.op != NULLS}:
-            if not facts.by_name[column].type.startswith(NO_BOUNDS):
+            has_bounds = not facts.by_name[column].type.startswith(NO_BOUNDS)
+            if has_bounds and order_refusal(facts, "sort", [column]) is None:
                 weights[column] += f.weight
     return sorted(weights, key=lambda column: -weights[column])
 

@@ -11,6 +11,7 @@ import pytest
 
 from icekit.common.errors import ParameterError
 from icekit.engine.cluster import Cluster, Executor
+from icekit.engine.column_types import Engine
 from icekit.health.definition import Column, PartitionField, PartitionSpec, SortField
 from icekit.health.diagnose import diagnose
 from icekit.health.files import FileGroup, Kind, Partition
@@ -196,6 +197,11 @@ ODD = (
     Column(9, "s.it's `x`", "string", False, 5, "full", path=("s", "it's `x`")),
     Column(10, "s.x", "int", False, 5, "full", path=("s", "x")),
 )
+OPAQUE = (
+    Column(11, "v", "variant", False, 6, "full"),
+    Column(12, "g", "geometry(OGC:CRS84)", False, 7, "full"),
+    Column(13, "l.element", "int", False, 8, "full", is_in_structs=False),
+)
 PRICE = Column(9, "price", "decimal(9, 2)", False, 4, "full")
 
 
@@ -210,14 +216,33 @@ PRICE = Column(9, "price", "decimal(9, 2)", False, 4, "full")
             (),
             r"Name the columns to zorder by .* or set the table property icekit\.filter-columns",
         ),
-        (
-            {"strategy": "zorder", "columns": ("amount", "price")},
-            (PRICE,),
-            r"no bytes for the type of price \(decimal\(9, 2\)\)\. Use the strategy sort",
+        *(
+            (
+                {"strategy": strategy, "columns": ("amount", "price")},
+                (PRICE,),
+                r"no order for the type of price \(decimal\(9, 2\)\)\. Use the strategy sort\.",
+            )
+            for strategy in ("zorder", "hilbert")
         ),
         *(
-            ({"strategy": "zorder", "columns": (column.name,)}, ODD, "Use the strategy sort")
+            ({"strategy": strategy, "columns": (column.name,)}, ODD, "Use the strategy sort")
             for column in ODD
+            for strategy in ("zorder", "hilbert")
+        ),
+        *(
+            ({"strategy": strategy, "columns": (column.name,)}, OPAQUE, "Use other columns")
+            for column in OPAQUE
+            for strategy in ("sort", "zorder", "hilbert")
+        ),
+        (
+            {"strategy": "zorder", "columns": ("amount",)},
+            (Column(9, "IceZValue", "int", False, 4, "full"),),
+            "adds a column of the name of IceZValue while it orders rows. Use the strategy sort",
+        ),
+        (
+            {"strategy": "hilbert", "columns": ("amount",)},
+            (Column(9, "ICEHVALUE", "int", False, 4, "full"),),
+            "adds a column of the name of ICEHVALUE",
         ),
     ],
 )
@@ -226,6 +251,14 @@ def test_an_order_that_cannot_be_made_is_refused_with_what_to_do(
 ) -> None:
     with pytest.raises(ParameterError, match=problem):
         made(of(small(), columns=(*COLUMNS, *columns)), **policy)
+
+
+def test_a_hilbert_curve_is_planned_only_where_iceberg_has_one() -> None:
+    policy: dict[str, Any] = {"strategy": "hilbert", "columns": ("amount", "carrier")}
+    assert made(of(small()), **policy).actions
+    for engine in (Engine("4.0", "1.11.0"), Engine("4.1", "1.11.0"), Engine("3.5", "1.12.0")):
+        with pytest.raises(ParameterError, match=f"{engine} has no Hilbert curve; .* Use the "):
+            made(replace(of(small()), engine=engine), **policy)
 
 
 def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:

@@ -80,6 +80,30 @@ def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "sorts", "curves"),
+    [
+        (Column(3, "kind", "decimal(9, 2)", False, 2, "full"), 3, 0),
+        (Column(3, "kind", "int", False, 2, "full", path=("s", "kind")), 3, 0),
+        (Column(3, "kind", "int", False, 2, "full", is_in_structs=False), 1, 0),
+        (Column(3, "kind", "geometry", False, 2, "full"), 1, 0),
+        (Column(3, "kind", "int", False, 2, "full"), 3, 1),
+    ],
+)
+def test_no_order_is_tried_that_iceberg_refuses(column: Column, sorts: int, curves: int) -> None:
+    facts = replace(FACTS, columns=(*COLUMNS[:2], column))
+    both = Group("AND", (Leaf("kind", "=", (1,)), Leaf("id", "=", (1,))))
+
+    tried = layouts(facts, [Filter(both, 2.0), of("kind")], drawn(kind=[1], id=[1]))
+
+    current = fields_of(facts.default_spec)
+    orders = [each.order for each in tried if each.spec == current and each.order is not None]
+    assert [sum(order.kind == kind for order in orders) for kind in (SORT, ZORDER)] == [
+        sorts,
+        curves,
+    ]
+
+
+@pytest.mark.parametrize(
     ("operators", "values", "bloom"),
     [("=", range(50), "kind"), ("<", range(50), ""), ("=", [1] * 50, "")],
     ids=["lookups", "ranges", "few values"],

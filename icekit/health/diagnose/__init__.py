@@ -24,6 +24,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     for check in (
         storage.missing_files,
         integrity.unreadable_metadata,
+        integrity.unsupported_columns,
         integrity.duplicate_files,
         deletes.misfiled_deletes,
         deletes.unmatched_deletes,
@@ -85,4 +86,7 @@ def diagnose(
         for name, check in SYMPTOMS.items()
         if (finding := check(context)) is not None
     ]
+    if facts.is_unreadable:
+        # Spark runs no statement on the table.
+        findings = [replace(finding, sql=()) for finding in findings]
     return Findings(sorted(findings, key=lambda f: -f.severity))

@@ -1,7 +1,8 @@
 """Check whether metadata contradicts itself or the specification: one function per finding."""
 
-from icekit.common.sql import identifier
+from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
+from icekit.health.column_support import limits_of, newer_engine
 from icekit.health.definition import Flaw, MetadataFlaw
 from icekit.health.files import Scalar
 from icekit.health.findings import Context, Finding, Severity
@@ -123,6 +124,29 @@ def unreadable_metadata(context: Context) -> Finding | None:
         effect=" ".join(effect for *_, effect, _ in texts),
         remedy=" ".join(remedy for *_, remedy in texts),
         sql=() if facts.ref is not None else _repair(context),
+    )
+
+
+def unsupported_columns(context: Context) -> Finding | None:
+    """Columns of types that the engine cannot read, or cannot write into new data files."""
+    facts = context.facts
+    if not facts.unsupported_columns:
+        return None
+    effect = "icekit rewrites nothing of the table, and tries nothing on it."
+    if facts.is_unreadable:
+        effect = f"Spark opens the table neither to read nor to change it. {effect}"
+    remedies = [
+        newer_engine(facts.unsupported_columns),
+        "Maintain the table with an engine that has these types, or drop the columns with it if "
+        "nobody needs them.",
+    ]
+    return context.finding(
+        [display_name(column.names) for column in facts.unsupported_columns],
+        evidence=limits_of(facts.engine, facts.unsupported_columns),
+        threshold="one such column in the current schema",
+        source="Iceberg's TypeToSparkType and writers of data files",
+        effect=effect,
+        remedy=" ".join(filter(None, remedies)),
     )
 
 

@@ -18,7 +18,7 @@ from icekit.engine.errors import explaining
 from icekit.engine.lake import session_of
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
 from icekit.health.model import TableFacts
-from icekit.prove.fingerprint import fingerprint
+from icekit.prove.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.ddl import fields_of
@@ -182,7 +182,7 @@ def _tried(
     def run(name: str, box: Sandbox) -> Figures:
         # At worst all of the target is rewritten.
         done = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
-        with box.budget.watching(box.lake.spark):
+        with box.budget.watching(box.lake.spark), lent(box.lake.spark, reading_settings()):
             rows[name] = str(fingerprint(box.lake.spark, statement.written(box.name))[()])
         plan = list(nodes_with_searches(ran_command(done.frame)))
         scans = [node for node in plan if is_scan_of(node, box.name)]

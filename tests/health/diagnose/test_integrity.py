@@ -9,7 +9,8 @@ import pytest
 
 from icekit import diagnose
 from icekit.common.errors import TableContradicted
-from icekit.health.definition import Flaw, MetadataFlaw, PartitionSpec
+from icekit.engine.column_types import Ability, Engine
+from icekit.health.definition import Flaw, MetadataFlaw, PartitionSpec, UnsupportedColumn
 from icekit.health.files import Kind, Partition
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.integrity import (
@@ -244,6 +245,18 @@ SHOWN = {
         f"missing_files of {role.name}": facts_of(lost(role, partition=None))
         for role in (Role.DELETES, Role.VECTOR, Role.MANIFEST, Role.MANIFEST_LIST, Role.STATISTICS)
     },
+    "unsupported_columns": facts_of(
+        None,
+        unsupported_columns=(
+            UnsupportedColumn(("at", "clock"), "time", Ability.READ),
+            UnsupportedColumn(("v",), "variant", Ability.WRITE),
+        ),
+    ),
+    "unsupported_columns that a newer engine reads": facts_of(
+        None,
+        unsupported_columns=(UnsupportedColumn(("g",), "geometry", Ability.READ),),
+        engine=Engine("4.1", "1.11.0"),
+    ),
     "unreadable_metadata": facts_of(None, flaws=(UNCOUNTED,), format_version=3),
     "unreadable_metadata of version 1": facts_of(None, flaws=(UNCOUNTED,), format_version=1),
     **{

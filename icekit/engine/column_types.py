@@ -1,0 +1,134 @@
+"""Which of Iceberg's types an engine can read, write and order rows by: one table, which the canary
+tests/engine/test_column_types.py compares with the running engine.
+
+The sources are Iceberg's ``TypeToSparkType``, its writers, ``SparkZOrderUDF`` and the checks of its
+rewrite runners.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from icekit.common import frozen
+from icekit.engine.compat import is_at_least
+from icekit.engine.spark_conf import RUNTIMES
+
+
+class Ability(StrEnum):
+    """What an engine can do with the values of a type.
+
+    ``read``: without it, Spark does not open the table. ``write``: into new data files.
+    ``sort``: order rows by them. ``curve``: order rows along a z-order or Hilbert curve. ``match``:
+    compare them with the keys of equality deletes.
+    """
+
+    READ = "read"
+    WRITE = "write"
+    SORT = "sort"
+    CURVE = "curve"
+    MATCH = "match"
+
+
+@frozen
+class _Type:
+    """A type of Iceberg. ``first_minors`` has, by version of Spark, the first Iceberg 1.x that reads
+    it. Only files of these ``formats`` can hold it.
+    """
+
+    first_minors: Mapping[str, int]
+    is_sortable: bool = True
+    is_on_curves: bool = True
+    is_key: bool = True
+    formats: tuple[str, ...] = ("parquet", "orc", "avro")
+
+
+_EVERY = dict.fromkeys(RUNTIMES, 0)
+_PLAIN = _Type(_EVERY)
+_UNREAD = _Type({})
+_NOT_ORC = ("parquet", "avro")
+_GEOSPATIAL = _Type(
+    {"4.1": 12}, is_sortable=False, is_on_curves=False, is_key=False, formats=_NOT_ORC
+)
+_VARIANT = replace(_GEOSPATIAL, first_minors={"4.0": 10, "4.1": 11})
+_TYPES: Mapping[str, _Type] = {
+    **dict.fromkeys(("boolean", "int", "long", "date", "timestamp", "timestamptz"), _PLAIN),
+    **dict.fromkeys(("string", "uuid", "fixed", "binary"), _PLAIN),
+    **dict.fromkeys(("float", "double"), _Type(_EVERY, is_key=False)),
+    "decimal": _Type(_EVERY, is_on_curves=False),
+    **dict.fromkeys(("time", "timestamp_ns", "timestamptz_ns"), _UNREAD),
+    "unknown": _Type({"3.5": 11, "4.0": 10, "4.1": 11}, is_on_curves=False, is_key=False),
+    "variant": _VARIANT,
+    "geometry": _GEOSPATIAL,
+    "geography": _GEOSPATIAL,
+}
+# The reference systems that Spark knows, the default first; of geographies, also the only algorithm
+# for edges.
+_SYSTEMS = {"geometry": ("OGC:CRS84", "EPSG:3857", "SRID:0"), "geography": ("OGC:CRS84",)}
+_EDGES = "spherical"
+
+
+@frozen
+class Engine:
+    """The versions of Spark and Iceberg that work on a table; empty is unknown, and taken for the
+    newest.
+    """
+
+    spark: str = ""
+    iceberg: str = ""
+
+    def __str__(self) -> str:
+        return f"Spark {self._spark} with Iceberg {self._iceberg}"
+
+    @property
+    def _spark(self) -> str:
+        return self.spark if self.spark in RUNTIMES else max(RUNTIMES)
+
+    @property
+    def _iceberg(self) -> str:
+        return self.iceberg or RUNTIMES[self._spark][1]
+
+    @property
+    def has_hilbert(self) -> bool:
+        """Whether this Iceberg has a Hilbert curve."""
+        return self._spark != "3.5" and is_at_least(self._iceberg, 12)
+
+    def can(self, ability: Ability, type_name: str, file_format: str = "parquet") -> bool:
+        """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
+        that is not in the table has any.
+        """
+        kind = _TYPES.get(_base(type_name))
+        first_minor = None if kind is None else kind.first_minors.get(self._spark)
+        if kind is None or first_minor is None or not is_at_least(self._iceberg, first_minor):
+            return False
+        if not _is_system_known(type_name):
+            return False
+        return {
+            Ability.READ: True,
+            Ability.WRITE: file_format in kind.formats,
+            Ability.SORT: kind.is_sortable,
+            Ability.CURVE: kind.is_on_curves,
+            Ability.MATCH: kind.is_key,
+        }[ability]
+
+
+def reading_engine(type_name: str) -> Engine | None:
+    """The first engine that reads a type; None if none does."""
+    kind = _TYPES.get(_base(type_name), _UNREAD)
+    if not kind.first_minors or not _is_system_known(type_name):
+        return None
+    spark = min(kind.first_minors)
+    return Engine(spark, f"1.{kind.first_minors[spark]}")
+
+
+def _base(type_name: str) -> str:
+    """``decimal`` of ``decimal(12, 2)``."""
+    return type_name.partition("(")[0].partition("[")[0].strip()
+
+
+def _is_system_known(type_name: str) -> bool:
+    base, _, arguments = type_name.partition("(")
+    systems = _SYSTEMS.get(base.strip())
+    if systems is None:
+        return True
+    system, _, edges = arguments.rstrip(") ").partition(",")
+    return (system.strip() or systems[0]) in systems and edges.strip() in ("", _EDGES)
