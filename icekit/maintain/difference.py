@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from icekit.common import frozen
-from icekit.common.sql import identifier
+from icekit.common.sql import display_name, identifier
 from icekit.engine.compat import recent_types
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed
 
@@ -43,7 +43,7 @@ def column_difference(
     differing = [field for field, one, other in zip(fields, *prints, strict=True) if one != other]
     if not differing:
         return None
-    column = identifier(differing[0].name)
+    column = display_name((differing[0].name,))
     if row_count > MOST_ROWS:
         return ColumnDifference(column)
     equal = [field for field in fields if field not in differing]

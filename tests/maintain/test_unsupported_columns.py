@@ -1,5 +1,6 @@
 """A table with a column that Spark cannot read is observed and reported, and nothing else."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -18,14 +19,21 @@ pytestmark = pytest.mark.spark
 NOW = ("--leave-alone", "0 minutes")
 
 
-def add_column(lake: Lake, name: str, kind: str) -> None:
-    """Add a column that Spark has no type for, as another engine does."""
+def said(*arguments: str) -> tuple[int, str]:
+    """The exit status of a command, and what it prints, in one line."""
+    status, printed = command(*arguments)
+    return status, " ".join(printed.split())
+
+
+def add_column(lake: Lake, name: str, column: str, kind: str, field_id: int = 9) -> None:
+    """Add a column of a type of Iceberg, as another engine does."""
     iceberg: Any = lake.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     table = iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, name)
-    field = {"id": 9, "name": "c", "required": False, "type": kind}
+    field = {"id": field_id, "name": column, "required": False, "type": kind}
     schema = {"type": "struct", "schema-id": 0, "fields": [field]}
     added = iceberg.SchemaParser.fromJson(json.dumps(schema))
     table.updateSchema().unionByNameWith(added).commit()
+    lake.spark.sql(f"REFRESH TABLE {name}")
 
 
 @pytest.fixture
@@ -42,19 +50,20 @@ def table(lake: Lake, scratch: str) -> str:
 def test_a_table_that_spark_cannot_read_is_observed_and_nothing_is_run(
     lake: Lake, table: str
 ) -> None:
-    add_column(lake, f"lake.{table}", "timestamp_ns")
+    with contextlib.suppress(Exception):  # Spark cannot even refresh it
+        add_column(lake, f"lake.{table}", "c", "timestamp_ns")
     limits = f"{ENGINE} cannot read column c (timestamp_ns)"
 
     for collector in ("auto", "local", "spark"):
-        status, card = command("look", table, "--collector", collector)
+        status, card = said("look", table, "--collector", collector)
         assert (status, limits in card) == (EXIT_HEALTHY, True), card
         assert "would remove 5 of 6" in card
         assert "icekit compact" not in card
     for verb in ("compact", "tune layout", "tune metrics-columns", "tune file-sizes"):
-        status, printed = command(*verb.split(), table)
+        status, printed = said(*verb.split(), table)
         assert (status, limits in printed) == (EXIT_UNHEALTHY, True), printed
     for more in ((), ("--execute",), ("--trial",)):
-        status, printed = command("compact", table, *NOW, *more)
+        status, printed = said("compact", table, *NOW, *more)
         assert (status, limits in printed) == (EXIT_UNHEALTHY, True), printed
     facts = lake.observe(table)
     proposals = propose(lake, facts)
@@ -80,9 +89,11 @@ def test_geometries_are_compacted_and_checked_by_their_bytes(lake: Lake, scratch
     lake.spark.conf.set("spark.sql.geospatial.enabled", "true")
     try:
         lake.spark.sql(
-            f"CREATE TABLE lake.{name} (id BIGINT, g GEOMETRY(4326), o GEOGRAPHY(4326)) USING "
-            "iceberg TBLPROPERTIES ('format-version'='3')"
+            f"CREATE TABLE lake.{name} (id BIGINT) USING iceberg TBLPROPERTIES "
+            "('format-version'='3')"
         )
+        add_column(lake, f"lake.{name}", "g", "geometry(OGC:CRS84)", 8)
+        add_column(lake, f"lake.{name}", "o", "geography(OGC:CRS84, spherical)", 9)
         point = "X'0101000000000000000000F03F0000000000000040'"
         for n in range(6):
             lake.spark.sql(
@@ -92,7 +103,7 @@ def test_geometries_are_compacted_and_checked_by_their_bytes(lake: Lake, scratch
     finally:
         lake.spark.conf.unset("spark.sql.geospatial.enabled")
 
-    status, printed = command("compact", name, *NOW, "--execute", "--prove", "full")
-    assert (status, "12 rows verified" in printed) == (EXIT_HEALTHY, True), printed
+    status, printed = said("compact", name, *NOW, "--execute", "--prove", "full")
+    assert (status, "no row changed" in printed) == (EXIT_HEALTHY, True), printed
     rows = lake.spark.sql(f"SELECT id, g, o FROM lake.{name}").collect()
     assert len({(row.id, str(row.g), str(row.o)) for row in rows}) == 12
