@@ -80,12 +80,26 @@ def vector_of(
     place of its file.
     """
     start = table.files.table().currentSnapshot().snapshotId()
+    add_vector(table, where, of, part, back_to=start, offset=offset, records=records)
+
+
+def add_vector(
+    table: Table,
+    where: str,
+    of: str,
+    part: Any = None,
+    *,
+    back_to: int,
+    offset: int | None = None,
+    records: int = 1,
+) -> None:
+    """Commit the deletion vector that a DELETE writes now on top of another snapshot."""
     table.sql(f"DELETE FROM {{t}} WHERE {where}")
     path, at, length, size = table.sql(
         "SELECT file_path, content_offset, content_size_in_bytes, file_size_in_bytes FROM "
         "{t}.delete_files ORDER BY content_offset"
     )[0]
-    table.files.table().manageSnapshots().rollbackTo(start).commit()
+    table.files.table().manageSnapshots().setCurrentSnapshot(back_to).commit()
     made = _builder(table, path, "puffin", size, records)
     made = made.withContentSizeInBytes(length).withReferencedDataFile(of)
     _commit(table, made.withContentOffset(at if offset is None else offset), part)

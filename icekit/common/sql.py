@@ -3,7 +3,7 @@
 import datetime as dt
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -115,6 +115,24 @@ def _takes(levels: Identifier, name: Identifier) -> bool:
 def identifier(*parts: str) -> str:
     """Quote each part in backticks and join them with dots, for Spark SQL."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def free_name(name: str, names: Iterable[str]) -> str:
+    """A name, lengthened until no other name equals it, whatever the case."""
+    lowered = {each.lower() for each in names}
+    while name.lower() in lowered:
+        name += "_"
+    return name
+
+
+def free_prefix(prefix: str, names: Iterable[str]) -> str:
+    """A prefix, lengthened until no other name begins with it, whatever the case: for columns that
+    icekit adds to those of a table.
+    """
+    lowered = [each.lower() for each in names]
+    while any(each.startswith(prefix.lower()) for each in lowered):
+        prefix += "_"
+    return prefix
 
 
 def display_name(parts: Sequence[str]) -> str:

@@ -62,22 +62,27 @@ def merge(
     own, shared = position_deletes(found.at.listing.java, numbers)
     if not (shared or own):
         return [], {}
+    with_vector = {path for path, deletes in own.items() if any(map(_is_vector, deletes))}
     by_path = local(
-        spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())}
+        spark,
+        {
+            "path": (pa.string(), numbers.keys()),
+            "f": (pa.int32(), numbers.values()),
+            "has_vector": (pa.bool_(), [path in with_vector for path in numbers]),
+        },
     )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, listed, shared)
-    old = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path).select(
-        "f", "pos"
-    )
+    joined = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path)
+    if with_vector:
+        # A vector replaces all other position deletes of its data file.
+        joined = joined.where("NOT has_vector OR content_offset IS NOT NULL")
+    old = joined.select("f", "pos")
     before = by_file(arrow_of(words(old, sum(map(len, positions.values())))))
     for path, deletes in own.items():
         # A vector that is replaced but was not read in full would bring its rows back. It names
         # each position once; other files may name one again.
-        expected = max(
-            int(delete.recordCount()) if delete.contentOffset() is not None else 1
-            for delete in deletes
-        )
+        expected = max(int(delete.recordCount()) if _is_vector(delete) else 1 for delete in deletes)
         positions_read = len(before.get(numbers[path], ()))
         if positions_read < expected:
             raise ConversionRefused(
@@ -88,6 +93,11 @@ def merge(
         # Not in place: the positions found are compared with these before the commit.
         positions[number] = positions[number] | deleted
     return [delete for deletes in own.values() for delete in deletes], before
+
+
+def _is_vector(delete: Any) -> bool:
+    """Whether a delete file (an object of Iceberg's API) is a deletion vector."""
+    return delete.contentOffset() is not None
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:

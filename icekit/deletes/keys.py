@@ -5,9 +5,10 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
-from icekit.common.sql import identifier
+from icekit.common.sql import display_name, free_name, identifier
 from icekit.engine.column_types import Ability, Engine
-from icekit.health.metadata import Json, schema_of
+from icekit.health.key_fields import path_to, paths_to
+from icekit.health.metadata import Json, schema_of, schemas_of
 
 
 @frozen
@@ -16,13 +17,29 @@ class KeyColumn:
     key view.
 
     ``sql`` reads it from a key view, where columns are named after their ids. A ``required`` one
-    is null in no row.
+    is null in no row. ``is_current`` says whether the current schema has it.
     """
 
     field_id: int
     names: tuple[str, ...]
     sql: str
     required: bool
+    is_current: bool
+
+    @property
+    def is_read_alike(self) -> bool:
+        """Whether Iceberg's own reader gives the same rows to every query of a table with deletes
+        by this column.
+
+        Of a field inside a struct, it finds the value only where the query reads the struct with
+        that field (DeleteFilter.fileProjection adds what is missing at the top level).
+        """
+        return self.is_current and len(self.names) == 1
+
+    @property
+    def title(self) -> str:
+        """The dotted name, as a person writes it."""
+        return display_name(self.names)
 
 
 @frozen
@@ -60,27 +77,68 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     allowed by Iceberg's specification, equality delete files), for a type Spark cannot
     read, and for a field that no schema has.
     """
-    schemas = [
-        schema_of(metadata),
-        *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0))),
-    ]
+    current = schema_of(metadata)["fields"]
     paths: list[Sequence[Json]] = []
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        every = [path for schema in schemas if (path := path_to(schema["fields"], field_id))]
+        every = list(paths_to(metadata, field_id))
         if not every:
             raise ConversionRefused(
-                f"Equality deletes name field {field_id}, which no schema of the table has, so "
-                "icekit cannot tell which rows they delete."
+                f"Equality deletes name field {field_id}, which no schema of the table has, or "
+                "only inside a list or map, so icekit cannot tell which rows they delete."
             )
         path = every[0]
         names = tuple(str(field["name"]) for field in path)
         _check(identifier(*names), path[-1]["type"])
+        is_current = path_to(current, field_id) is not None
         # If any schema allowed nulls, old files may hold them.
-        required = all(field.get("required") for steps in every for field in steps)
-        columns[field_id] = KeyColumn(field_id, names, key_sql(list(map(_name, path))), required)
+        required = is_current and all(field.get("required") for steps in every for field in steps)
+        sql = key_sql([_name(field) for field in path])
+        columns[field_id] = KeyColumn(field_id, names, sql, required, is_current)
         paths.append(path)
     return DeleteKeys(columns, _fields(paths))
+
+
+def with_fields(metadata: Json, field_ids: Iterable[int]) -> Json:
+    """The metadata with a current schema that has these fields, those that were dropped too.
+
+    A dropped field comes back at its place, optional, under its last name, or under another one if
+    that is in use; :func:`keys_of` then finds it like any other. The same object if nothing is
+    missing. A field that no schema has stays missing.
+    """
+    schema = schema_of(metadata)
+    fields = schema["fields"]
+    for field_id in sorted(set(field_ids)):
+        path = next(paths_to(metadata, field_id), None)
+        if path is not None:
+            fields = _with_path(fields, path)
+    if fields is schema["fields"]:
+        return metadata
+    schemas = schemas_of(metadata)
+    schema_id = 1 + max(int(each.get("schema-id", 0)) for each in schemas)
+    extended = {**schema, "schema-id": schema_id, "fields": fields}
+    return {**metadata, "schemas": [*schemas, extended], "current-schema-id": schema_id}
+
+
+def _with_path(fields: Sequence[Json], path: Sequence[Json]) -> Sequence[Json]:
+    """The fields of a struct with those of a path through it; the same object if it has them."""
+    first, rest = path[0], path[1:]
+    for index, field in enumerate(fields):
+        if field["id"] != first["id"]:
+            continue
+        inner = _with_path(field["type"]["fields"], rest) if rest else None
+        if inner is None or inner is field["type"]["fields"]:
+            return fields
+        extended = {**field, "type": {**field["type"], "fields": inner}}
+        return [*fields[:index], extended, *fields[index + 1 :]]
+    restored = {
+        **first,
+        "name": free_name(str(first["name"]), [str(field["name"]) for field in fields]),
+        "required": False,
+    }
+    if rest:
+        restored["type"] = {"type": "struct", "fields": _with_path([], rest)}
+    return [*fields, restored]
 
 
 def key_sql(names: Sequence[str]) -> str:
@@ -111,21 +169,6 @@ def _check(name: str, kind: object) -> None:
             f"Key column {name} is a {kind}, which Spark cannot read or compare. Convert these "
             "deletes with an engine that can."
         )
-
-
-def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
-    """The fields from the outermost to the one with the id, through structs only."""
-    for field in fields:
-        if field["id"] == field_id:
-            return (field,)
-        kind = field["type"]
-        if (
-            isinstance(kind, Mapping)
-            and kind.get("type") == "struct"
-            and (rest := path_to(kind["fields"], field_id))
-        ):
-            return (field, *rest)
-    return None
 
 
 def _name(field: Json) -> str:

@@ -81,6 +81,8 @@ class DeleteListing:
         limit = 2**63 - 1 if up_to is None else up_to
         self.java = compiled(spark, table, "Listing", table, snapshot_id, limit)
         self.counted = FileCounts(*json.loads(self.java.counted()))
+        #: The field ids of all keys.
+        self.key_ids = frozenset[int](json.loads(self.java.keyIds()))
         self.scopes = tuple(
             Scope(
                 partition_of(spec_id, values),

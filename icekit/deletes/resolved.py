@@ -5,7 +5,8 @@ is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from icekit.deletes.join import (
     with_newest,
 )
 from icekit.deletes.key_view import KeyView
-from icekit.deletes.keys import key_sql, path_to
+from icekit.deletes.keys import key_sql, with_fields
 from icekit.deletes.listing import local
 from icekit.health.metadata import schema_of
 from icekit.sandbox.clones import clone
@@ -70,20 +71,26 @@ class Stripped:
 
     table: Identifier
     selected: Sequence[str]
-    columns: Sequence[str]
+    keys: str
     finish: Callable[[DataFrame], DataFrame]
 
 
 @contextlib.contextmanager
-def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
-    """A snapshot read as the specification defines it; None if it has no equality deletes, a
-    dropped key column, or a file twice.
+def stripped(
+    lake: Lake, table: Identifier, snapshot_id: int, field_ids: Collection[int]
+) -> Iterator[Stripped | None]:
+    """A snapshot read as the specification defines it; None if it has no equality deletes, keys
+    that cannot be resolved, a column of then that the table has under another name or type, or a
+    file twice.
 
-    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the
-    frame: it drops deleted rows, and those columns.
+    ``field_ids`` are those of the keys: the clone has them even if they were dropped. Select
+    ``selected`` (the snapshot's columns) and the struct ``keys`` of ``table``, then ``finish`` the
+    frame, in which the fields of that struct are the last columns: it drops deleted rows, and those
+    columns.
     """
     with contextlib.ExitStack() as stack:
-        copy = stack.enter_context(clone(lake, table, snapshot_id))
+        with_keys = partial(with_fields, field_ids=field_ids)
+        copy = stack.enter_context(clone(lake, table, snapshot_id, changed=with_keys))
         name = lake.sql_name(copy.table)
         try:
             found = find(lake.spark, remaining(lake.spark, name))
@@ -101,27 +108,47 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             f"{key_sql(c.names)} AS {identifier(row_key(c.field_id))}"
             for c in found.keys.columns.values()
         ]
-        yield Stripped(name, selected, columns, lambda frame: _without_deleted(view, found, frame))
+        keys = f"struct({', '.join(columns)})"
+        yield Stripped(name, selected, keys, lambda frame: _without_deleted(view, found, frame))
 
 
 def _selected(found: Found) -> list[str] | None:
     """SQL for the columns that the snapshot of a clone was written with, which the clone has under
-    the table's current names; None if one of them, or a key column, is gone, or if a row does not
-    tell which file it is of.
+    the table's current names; None if one of them is gone, or if a row does not tell which file it
+    is of.
     """
-    metadata, snapshot = found.at.metadata, found.at.snapshot or {}
-    now = schema_of(metadata)["fields"]
-    names = {(field["id"], str(field["type"])): field["name"] for field in now}
-    columns = [
-        (names.get((field["id"], str(field["type"])), ""), field["name"])
-        for field in schema_of(metadata, snapshot.get("schema-id"))["fields"]
-    ]
-    if not all(name for name, _ in columns) or not all(path_to(now, i) for i in found.keys.columns):
-        return None
+    metadata = found.at.metadata
+    snapshot = found.at.snapshot or {}
+    fields_now = {field["id"]: field for field in schema_of(metadata)["fields"]}
+    columns: list[str] = []
+    for then in schema_of(metadata, snapshot.get("schema-id"))["fields"]:
+        now = fields_now.get(then["id"])
+        if now is None or not _has_names(now["type"], then["type"]):
+            return None
+        columns.append(f"{identifier(now['name'])} AS {identifier(then['name'])}")
     # A row identifies its file, but not which of two copies with different sequence numbers.
     if found.at.listing.repeated([file.path for file in found.data]):
         return None
-    return [f"{identifier(name)} AS {identifier(then)}" for name, then in columns]
+    return columns
+
+
+def _has_names(now: Any, then: Any) -> bool:
+    """Whether a type has all fields of an earlier one, under the same names and with the same
+    types; it may have more.
+    """
+    if isinstance(now, str) or isinstance(then, str):
+        return bool(now == then)
+    if then["type"] == "struct":
+        fields_now = {field["id"]: field for field in now["fields"]}
+        pairs = [(fields_now.get(field["id"]), field) for field in then["fields"]]
+        return all(
+            field_now is not None
+            and field_now["name"] == field["name"]
+            and _has_names(field_now["type"], field["type"])
+            for field_now, field in pairs
+        )
+    parts = [part for part in ("element", "key", "value") if part in then]
+    return all(_has_names(now[part], then[part]) for part in parts)
 
 
 def _strip(found: Found) -> None:

@@ -245,17 +245,25 @@ def for_thread(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     return inheriting(spark, active)
 
 
-def guarded(spark: SparkSession, table: Any, *, base: tuple[str, int] | None = None) -> Any:
+def guarded(
+    spark: SparkSession,
+    table: Any,
+    *,
+    base: tuple[str, int] | None = None,
+    positions: Any = None,
+) -> Any:
     """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the
     files they add; raises :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
     With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another
-    snapshot.
+    snapshot. With ``positions``, an object of the Java class PositionDeletes, it refuses a commit
+    after which position deletes delete other rows than before.
     """
     jvm: Any = spark._jvm
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        operations = compiled(spark, table, "GuardedOperations", table.operations(), branch, head)
+        given = [table.operations(), branch, head, positions]
+        operations = compiled(spark, table, "GuardedOperations", *given)
         return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
     except Exception as error:
         raise EngineFailed(

@@ -24,6 +24,7 @@ from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
 from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, head, written_within
+from icekit.health.key_fields import misread_fields
 from icekit.health.manifests import (
     Record,
     file_counts,
@@ -109,6 +110,7 @@ def observe(
         snapshot_ms=(snapshot or {}).get("timestamp-ms"),
         **definition,
         **_files(rollup, definition["properties"]),
+        misread_keys=_misread_keys(meta, rollup),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
         recent=tuple(sorted(recent, key=sort_key)),
@@ -167,6 +169,12 @@ def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
             rollup.manifests, rollup.specs.values(), rollup.file_counts(), target_bytes
         ),
     }
+
+
+def _misread_keys(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
+    """The names of the key columns by which Iceberg's newest reader misreads equality deletes."""
+    field_ids = [field_id for key in rollup.equality_keys() for field_id in key.field_ids]
+    return tuple(misread_fields(meta, field_ids, reads_dropped_keys=True).values())
 
 
 def _new_rollup(searched: Searched, size_ratios: Iterable[float]) -> Rollup:

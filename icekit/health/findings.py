@@ -93,7 +93,7 @@ _ONE_ACTION = (
     ("fragmented_manifests", "overlapping_manifests"),
 )
 #: Findings that ``icekit compact`` fixes.
-COMPACTED = frozenset((*_ONE_ACTION[0], "dangling_deletes"))
+COMPACTED = frozenset((*_ONE_ACTION[0], "dangling_deletes", "replaced_deletes"))
 #: Findings that ``icekit maintain`` fixes, with the procedure.
 MAINTAINED = {
     "position_deletes": "rewrite_position_delete_files",
@@ -114,6 +114,9 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     if facts.ref is not None:
         fixed = name in COMPACTED or name in MAINTAINED
         return command_line("plan", facts.catalog, facts.name) if fixed else None
+    if name == "misread_equality_deletes":
+        # A trial would compare what Spark's own reader shows.
+        return command_line("compact", facts.catalog, facts.name)
     if name in COMPACTED or name == "old_partition_spec":
         if facts.unsupported_columns:
             return None
@@ -435,12 +438,14 @@ class Context:
     ) -> tuple[str, ...]:
         """The CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
         differ from the defaults, and these options. Empty if it would load equality deletes that
-        do not fit into its memory, and if the engine cannot read or write the columns.
+        do not fit into its memory, or misread them, and if the engine cannot read or write the
+        columns.
 
         For a table with :attr:`~icekit.health.model.TableFacts.fragile_fields`, of all its files in
         one commit.
         """
-        if self.heap.verdict != "fits" or self.facts.unsupported_columns:
+        is_unsafe = self.facts.unsupported_columns or self.facts.misread_keys
+        if self.heap.verdict != "fits" or is_unsafe:
             return ()
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}

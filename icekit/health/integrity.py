@@ -21,13 +21,17 @@ class DeleteState(StrEnum):
     file of another partition or spec; Iceberg before 1.12 applies them, 1.12 cannot plan a scan of
     that file. ``UNMATCHED``: they name no live data file, but their partition has one with the same
     file name that is not newer, so its path is written in another way. ``NEW_KEYS``: equality
-    deletes whose key bounds meet those of no older data file.
+    deletes whose key bounds meet those of no older data file. ``REPLACED``: position deletes of a
+    data file that has a deletion vector, which readers apply instead (table spec, "Deletion
+    Vectors"). ``SEVERAL_VECTORS``: deletion vectors of a data file that has more than one.
     """
 
     DANGLING = "dangling"
     MISFILED = "misfiled"
     UNMATCHED = "unmatched"
     NEW_KEYS = "new keys"
+    REPLACED = "replaced"
+    SEVERAL_VECTORS = "several vectors"
 
 
 class Contradiction(StrEnum):
@@ -38,6 +42,7 @@ class Contradiction(StrEnum):
     DUPLICATE_FILES = "duplicate_files"
     MISFILED_DELETES = "misfiled_deletes"
     MANIFEST_BOUNDS = "manifest_bounds"
+    SEVERAL_VECTORS = "several_vectors"
 
 
 @frozen
@@ -66,11 +71,12 @@ class DuplicateFile:
 
 @frozen
 class MisplacedDelete:
-    """A misfiled or unmatched delete file: the data file that it names, and the live one in its
-    place.
+    """A delete file that is not applied as its writer meant it: the data file that it names, and
+    the live one in its place.
 
     ``data_path`` and ``data_partition`` are those of the live data file; its path differs from
-    ``named_path`` for an unmatched delete.
+    ``named_path`` for an unmatched delete. ``revived_count`` are the rows that a replaced delete
+    deletes and the vector does not, None if they were not counted.
     """
 
     state: DeleteState
@@ -80,6 +86,7 @@ class MisplacedDelete:
     data_path: str
     data_partition: Partition
     snapshot_id: int
+    revived_count: int | None = None
 
 
 @frozen

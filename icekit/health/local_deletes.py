@@ -17,7 +17,15 @@ from icekit.health.integrity import (
     MisplacedDelete,
 )
 from icekit.health.key_bounds import KeyColumn, Keyed
-from icekit.health.manifests import BOUND_FIELDS, DELETE_FIELDS, NULL_FIELDS, Record, files_of
+from icekit.health.manifests import (
+    BOUND_FIELDS,
+    DELETE_FIELDS,
+    NULL_FIELDS,
+    Record,
+    files_of,
+    is_delete_manifest,
+)
+from icekit.health.positions import file_positions, vector_positions
 from icekit.health.rollup import kind_of, sort_key
 from icekit.health.values import range_of
 
@@ -48,16 +56,19 @@ class ScopedDeletes:
 
     ``oldest`` has the sequence number and partition of the oldest data file at each path that a
     delete names, ``alike`` the sequence number of the oldest one of the same name and partition;
-    ``NEVER`` without one.
+    ``NEVER`` without one. ``vectors`` has the deletion vectors of each path.
     """
 
     deletes: list[ScopedDelete] = field(default_factory=list)
     oldest: dict[int, tuple[int, Partition | None]] = field(default_factory=dict)
     alike: dict[int, int] = field(default_factory=dict)
+    vectors: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, delete: ScopedDelete) -> None:
         """Add a delete."""
         self.deletes.append(delete)
+        if delete.kind is Kind.DELETION_VECTORS:
+            self.vectors[delete.path].add(delete.identity)
         self.oldest[delete.path] = NEVER, None
         self.alike[delete.name] = NEVER
 
@@ -74,13 +85,19 @@ class ScopedDeletes:
         """Why a delete applies to nothing; None if it applies.
 
         A delete applies to the live data file that has exactly the path it names, is not newer, and
-        has its spec and partition (DeleteFileIndex).
+        has its spec and partition, and a file with a deletion vector has no other deletes by
+        position (DeleteFileIndex).
         """
         oldest, partition = self.oldest[delete.path]
         if oldest == NEVER and self.alike[delete.name] <= delete.sequence:
             return DeleteState.UNMATCHED
         if oldest > delete.sequence:
             return DeleteState.DANGLING
+        vector_count = len(self.vectors.get(delete.path, ()))
+        if delete.kind is Kind.DELETION_VECTORS and vector_count > 1:
+            return DeleteState.SEVERAL_VECTORS
+        if delete.kind is Kind.POSITION_DELETES and vector_count:
+            return DeleteState.REPLACED
         return None if partition == delete.partition else DeleteState.MISFILED
 
 
@@ -184,8 +201,46 @@ def name_contradictions(
             DuplicateFile(path, kind, len(entries), tuple(sorted({each for each, _ in entries})))
             for (path, _, kind), entries in heapq.nsmallest(EXAMPLES, repetitions.items())
         ),
-        misplaced=tuple(_located(each, data) for each in deletes),
+        misplaced=tuple(_located(each, data) for each in _with_revived_counts(deletes, live, read)),
     )
+
+
+def _with_revived_counts(
+    deletes: Sequence[MisplacedDelete], live: Sequence[Record], read: Callable[[str], bytes]
+) -> list[MisplacedDelete]:
+    """The deletes, the replaced ones with the number of rows that they delete and the vector of
+    their data file does not.
+    """
+    replaced_paths = {each.named_path for each in deletes if each.state is DeleteState.REPLACED}
+    vectors: dict[str, Record] = {}
+    for manifest in live:
+        if not replaced_paths or not is_delete_manifest(manifest):
+            continue
+        raw = read(manifest["manifest_path"])
+        for file, *_ in files_of(manifest, raw, DELETE_FIELDS, PATH_BOUNDS):
+            path = named_data_file(file)
+            if path in replaced_paths and file.get("content_offset") is not None:
+                vectors[path] = file
+    return [
+        replace(each, revived_count=_revived_count(each, vectors[each.named_path], read))
+        if each.state is DeleteState.REPLACED
+        else each
+        for each in deletes
+    ]
+
+
+def _revived_count(
+    delete: MisplacedDelete, vector: Record, read: Callable[[str], bytes]
+) -> int | None:
+    """The rows that a replaced delete deletes and the vector does not; None if they cannot be
+    read.
+    """
+    try:
+        positions = file_positions(read, delete.path, delete.named_path)
+        return len(positions - vector_positions(read, vector))
+    except Exception:
+        # A file that is gone, or of another format than Parquet: `--storage` and a scan say so.
+        return None
 
 
 def _located(delete: MisplacedDelete, data: Mapping[str, Partition]) -> MisplacedDelete:

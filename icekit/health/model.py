@@ -52,9 +52,10 @@ class TableFacts:
     observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so
     that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
     ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
-    although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
-    ``engine`` would work on the table, and ``unsupported_columns`` are those of the current schema
-    that it cannot read or write.
+    although they were asked for. ``misread_keys`` are the key columns of equality deletes that Spark
+    does not apply the same way in every query. ``metadata_bytes`` is the size of the table's metadata
+    file. ``engine`` would work on the table, and ``unsupported_columns`` are those of the current
+    schema that it cannot read or write.
     """
 
     catalog: str
@@ -87,6 +88,7 @@ class TableFacts:
     flaws: tuple[MetadataFlaw, ...] = ()
     unlisted: str | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
+    misread_keys: tuple[str, ...] = ()
     unapplied: tuple[UnappliedDeletes, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
     unsupported_columns: tuple[UnsupportedColumn, ...] = ()
@@ -169,6 +171,7 @@ class TableFacts:
             or integrity.duplicate_delete_file_count,
             Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
             Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
+            Contradiction.SEVERAL_VECTORS: self.unapplied_in(DeleteState.SEVERAL_VECTORS),
         }
         return tuple(each for each, is_shown in shown.items() if is_shown)
 

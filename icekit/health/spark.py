@@ -172,8 +172,8 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     directly or by equal bounds (ContentFileUtil.referencedDataFile), apply to it; -1 for others.
 
     A delete applies to the live data file that has exactly the path it names, is not newer, and has
-    its spec and partition (DeleteFileIndex). Only this needs bounds of delete files, and a join by
-    path.
+    its spec and partition, and a file with a deletion vector has no other deletes by position
+    (DeleteFileIndex). Only this needs bounds of delete files, and a join by path.
     """
     lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
     path = (
@@ -199,14 +199,22 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     state = (
         "CASE WHEN named_sequence IS NULL AND alike_sequence <= sequence THEN "
         f"{state_code(DeleteState.UNMATCHED)} WHEN coalesce(named_sequence, {NEVER}L) > sequence "
-        f"THEN {state_code(DeleteState.DANGLING)} WHEN named_place <> place THEN "
+        f"THEN {state_code(DeleteState.DANGLING)} WHEN is_vector AND vectors > 1 THEN "
+        f"{state_code(DeleteState.SEVERAL_VECTORS)} WHEN NOT is_vector AND vectors > 0 THEN "
+        f"{state_code(DeleteState.REPLACED)} WHEN named_place <> place THEN "
         f"{state_code(DeleteState.MISFILED)} ELSE 0 END"
     )
+    is_vector = f"kind = {kind_code(Kind.DELETION_VECTORS)} AS is_vector"
+    named_deletes = deletes.selectExpr("file", "place", "sequence", is_vector).join(
+        scoped.distinct(), "file"
+    )
+    vectors = grouped(
+        named_deletes.where("is_vector"), ["named"], "count(DISTINCT file) AS vectors"
+    )
     judged = (
-        deletes.select("file", "place", "sequence")
-        .join(scoped.distinct(), "file")
-        .repartition(REDUCERS, "named")
+        named_deletes.repartition(REDUCERS, "named")
         .join(live, "named", "left")
+        .join(vectors, "named", "left")
         .repartition(REDUCERS, "place", "named_name")
         .join(beside, ["place", "named_name"], "left")
     )
@@ -291,7 +299,12 @@ def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
     """
     rollup = snapshot.rollup
     rollup.integrity = of_manifests(rollup.manifests, _narrow(snapshot, rows))
-    misplaced = {DeleteState.MISFILED, DeleteState.UNMATCHED}
+    misplaced = {
+        DeleteState.MISFILED,
+        DeleteState.UNMATCHED,
+        DeleteState.REPLACED,
+        DeleteState.SEVERAL_VECTORS,
+    }
     if any(state in misplaced for _, _, state in rollup.unapplied):
         return True
     repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")

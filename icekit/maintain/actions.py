@@ -139,6 +139,7 @@ def rewrite_action(
         order=shared.order,
         options=_options(shared, mode),
         branch=facts.ref,
+        misread_keys=facts.misread_keys if facts.equality_delete_partitions else (),
     )
 
 
@@ -183,6 +184,12 @@ def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Par
             "; files of older specs go into the current one, and its files that hold matching "
             "rows are rewritten with them"
         )
+    if shared.facts.misread_keys and shared.facts.equality_delete_partitions:
+        why += (
+            f". Spark's own reader misreads deletes by {', '.join(shared.facts.misread_keys)}, "
+            "inside a struct: queries show other rows than the specification says until this is "
+            "done, and its own rewrite_data_files would make that permanent"
+        )
     return why
 
 
@@ -214,20 +221,18 @@ def drop_dangling(
     """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so
     anyway.
     """
-    if (
-        "dangling_deletes" not in findings.names
-        or facts.fragile_fields
-        or any(a.options.get(DANGLING) for a in actions)
-    ):
+    of_nothing = [f for f in findings if f.name in {"dangling_deletes", "replaced_deletes"}]
+    if not of_nothing or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions):
         return None
-    finding = next(f for f in findings if f.name == "dangling_deletes")
-    dropped = sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
+    states = DeleteState.DANGLING, DeleteState.REPLACED
+    dropped = sum(each.file_count for state in states for each in facts.unapplied_in(state))
+    evidence = "; ".join(finding.evidence for finding in of_nothing)
     return Action(
         "",
         "rewrite_data_files",
         facts.catalog,
         facts.table,
-        f"{finding.evidence}: drops those that a scan gives to no data file, and rewrites none",
+        f"{evidence}: drops those that a scan gives to no data file, and rewrites none",
         Prediction(delete_files_removed=dropped, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,

@@ -108,14 +108,15 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
     keep it (``use-starting-sequence-number``). Then deletes are dropped that apply to no live data
     file: equality deletes not above it, position deletes that name one file, others below it. A
-    deletion vector is dropped with its data file. All dangling deletes of the table are dropped,
-    too.
+    deletion vector is dropped with its data file. All dangling deletes of the table, and those that
+    a vector replaces, are dropped, too.
     """
     chosen = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
     vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
     dropped = sum(n for partition, n in vectors.items() if partition in chosen)
-    dropped += sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
+    for state in (DeleteState.DANGLING, DeleteState.REPLACED):
+        dropped += sum(each.file_count for each in facts.unapplied_in(state))
     # Those of new keys are not above the snapshot's sequence number either.
     data = {g.partition for g in facts.of_kind(Kind.DATA)}
     for each in facts.unapplied_in(DeleteState.NEW_KEYS):

@@ -31,8 +31,9 @@ from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.asking import ask_planner, engine_plan
 from icekit.maintain.group_rows import NotHere
 from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
-from icekit.maintain.position_deletes import check_paths
+from icekit.maintain.position_deletes import PositionDeletes, check_paths
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
+from icekit.prove.checked import COMPARED_POSITIONS_TAG
 from icekit.prove.conversion import check_positions
 
 if TYPE_CHECKING:
@@ -311,7 +312,11 @@ def _run(
             drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
     elif action.rewrites_deletes:
         check_paths(spark, action)
-        deletes = actions.rewritePositionDeletes(table)
+        positions = None
+        if check:
+            positions = PositionDeletes.of_table(spark, table).java
+            tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
+        deletes = actions.rewritePositionDeletes(guarded(spark, table, positions=positions))
         _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)

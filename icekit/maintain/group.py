@@ -17,15 +17,16 @@ from icekit.common.waiting import DeadlineExceeded, within
 from icekit.deletes.applies import disagreement, order_sql
 from icekit.deletes.join import hinted, sampled
 from icekit.engine.bridge import elements
+from icekit.engine.staging import Staging
 from icekit.maintain.difference import column_difference
 from icekit.maintain.group_rows import GroupRows
-from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, ORDER, SAMPLED, Key
+from icekit.maintain.key import Key
 from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, summed
-from icekit.prove.readers import most_records
+from icekit.prove.readers import most_records, shown
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import Column, DataFrame, Observation
 
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
@@ -62,15 +63,13 @@ class Group(GroupRows):
         self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
-                self.java.stage(
-                    self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name
-                )
-                stack.callback(self.java.clear, name)
+                reading, reading_name = self._stage(stack, name)
                 # The same rows, to find their columns: how they are split follows from how many of
                 # them live.
-                first = self.staging.frame(name, {})
-                self.hash = self._hash(first)
-                columns = [identifier(column) for column in first.columns]
+                first = reading.frame(reading_name, {})
+                columns = first if reading is self.staging else self.staging.frame(name, {})
+                self.hash = self._hash(columns)
+                projection = self._projection(columns.columns)
                 newest = {key: self._newest(stack, key) for key in self.keys}
                 samples = (
                     {key: self._sampled(first, key) for key in self.keys}
@@ -80,7 +79,7 @@ class Group(GroupRows):
                 stock = self._stock()
                 share = self._live_share(samples.values(), stock)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                frame = self.staging.frame(name, {"split-size": str(self._split_size(share))})
+                frame = reading.frame(reading_name, {"split-size": str(self._split_size(share))})
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
@@ -93,7 +92,7 @@ class Group(GroupRows):
                     # it. Where Iceberg's reader applies deletes, all of them have been read.
                     is_unseen = self.rewrite.runner is not None and not self.by_reader
                     unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
-                    planned = self._write(rows, columns, name, files, samples)
+                    planned = self._write(rows, projection, name, files, samples)
             checked = (
                 self._checked(planned, samples, unsorted, stock)
                 if self.rewrite.check
@@ -107,6 +106,41 @@ class Group(GroupRows):
         except Exception:
             self.rewrite.take_back(self.group)
             raise
+
+    def _stage(self, stack: contextlib.ExitStack, name: str) -> tuple[Staging, str]:
+        """Stage the old files until the stack ends: under ``name``, by which the new files are
+        written, and as a table that has all fields of the keys; returns what reads them and by
+        which name.
+        """
+        self.java.stage(
+            self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name
+        )
+        stack.callback(self.java.clear, name)
+        reading = self.rewrite.key_staging
+        if not self.keys or reading is self.staging:
+            return self.staging, name
+        reading_name = str(uuid.uuid4())
+        reading.java.stage(reading.java.plain(self.tasks, self.is_numbered), reading_name)
+        stack.callback(reading.java.clear, reading_name)
+        return reading, reading_name
+
+    def _projection(self, names: Sequence[str]) -> list[Column]:
+        """The table's own columns of the rows that are read: without fields of structs that were
+        dropped, and are read because deletes have them as keys.
+        """
+        from pyspark.sql import functions as F
+
+        dropped: dict[str, set[str]] = {}
+        for key in self.keys:
+            for column in key.columns:
+                if not column.is_current and len(column.names) > 1:
+                    dropped.setdefault(column.names[0], set()).add(identifier(*column.names[1:]))
+        return [
+            F.col(identifier(name)).dropFields(*sorted(dropped[name])).alias(name)
+            if name in dropped
+            else F.col(identifier(name))
+            for name in names
+        ]
 
     def _rows_read(self) -> Iterator[tuple[Any, int | None]]:
         """The old files, those of each partition where several are written together, and their rows
@@ -141,7 +175,7 @@ class Group(GroupRows):
     def _write(
         self,
         rows: DataFrame,
-        columns: Sequence[str],
+        projection: Sequence[Column],
         name: str,
         files: int,
         samples: Mapping[Key, Sample],
@@ -150,31 +184,35 @@ class Group(GroupRows):
         are written, unless nothing is checked.
         """
         from pyspark.sql import Observation
+        from pyspark.sql import functions as F
 
-        check, runner = self.rewrite.check, self.rewrite.runner
+        added = self.added
+        check = self.rewrite.check
+        runner = self.rewrite.runner
         of_deletes: list[str] = []
-        if CHOSEN in rows.columns and check:
-            of_deletes = [identifier(CHOSEN)]
+        if added.is_compared in rows.columns and check:
+            of_deletes = [identifier(added.is_compared)]
         for key, sample in samples.items():
             identity = self._identity(sample.one_in)
             of_deletes.append(
-                f"if({self._sample(key, sample.one_in)}, {identity}, NULL) AS "
+                f"if({self._sample(key.values, sample.one_in)}, {identity}, NULL) AS "
                 f"{identifier(key.sampled)}"
             )
-        rows = rows.selectExpr(*columns, *of_deletes)
+        rows = rows.select(*projection, *map(F.expr, of_deletes))
+        columns = [identifier(name) for name in rows.columns[: len(projection)]]
         if runner is not None:
             rows = self.staging.sorted(rows, runner, self.group, files)
         if not check:
             self.group.setOutputFiles(self.staging.write(rows, name, self._options()))
             return {}
         seen = Observation()
-        sums = summed(HASH, "all")
+        sums = summed(added.hash, "all")
         if of_deletes:
-            sums += summed(HASH, "chosen", identifier(CHOSEN))
+            sums += summed(added.hash, "chosen", identifier(added.is_compared))
         for key in samples:
             sums += summed(key.sampled, key.sampled, f"{identifier(key.sampled)} IS NOT NULL")
         # After the sort: Spark reads all rows before it, too, to find ranges.
-        hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(HASH)}")
+        hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(added.hash)}")
         self.group.setOutputFiles(
             self.staging.write(
                 hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()
@@ -219,6 +257,9 @@ class Group(GroupRows):
                 f"this rewrite wrote {ours}"
             )
         sampled_rows = sum(sample.rows for sample in samples.values())
+        rows_shown = shown(self.staging, self.misread) if int(self.misread.size()) else None
+        live = Fingerprint.of_sums(written, "chosen").row_count if rows_shown else 0
+        shown_with_columns, shown_without = rows_shown or (0, 0)
         return CheckedRows(
             rows=after.row_count,
             sampled=sampled_rows,
@@ -231,6 +272,9 @@ class Group(GroupRows):
             resolved=self.read_deletes + sum(key.records for key in self.keys),
             one_in=max((sample.one_in for sample in samples.values()), default=0),
             by_reader=after.row_count if self.by_reader else 0,
+            unread_live=live,
+            shown_with_columns=shown_with_columns,
+            shown_without=shown_without,
         )
 
     def _changed_values(self, row_count: int) -> RowsDiffer:
@@ -261,9 +305,9 @@ class Group(GroupRows):
             shares.append(stock.row_count / max(1, int(self.java.records(self.tasks))))
         return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
 
-    def _sample(self, key: Key, one_in: int) -> str:
+    def _sample(self, values: Sequence[str], one_in: int) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""
-        return sampled(key.values, self.rewrite.salt, one_in)
+        return sampled(values, self.rewrite.salt, one_in)
 
     def _identity(self, one_in: int) -> str:
         """SQL for the hash that identifies a sampled row: its keys and its file, and all columns
@@ -272,6 +316,7 @@ class Group(GroupRows):
         That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand
         for all rows.
         """
+        added = self.added
         fields = dict.fromkeys(
             (identifier(*c.names), value)
             for each in self.keys
@@ -280,7 +325,8 @@ class Group(GroupRows):
         is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
         values = [f"isnull({field}), {value}" for field, value in fields]
         more = [] if is_compared else [self.hash]
-        return f"xxhash64({', '.join([*values, identifier(ORDER), identifier(FILE), *more])})"
+        place = [identifier(added.order), identifier(added.file)]
+        return f"xxhash64({', '.join([*values, *place, *more])})"
 
     def _sampled(self, rows: DataFrame, key: Key) -> Sample:
         """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
@@ -298,11 +344,12 @@ class Group(GroupRows):
         """
         from pyspark.sql import functions as F
 
+        added = self.added
         with contextlib.ExitStack() as stack:
             sums = self._marked(stack, rows, key, one_in).agg(
                 F.count("*").alias("rows"),
-                F.approx_count_distinct(SAMPLED).alias("keys"),
-                *summed(HASH, "live", f"NOT {identifier(DELETED)}"),
+                F.approx_count_distinct(added.sampled).alias("keys"),
+                *summed(added.hash, "live", f"NOT {identifier(added.deleted)}"),
             )
             row = sums.collect()[0].asDict()
         return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
@@ -315,31 +362,34 @@ class Group(GroupRows):
         """
         from pyspark.sql import functions as F
 
-        where = self._sample(key, one_in)
+        added = self.added
         placed = self._placed(
-            rows.where(where), self.staging.files(self.tasks), order_sql("sequence")
+            rows.where(self._sample(key.values, one_in)),
+            self.staging.files(self.tasks),
+            order_sql("sequence"),
         )
         live = placed.selectExpr(
             "*",
-            f"{self._identity(one_in)} AS {identifier(HASH)}",
-            f"{key.hash(key.values)} AS {identifier(SAMPLED)}",
+            f"{self._identity(one_in)} AS {identifier(added.hash)}",
+            f"{key.hash(key.values)} AS {identifier(added.sampled)}",
         )
         dead = F.lit(False)
         for each in self.keys:
             is_sampled = each.values == key.values
-            newest = f"{DELETED} {each.number}"
+            where = self._sample(each.deleted_values, one_in)
+            newest = f"{added.deleted} {each.number}"
             deletes = (
                 self._deletes(stack, each, where if is_sampled else "true")
                 .groupBy(*each.names)
-                .agg(F.max(ORDER).alias(newest))
+                .agg(F.max(added.order).alias(newest))
             )
-            equal = F.col(newest) > F.col(ORDER)
+            equal = F.col(newest) > F.col(added.order)
             for value, name in zip(each.values, each.names, strict=True):
                 equal = F.expr(value).eqNullSafe(F.col(name)) & equal
             records = each.records // (one_in if is_sampled else 1)
             live = live.join(hinted(deletes, records), equal, "left").drop(*each.names)
             dead = dead | F.col(newest).isNotNull()
-        return live.withColumn(DELETED, dead)
+        return live.withColumn(added.deleted, dead)
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:

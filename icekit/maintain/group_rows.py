@@ -5,23 +5,28 @@ each key.
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from icekit.common.errors import ReadersDisagree
 from icekit.common.sql import identifier
 from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
 from icekit.deletes.join import tasks as tasks_for
-from icekit.engine.bridge import elements, encryption_of, head_of, metadata_of
+from icekit.deletes.keys import DeleteKeys, with_fields
+from icekit.engine.bridge import compiled, elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop
 from icekit.engine.staging import Staging
-from icekit.maintain.key import CHOSEN, DELETED, FILE, HASH, KNOWN, LISTED, ORDER, ROW, Key
+from icekit.health.metadata import Json, schema_of
+from icekit.maintain.key import Key, RowColumns
 from icekit.maintain.position_deletes import PositionDeletes
 from icekit.prove.checked import SAMPLED_FILES
-from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed_up
-from icekit.prove.readers import most_records
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, prints, row_hash, summed_up
+from icekit.prove.readers import disagreement_of, most_records
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -72,6 +77,25 @@ class Memory:
                 self._freed.notify_all()
 
 
+# What the metadata of a table says that only its fields are read from.
+_WITHOUT_SNAPSHOTS: Json = {
+    "current-snapshot-id": -1,
+    "snapshots": [],
+    "refs": {},
+    "snapshot-log": [],
+    "metadata-log": [],
+    "statistics": [],
+    "partition-statistics": [],
+}
+_WITHOUT_SPECS: Json = {
+    "current-schema-id": 0,
+    "default-spec-id": 0,
+    "partition-specs": [{"spec-id": 0, "fields": []}],
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+}
+
+
 class RewriteSession:
     """What the groups of one rewrite share; ``table`` is an object of Iceberg's API."""
 
@@ -79,8 +103,7 @@ class RewriteSession:
         self, spark: SparkSession, table: Any, branch: str | None, stop: Stop, check: bool
     ) -> None:
         self.spark, self.table, self.stop, self.check = spark, table, stop, check
-        if encryption := encryption_of(table):
-            raise NotHere(f"the table's files are encrypted ({encryption})")
+        self.encryption = encryption_of(table)
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
         heap = min(
@@ -92,6 +115,11 @@ class RewriteSession:
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
         self.staging = Staging(spark, table)
+        #: Reads rows and deletes with the fields of all keys, see :meth:`read_fields`.
+        self.key_staging = self.staging
+        self.key_metadata: Json = self.metadata
+        self._delete_stagings: dict[tuple[int, ...], Staging] = {}
+        self.added = RowColumns(self._column_names())
         self.snapshot = head_of(table, branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
@@ -99,6 +127,37 @@ class RewriteSession:
         # is none of the table's.
         self.runner: Any = None
         self.order_id = 0
+
+    def read_fields(self, field_ids: Iterable[int]) -> None:
+        """Read rows with these fields too, some of which were dropped from the table: it is read
+        as a table of the same files whose schema still has them.
+        """
+        self.key_metadata = with_fields(self.metadata, field_ids)
+        if self.key_metadata is self.metadata:
+            return
+        self.key_staging = self._staging_of({**self.key_metadata, **_WITHOUT_SNAPSHOTS})
+        self.added = RowColumns(self._column_names())
+
+    def delete_staging(self, keys: DeleteKeys) -> Staging:
+        """What reads only the columns of some keys, and from delete files: these need not hold the
+        other fields, required ones either.
+        """
+        field_ids = tuple(keys.columns)
+        if field_ids not in self._delete_stagings:
+            only_keys = {"type": "struct", "schema-id": 0, "fields": keys.fields}
+            self._delete_stagings[field_ids] = self._staging_of(
+                {**self.metadata, **_WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, "schemas": [only_keys]}
+            )
+        return self._delete_stagings[field_ids]
+
+    def _staging_of(self, metadata: Json) -> Staging:
+        """Stages files of the table as those of a table that no catalog has."""
+        unnamed = {**metadata, "table-uuid": str(uuid.uuid4())}
+        keys = compiled(self.spark, self.table, "KeyTable", self.table, json.dumps(unnamed))
+        return Staging(self.spark, keys.table())
+
+    def _column_names(self) -> list[str]:
+        return [str(field["name"]) for field in schema_of(self.key_metadata)["fields"]]
 
     def applied(self, group: Any) -> int | None:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
@@ -132,6 +191,7 @@ class GroupRows:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
+        self.added = rewrite.added
         self.hash = ""
         self.broadcast_bytes = 0
         # Whether keys were too many to broadcast.
@@ -141,18 +201,21 @@ class GroupRows:
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         # Whether Iceberg's own reader applies the equality deletes.
-        self.by_reader = bool(keys) and rewrite.applied(group) is not None
+        are_read_alike = all(key.is_read_alike for key in keys)
+        self.by_reader = bool(keys) and are_read_alike and rewrite.applied(group) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
             raise ValueError("a join with the deletes of one partition, for rows of several")
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
-        # deletes.
+        # deletes. It reads none where its answer depends on the query.
         self.chosen = (
             self.tasks
             if self.by_reader and rewrite.check
-            else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
+            else self._some(SAMPLED_FILES if self.keys and rewrite.check and are_read_alike else 0)
         )
+        #: Files of which the outcome says what Iceberg's own reader shows of them.
+        self.misread = self._some(0 if are_read_alike or not rewrite.check else SAMPLED_FILES)
         # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
         lists_by_column = {
             key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
@@ -189,7 +252,18 @@ class GroupRows:
         if not int(self.chosen.size()):
             return Fingerprint()
         with self.staging.reading(self.chosen) as rows:
-            return self._fingerprint(rows)
+            if not self.by_reader:
+                return self._fingerprint(rows)
+            # A reader whose answer depends on the query proves nothing, so it is asked twice.
+            whole_rows = rows.selectExpr("true AS k0", f"{self.hash} AS h")
+            no_column = rows.selectExpr("false AS k0", "0L AS h")
+            by_query = prints(whole_rows.unionAll(no_column))
+        read = by_query.get((True,), Fingerprint())
+        counted = by_query.get((False,), Fingerprint()).row_count
+        if read.row_count != counted:
+            files = int(self.chosen.size())
+            raise ReadersDisagree(disagreement_of(files, read.row_count, counted))
+        return read
 
     def _split_size(self, share: float) -> int:
         """About the bytes of a split whose rows become one file, if such a share of them lives."""
@@ -208,49 +282,56 @@ class GroupRows:
         """
         from pyspark.sql import functions as F
 
+        added = self.added
         file = F.col("_spec_id") if self.is_numbered else F.input_file_name()
-        rows = rows.select("*", file.alias(FILE))
+        rows = rows.select("*", file.alias(added.file))
         listed = listed.select(
-            F.col("file" if self.is_numbered else "path").alias(LISTED),
-            F.expr(order).alias(KNOWN),
+            F.col("file" if self.is_numbered else "path").alias(added.listed_file),
+            F.expr(order).alias(added.listed_order),
             *more,
         )
         # No delete would apply to a row whose file is not listed.
         number = (
-            f"coalesce({identifier(KNOWN)}, raise_error(concat('icekit: not a file of this "
-            f"rewrite: ', {identifier(FILE)})))"
+            f"coalesce({identifier(added.listed_order)}, raise_error(concat('icekit: not a file of this "
+            f"rewrite: ', {identifier(added.file)})))"
         )
-        joined = rows.join(listed.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
-        return joined.withColumn(ORDER, F.expr(number)).drop(LISTED, KNOWN)
+        joined = rows.join(
+            listed.hint("broadcast"), F.col(added.file) == F.col(added.listed_file), "left"
+        )
+        return joined.withColumn(added.order, F.expr(number)).drop(
+            added.listed_file, added.listed_order
+        )
 
     def _deletes(
         self, stack: contextlib.ExitStack, key: Key, where: str = "true", **options: str
     ) -> DataFrame:
         """The deleted keys, each with the order of its delete file."""
-        rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
+        tasks = key.staging.java.asData(key.files)
+        rows = stack.enter_context(key.staging.reading(tasks, options))
         keys = [
             f"{value} AS {identifier(name)}"
-            for value, name in zip(key.values, key.names, strict=True)
+            for value, name in zip(key.deleted_values, key.names, strict=True)
         ]
         placed = self._placed(
             rows.where(where),
             self.staging.files(key.files),
             order_sql("sequence", "file"),
         )
-        return placed.selectExpr(*keys, identifier(ORDER))
+        return placed.selectExpr(*keys, identifier(self.added.order))
 
     def _newest(self, stack: contextlib.ExitStack, key: Key) -> DataFrame:
         """The newest delete of each key, which Spark broadcasts, or shuffles if it is too large."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
+        added = self.added
         tasks = max(1, self.cluster.cores // self.at_once)
         # Groups next to each other keep the cores busy: one task each, and no shuffle.
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
         gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
-        newest = gathered.groupBy(*key.names).agg(F.max(ORDER).alias(DELETED))
+        newest = gathered.groupBy(*key.names).agg(F.max(added.order).alias(added.deleted))
         newest = newest.withColumn(
-            HASH, F.expr(key.hash([identifier(name) for name in key.names]))
+            added.hash, F.expr(key.hash([identifier(name) for name in key.names]))
         ).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
         texts = [
@@ -265,7 +346,7 @@ class GroupRows:
             # As a conversion does: Spark's own shuffle, which spills.
             self.is_shuffled = True
             partitions = max(tasks_for(keys), self.cluster.cores)
-            return newest.repartition(partitions, HASH).hint("shuffle_hash")
+            return newest.repartition(partitions, added.hash).hint("shuffle_hash")
         self.broadcast_bytes += needed
         return newest.hint("broadcast")
 
@@ -276,9 +357,17 @@ class GroupRows:
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
-        chosen = [str(task.file().location()) for task in elements(self.chosen)]
+        added = self.added
+        chosen = [
+            str(task.file().location())
+            for task in (*elements(self.chosen), *elements(self.misread))
+        ]
         if not self.keys:
-            return rows.withColumn(CHOSEN, F.input_file_name().isin(chosen)) if chosen else rows
+            return (
+                rows.withColumn(added.is_compared, F.input_file_name().isin(chosen))
+                if chosen
+                else rows
+            )
         if self.rewrite.check and self.rewrite.runner is None:
             self.seen = Observation()
             rows = rows.observe(self.seen, F.count(F.lit(1)).alias("rows"))
@@ -289,16 +378,18 @@ class GroupRows:
             rows,
             listed,
             order_sql("sequence"),
-            F.col("path").isin(chosen).alias(CHOSEN),
+            F.col("path").isin(chosen).alias(added.is_compared),
             *words,
         )
         if self.is_shuffled:
-            live = live.withColumn(ROW, F.monotonically_increasing_id())
+            live = live.withColumn(added.position, F.monotonically_increasing_id())
         for key, deletes in newest.items():
             live = self._without(live, key, deletes, listed)
         if self.is_shuffled and self.rewrite.runner is None:
             # The files keep the order of their rows.
-            live = live.repartitionByRange(files, ROW).sortWithinPartitions(ROW)
+            live = live.repartitionByRange(files, added.position).sortWithinPartitions(
+                added.position
+            )
         return live
 
     def _without(
@@ -307,15 +398,23 @@ class GroupRows:
         """The rows without those that some deletes delete."""
         from pyspark.sql import functions as F
 
+        added = self.added
         column = key.ruled_out
         if column not in self.ruled_out or not self.is_shuffled:
             matches = key.matches(rules_out=column in self.ruled_out)
             return live.join(deletes, F.expr(matches), "left_anti")
         # A delete of each key, so that no row is doubled.
         matched = live.join(deletes, F.expr(key.matches()), "left")
-        words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
-        placed = matched.join(words.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
-        is_deleted = unless_ruled_out(
-            f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column, identifier(FILE)
+        words = listed.select(
+            F.col("file" if self.is_numbered else "path").alias(added.listed_file), column
         )
-        return placed.where(f"NOT {is_deleted}").drop(*deletes.columns, LISTED, column)
+        placed = matched.join(
+            words.hint("broadcast"), F.col(added.file) == F.col(added.listed_file), "left"
+        )
+        is_deleted = unless_ruled_out(
+            f"{identifier(added.deleted)} IS NOT NULL",
+            identifier(added.deleted),
+            column,
+            identifier(added.file),
+        )
+        return placed.where(f"NOT {is_deleted}").drop(*deletes.columns, added.listed_file, column)

@@ -143,7 +143,8 @@ class Action:
     ``why`` gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files
     ``where`` leaves out) and ``must_save`` (without a saved file open it is not worth running) are
     for rewrites of data files; ``older_than`` is for removals by age, fixed at planning so that a
-    resumed run removes nothing more.
+    resumed run removes nothing more. ``misread_keys`` are the keys of equality deletes that
+    Iceberg's own rewrite would apply wrongly.
     """
 
     action_id: str
@@ -162,6 +163,7 @@ class Action:
     arguments: Mapping[str, str | int | bool | tuple[str | int, ...]] = field(default_factory=dict)
     branch: str | None = None
     older_than: dt.datetime | None = None
+    misread_keys: tuple[str, ...] = ()
 
     @property
     def sql_name(self) -> tuple[str, ...]:
@@ -185,8 +187,9 @@ class Action:
     @property
     def sql(self) -> str:
         """The statement that a person could paste, or the command if no statement does the same."""
-        if self.only_drops or self.procedure == CONVERT:
-            verb, option = ("compact", "--ref") if self.only_drops else ("convert", "--branch")
+        if self.only_drops or self.misread_keys or self.procedure == CONVERT:
+            is_conversion = self.procedure == CONVERT
+            verb, option = ("convert", "--branch") if is_conversion else ("compact", "--ref")
             branch = [option, self.branch] if self.branch else []
             name = sql.display_name(self.table)
             return command_line(verb, self.catalog, name, *branch, "--execute")

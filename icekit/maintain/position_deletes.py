@@ -37,6 +37,13 @@ class PositionDeletes:
         self._is_looked_up = False
         self._lock = threading.Lock()
 
+    @classmethod
+    def of_table(cls, spark: SparkSession, table: Any) -> PositionDeletes:
+        """The position deletes of a table's current snapshot; ``table`` is an object of Iceberg's
+        API.
+        """
+        return cls(Staging(spark, table), int(table.currentSnapshot().snapshotId()))
+
     def check_listed(self, tasks: Any) -> None:
         """Check that no delete file names a data file of some scan tasks by another path; its
         deletes would apply to nothing.

@@ -11,20 +11,22 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
-from icekit.deletes.keys import keys_of, path_to
+from icekit.deletes.keys import keys_of
 from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
+from icekit.health.key_fields import misread_fields, path_to
 from icekit.health.metadata import schema_of, specs
 from icekit.maintain.bundles import Bundle, bundled
 from icekit.maintain.group import Group
@@ -33,7 +35,7 @@ from icekit.maintain.key import Key
 from icekit.maintain.model import Action
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import reading_settings
-from icekit.prove.readers import most_records
+from icekit.prove.readers import disagreement_of, most_records, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,19 +237,36 @@ class CheckedRewrite(RewriteSession):
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
         has no memory for the deletes either.
         """
+        java = self.staging.java
+        field_ids = [
+            field_id
+            for group in groups
+            for entry in elements(java.deletes(group.fileScanTasks()).entrySet())
+            for field_id in json.loads(str(entry.getKey()))
+        ]
+        self.read_fields(field_ids)
         keys: list[list[Key]] = []
         refusals: list[NotHere] = []
-        for group in groups:
+        if self.encryption:
+            refusals.append(NotHere(f"the table's files are encrypted ({self.encryption})"))
+        for group in () if refusals else groups:
             try:
                 keys.append(self._keys(group))
             except NotHere as refusal:
                 refusals.append(refusal)
         if not refusals:
             return keys
-        most = most_records(self.cluster.executor)
-        fits = all(
-            int(self.staging.java.applied(group.fileScanTasks(), most)) >= 0 for group in groups
+        misread = misread_fields(
+            self.metadata,
+            field_ids,
+            reads_dropped_keys=reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)),
         )
+        if misread:
+            raise self._misread(misread.values(), refusals[0])
+        if self.check and field_ids:
+            self._check_reader(groups)
+        most = most_records(self.cluster.executor)
+        fits = all(int(java.applied(group.fileScanTasks(), most)) >= 0 for group in groups)
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
             raise refusals[0]
@@ -256,14 +275,38 @@ class CheckedRewrite(RewriteSession):
             raise ConvertFirst(f"{refused} But {much}: give Spark larger executors for that.")
         raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {much}"))
 
+    def _check_reader(self, groups: Sequence[Any]) -> None:
+        """Refuse a rewrite by Iceberg's own reader if that gives different numbers of rows to a
+        query of all columns and to one of none.
+        """
+        tasks: Any = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        for group in groups:
+            tasks.addAll(self.staging.java.underEqualityDeletes(group.fileScanTasks()))
+        rows_shown = shown(self.staging, tasks) if int(tasks.size()) else None
+        if rows_shown is not None and rows_shown[0] != rows_shown[1]:
+            raise ReadersDisagree(disagreement_of(int(tasks.size()), *rows_shown))
+
+    def _misread(self, titles: Iterable[str], refusal: NotHere) -> IcekitError:
+        """The error for deletes that icekit cannot resolve here, where Iceberg's own reader does
+        not apply those by some fields the same way in every query.
+        """
+        why = (
+            f"{str(refusal).rstrip('.')}, and Iceberg's own reader does not apply deletes by {', '.join(titles)} "
+            "the same way in every query"
+        )
+        if self.dropped_specs or isinstance(refusal.__cause__, ConversionRefused):
+            return ReadersDisagree(
+                f"A compaction cannot apply these equality deletes: {why}. Nothing was changed. "
+                "Compact the table with the engine that wrote the deletes."
+            )
+        return ConvertFirst(_CONVERT_FIRST.format(why))
+
     def _keys(self, group: Any) -> list[Key]:
         """The keys of a group's equality deletes.
 
-        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and
-        :class:`ConvertFirst` if this version of it cannot either.
+        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
         """
         java, tasks = self.staging.java, group.fileScanTasks()
-        fields = schema_of(self.metadata)["fields"]
         if self.dropped_specs and not self.dropped_specs.isdisjoint(
             int(task.file().specId()) for task in elements(tasks)
         ):
@@ -271,24 +314,25 @@ class CheckedRewrite(RewriteSession):
                 "a column of their partition spec was dropped, so that they cannot be converted "
                 "first either"
             )
+        current = schema_of(self.metadata)["fields"]
         result: list[Key] = []
         for entry in elements(java.deletes(tasks).entrySet()):
             ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
             try:
-                keys = keys_of(self.metadata, ids)
+                keys = keys_of(self.key_metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
-            if not all(path_to(fields, i) for i in ids):
-                why = "the column of their key was dropped"
-                if reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)):
-                    raise NotHere(why)
-                raise ConvertFirst(_CONVERT_FIRST.format(why))
+            columns = [
+                replace(keys.columns[i], is_current=path_to(current, i) is not None) for i in ids
+            ]
             result.append(
                 Key(
                     len(result),
                     files,
-                    tuple(keys.columns[i] for i in ids),
+                    tuple(columns),
                     int(java.records(files)),
+                    self.delete_staging(keys),
+                    self.added,
                 )
             )
         if not java.areOf(tasks, int(group.outputSpecId())):

@@ -14,6 +14,9 @@ from icekit.common.units import count
 CHECKED_TAG = "icekit.checked"
 #: The same for the delete files of a conversion; see :class:`CheckedPositions`.
 CHECKED_POSITIONS_TAG = "icekit.checked-positions"
+#: The key that says of a commit that the rows deleted by position were compared before it was made:
+# in each data file that its delete files are of, the same before and after it.
+COMPARED_POSITIONS_TAG = "icekit.compared-positions"
 #: One key in this many is looked up by a plain join that says which of its rows are left.
 SAMPLED_KEYS = 64
 #: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the
@@ -48,6 +51,10 @@ class Checked:
     of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few),
     ``files`` the data files that Iceberg's own reader read for the check, ``of_files`` the live
     rows in these.
+
+    Where that reader's answer depends on the query (keys inside structs), ``unread_live`` are the
+    rows of a few files that live, and ``shown_with_columns`` and ``shown_without`` are those that
+    it gave before the commit to a query of all columns, and of none.
     """
 
     resolved: int = 0
@@ -55,6 +62,9 @@ class Checked:
     one_in: int = 0
     files: int = 0
     of_files: int = 0
+    unread_live: int = 0
+    shown_with_columns: int = 0
+    shown_without: int = 0
 
     @property
     def is_sampled(self) -> bool:
@@ -64,6 +74,17 @@ class Checked:
     def text(self) -> str:
         """For a commit's summary."""
         return json.dumps(asdict(self))
+
+    @property
+    def disagreement(self) -> str:
+        """What Iceberg's own reader gave instead of the rows that live; empty if it gave these."""
+        if self.unread_live == self.shown_with_columns == self.shown_without:
+            return ""
+        return (
+            f"; of some old files {count(self.unread_live, 'row')} live by the specification, but "
+            f"Iceberg's own reader showed {self.shown_with_columns:,} to a query of all columns "
+            f"and {self.shown_without:,} to one of none, because a key is inside a struct"
+        )
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -117,7 +138,7 @@ class CheckedRows(Checked):
             parts.append(
                 f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}"
             )
-        return "; ".join(parts)
+        return "; ".join(parts) + self.disagreement
 
 
 @frozen
@@ -147,7 +168,7 @@ class CheckedPositions(Checked):
         equal = ": all equal" if self.positions or self.sampled else ""
         return (
             f"{count(self.positions, 'deleted position')} read back from the new delete files "
-            f"before the commit{looked_up}{equal}"
+            f"before the commit{looked_up}{equal}{self.disagreement}"
         )
 
 

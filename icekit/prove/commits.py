@@ -28,7 +28,13 @@ from icekit.health.metadata import Json
 from icekit.health.values import partition_path
 from icekit.health.where import transformed, where
 from icekit.prove.changes import Changes, changes
-from icekit.prove.checked import CHECKED_POSITIONS_TAG, CHECKED_TAG, CheckedPositions, CheckedRows
+from icekit.prove.checked import (
+    CHECKED_POSITIONS_TAG,
+    CHECKED_TAG,
+    COMPARED_POSITIONS_TAG,
+    CheckedPositions,
+    CheckedRows,
+)
 from icekit.prove.fingerprint import (
     LINEAGE,
     Fingerprint,
@@ -105,6 +111,8 @@ def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
         reason = "it has no parent to compare with"
     elif parent is None:
         reason = f"its parent {parent_id} has expired"
+    elif snapshot_id in reader.unreadable or parent_id in reader.unreadable:
+        reason = reader.unreadable.get(parent_id) or reader.unreadable[snapshot_id]
     else:
         try:
             with disagreement():
@@ -309,7 +317,16 @@ def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
         if int(summary.get("added-records") or 0) != rows.rows:
             return None
         return replace(proof, statement=str(rows), rows_read=rows.read, is_sampled=rows.is_sampled)
-    if CHECKED_POSITIONS_TAG not in summary or _DATA_CHANGES.intersection(summary):
+    if _DATA_CHANGES.intersection(summary):
+        return None
+    if COMPARED_POSITIONS_TAG in summary:
+        deletes = count(int(summary.get("added-delete-files") or 0), "new delete file")
+        statement = (
+            f"{deletes}: of each data file, the rows that are deleted by position were read before "
+            "the commit, from the old and from the new delete files: the same"
+        )
+        return replace(proof, statement=statement)
+    if CHECKED_POSITIONS_TAG not in summary:
         return None
     positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
     if int(summary.get("added-position-deletes") or 0) != positions.positions:
@@ -345,4 +362,9 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
 
 # Keys of a summary that a commit without them did not do.
 _DATA_CHANGES = {"added-data-files", "deleted-data-files"}
-_CHANGES = _DATA_CHANGES | {"added-delete-files", CHECKED_TAG, CHECKED_POSITIONS_TAG}
+_CHANGES = _DATA_CHANGES | {
+    "added-delete-files",
+    CHECKED_TAG,
+    CHECKED_POSITIONS_TAG,
+    COMPARED_POSITIONS_TAG,
+}

@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from icekit.deletes.convert import Pending, by_file
 from icekit.deletes.delete_files import listed
 from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
 from icekit.deletes.key_view import KeyView
-from icekit.deletes.keys import KeySet, path_to
+from icekit.deletes.keys import KeySet
 from icekit.deletes.listing import placed
 from icekit.engine.bridge import compiled, for_thread, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
@@ -36,7 +37,7 @@ from icekit.prove.checked import (
     RowsDiffer,
 )
 from icekit.prove.fingerprint import Fingerprint, reading_settings, row_hash, summed_up
-from icekit.prove.readers import most_records
+from icekit.prove.readers import most_records, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,14 +53,9 @@ _SMALL = 1_000_000
 def check_positions(pending: Pending) -> Mapping[str, str]:
     """Check what a conversion is about to commit; returns the tag that says what was checked, and
     raises :class:`RowsDiffer` if anything is wrong.
-
-    Returns no tag, so that the commit is compared in full afterwards, for a key column that was
-    dropped: before 1.12, Iceberg's own reader fails at such deletes.
     """
-    fields = schema_of(pending.found.at.metadata)["fields"]
-    if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
-        return {}
-    spark, found = pending.spark, pending.found
+    spark = pending.spark
+    found = pending.found
     check = _Check(pending, Staging(spark, found.at.table))
     records = max(found.data_records, sum(key_set.records for key_set in found.key_sets))
     partitions = max(tasks(records), spark.sparkContext.defaultParallelism)
@@ -112,14 +108,14 @@ class _Check:
                 )
             check_files = partial(self._check_files, self._planned())
             reading = pool.submit(for_thread(self.spark, check_files))
-            (sampled, one_in), (files, rows) = looking.result(), reading.result()
-        return CheckedPositions(
+            sampled, one_in = looking.result()
+            of_files = reading.result()
+        return replace(
+            of_files,
             positions=sum(map(len, self.pending.written.values())),
             resolved=resolved,
             sampled=sampled,
             one_in=one_in,
-            files=files,
-            of_files=rows,
         )
 
     def _check_content(self) -> None:
@@ -275,19 +271,36 @@ class _Check:
                 )
         return sum(len(positions) for side in (dead, live) for positions in side.values())
 
-    def _check_files(self, chosen: Any) -> tuple[int, int]:
+    def _check_files(self, chosen: Any) -> CheckedPositions:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the
         commit; returns how many files and rows.
+
+        Where it misreads the deletes of now, that proves nothing, and is only reported.
         """
         if not chosen:
-            return 0, 0
-        before, after = self._read(chosen), self._read(self.java.changed(chosen))
+            return CheckedPositions()
+        if not all(column.is_read_alike for column in self.found.keys.columns.values()):
+            return self._disagreement(chosen)
+        before = self._read(chosen)
+        after = self._read(self.java.changed(chosen))
         if before != after:
             raise _differ(
                 f"from {count(len(chosen), 'data file')}, Iceberg reads {before} before "
                 f"the commit, and would read {after} after it"
             )
-        return len(chosen), after.row_count
+        return CheckedPositions(files=len(chosen), of_files=after.row_count)
+
+    def _disagreement(self, chosen: Any) -> CheckedPositions:
+        """What Iceberg's own reader shows now of some files, whose live rows it will show after the
+        commit.
+        """
+        rows_shown = shown(self.staging, chosen)
+        if rows_shown is None:
+            return CheckedPositions()
+        live = self._read(self.java.changed(chosen)).row_count
+        return CheckedPositions(
+            unread_live=live, shown_with_columns=rows_shown[0], shown_without=rows_shown[1]
+        )
 
     def _read(self, tasks: Any) -> Fingerprint:
         with self.staging.reading(tasks) as rows:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.errors import ColumnUnhashed
-from icekit.common.sql import Identifier, identifier
+from icekit.common.sql import Identifier, free_name, identifier
 from icekit.engine.compat import recent_types
 from icekit.health.files import Scalar
 from icekit.health.spark_entries import scalar_sql
@@ -86,19 +86,22 @@ def fingerprint(
     session has the :func:`reading_settings` of the table.
     """
     more = [identifier(name) for name in LINEAGE] if lineage else []
-    columns, source, extra = ["*", *more], identifier(*table), list[str]()
+    columns = ["*", *more]
+    source = identifier(*table)
+    keys: list[str] = []
     if snapshot_id is not None:
         source += f" VERSION AS OF {snapshot_id}"
-    if stripped is not None:
-        columns = [*stripped.selected, *more, *stripped.columns]
+    if stripped is not None and schema is not None:
+        # One struct, whose name no column of the table has.
+        name = identifier(free_name("icekit keys", schema.names))
+        columns = [*stripped.selected, *more, f"{stripped.keys} AS {name}"]
         source = identifier(*stripped.table)
+        keys = [f"{name}.*"]
     rows = spark.sql(f"SELECT {', '.join(columns)} FROM {source}")
-    if stripped is not None:
-        extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]
     hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
     kept = rows if where is None else rows.where(where)
     keyed = kept.selectExpr(
-        *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra
+        *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *keys
     )
     return prints(keyed if stripped is None else stripped.finish(keyed))
 

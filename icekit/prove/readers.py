@@ -6,17 +6,23 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import CloneRefused
 from icekit.common.sql import Identifier
+from icekit.common.units import count
 from icekit.deletes.listing import DeleteListing, Scope
 from icekit.deletes.resolved import Stripped, stripped
-from icekit.engine.bridge import load_now
+from icekit.engine.bridge import iceberg_version, load_now
 from icekit.engine.cluster import Executor, cluster_of
+from icekit.engine.compat import reads_dropped_keys
+from icekit.engine.errors import is_of_engine, reason
+from icekit.engine.staging import Staging
 from icekit.health.definition import PartitionSpec
 from icekit.health.head import Head
+from icekit.health.key_fields import misread_fields
 from icekit.health.metadata import Json, snapshots_by_id, specs, summary_of
+from icekit.prove.fingerprint import row_hash, summed_up
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -30,6 +36,8 @@ class Reader:
     table: Identifier
     head: Head
     read: Mapping[int, Stripped] = field(default_factory=dict)
+    #: The snapshots whose rows nobody can tell, with the reason.
+    unreadable: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
     def specs(self) -> Mapping[int, PartitionSpec]:
@@ -57,40 +65,89 @@ def most_records(executor: Executor) -> int:
     return int(HEAP_SHARE * executor.heap_bytes / (RECORD_HEAP_BYTES * executor.cores))
 
 
+def shown(staging: Staging, tasks: Any) -> tuple[int, int] | None:
+    """The rows of some scan tasks that Iceberg's own reader gives to a query of all columns, and to
+    one of none; None where it fails at their deletes.
+
+    A reader that applies deletes rightly gives both the same.
+    """
+    try:
+        with staging.reading(tasks) as rows:
+            whole_rows = summed_up(rows, row_hash(rows.schema)).row_count
+            return whole_rows, rows.count()
+    except Exception as error:
+        if not is_of_engine(error):
+            raise
+        return None
+
+
+def disagreement_of(files: int, with_columns: int, without: int) -> str:
+    """What is said where the two answers of :func:`shown` differ."""
+    return (
+        f"Of {count(files, 'data file')} under equality deletes, Iceberg's own reader gives "
+        f"{count(with_columns, 'row')} to a query of all columns, and {without:,} to a query of "
+        "none, so it cannot tell which rows are deleted. Nothing was committed. Run `icekit "
+        "convert`, which finds the deleted rows by a join, and then compact."
+    )
+
+
 @contextlib.contextmanager
 def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
     """The reader, with the snapshots before and after some commits to read without the engine's own
-    sets of equality deletes.
+    sets of equality deletes: where they are large, or Iceberg's own reader misreads them.
     """
-    lake, snapshots = reader.lake, reader.snapshots
+    lake = reader.lake
+    snapshots = reader.snapshots
+    version = iceberg_version(lake.spark, lake.name)
     most = most_records(cluster_of(lake.spark).executor)
     commits = [snapshots[each] for each in snapshot_ids if each in snapshots]
     parents = [snapshots.get(commit.get("parent-snapshot-id")) for commit in commits]
     sides = {
         int(side["snapshot-id"])
         for side in (*commits, *parents)
-        if side is not None and _may_have_more(side, most)
+        if side is not None and _may_have_equality_deletes(side)
     }
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
+        unreadable: dict[int, str] = {}
+        refusal = ""
         for side in sorted(sides):
             try:
-                if _most_applied(_scopes(reader, side)) <= most:
-                    continue
-                stripped_table = stack.enter_context(stripped(lake, reader.table, side))
-            except CloneRefused:
-                break
+                listing = _listing(reader, side)
             except Exception:
                 # Iceberg's own reader may still read it; if not, its commit is not provable.
                 continue
+            misread = misread_fields(
+                reader.head.metadata,
+                listing.key_ids,
+                reads_dropped_keys=reads_dropped_keys(version),
+            )
+            if not misread and _most_applied(listing.scopes) <= most:
+                continue
+            stripped_table = None
+            why = refusal or "icekit cannot resolve them either"
+            try:
+                if not refusal:
+                    stripped_table = stack.enter_context(
+                        stripped(lake, reader.table, side, listing.key_ids)
+                    )
+            except CloneRefused as refused:
+                why = refusal = str(refused)
+            except Exception as error:
+                why = reason(error)
             if stripped_table is not None:
                 read[side] = stripped_table
-        yield replace(reader, read=read)
+            elif misread:
+                unreadable[side] = (
+                    f"snapshot {side} has equality deletes by {', '.join(misread.values())}, which "
+                    f"Iceberg's own reader does not apply the same way in every query, and {why}"
+                )
+        yield replace(reader, read=read, unreadable=unreadable)
 
 
-def _scopes(reader: Reader, snapshot_id: int) -> Sequence[Scope]:
+def _listing(reader: Reader, snapshot_id: int) -> DeleteListing:
     spark = reader.lake.spark
-    return DeleteListing(spark, load_now(spark, reader.name), snapshot_id, reader.specs).scopes
+    return DeleteListing(spark, load_now(spark, reader.name), snapshot_id, reader.specs)
 
 
 def _most_applied(found: Sequence[Scope]) -> int:
@@ -102,9 +159,7 @@ def _most_applied(found: Sequence[Scope]) -> int:
     )
 
 
-def _may_have_more(snapshot: Json, records: int) -> bool:
-    """Whether a snapshot may have more equality deletes than so many records: a writer may not
-    count them.
-    """
+def _may_have_equality_deletes(snapshot: Json) -> bool:
+    """Whether a snapshot may have equality deletes: a writer may not count them."""
     total = str(summary_of(snapshot).get("total-equality-deletes", ""))
-    return not total.isdecimal() or int(total) > records
+    return not total.isdecimal() or int(total) > 0

@@ -6,7 +6,7 @@ import contextlib
 import json
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -28,12 +28,17 @@ LOST_WITHOUT_CLONES = (
 
 @contextlib.contextmanager
 def clone(
-    lake: Lake, table: str | Identifier, snapshot: str | int | None = None
+    lake: Lake,
+    table: str | Identifier,
+    snapshot: str | int | None = None,
+    *,
+    changed: Callable[[Json], Json] = lambda metadata: metadata,
 ) -> Iterator[ScratchTable]:
     """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
     The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it
-    has all of the table's snapshots, branches and tags.
+    has all of the table's snapshots, branches and tags. ``changed`` gives the metadata that it
+    begins with, from the table's.
 
     Nothing that Iceberg's procedures, Spark's SQL and writers do to the clone deletes or
     overwrites a file of the table: the clone has its own metadata file, location, data and
@@ -71,7 +76,7 @@ def clone(
     with explaining(lake.sql_name(name)):
         io = load_table(lake.spark, lake.sql_name(name)).io()
     try:
-        io = _register(lake, copy, metadata, chosen, io)
+        io = _register(lake, copy, changed(metadata), chosen, io)
         yield copy
     finally:
         _take_away(lake, copy, io, source.metadata_location)

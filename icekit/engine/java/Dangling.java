@@ -9,9 +9,9 @@ import org.apache.iceberg.util.PartitionMap;
 /**
  * The delete files that a scan gives to no data file. Holds delete files, and nothing of a data file.
  *
- * A scan may leave a delete out by the bounds of its key, which some versions compare wrongly, and it gives a data file with a vector no other
- * position deletes. So the sequence number has to agree. A reader that compares paths without their scheme or folder may apply a delete that
- * Iceberg does not: a position delete is kept if an old enough data file has the file's name.
+ * A scan may leave a delete out by the bounds of its key, which some versions compare wrongly. So the sequence number has to agree. A reader that
+ * compares paths without their scheme or folder may apply a delete that Iceberg does not: a position delete is kept if an old enough data file has
+ * the file's name, unless it names exactly a file with a deletion vector, which replaces it for every reader.
  */
 public class Dangling {
   private final Table table;
@@ -19,7 +19,8 @@ public class Dangling {
   private final Map left = new LinkedHashMap();
   /** Those of a single data file, by the file's name without its folder. */
   private final Map byName = new HashMap();
-  private final Set named = new HashSet();
+  /** The data file that each of those names. */
+  private final Map named = new HashMap();
   private final Set seen = Collections.newSetFromMap(new IdentityHashMap());
   /** The oldest data file of each partition that has delete files, and of all. */
   private final PartitionMap oldest;
@@ -67,7 +68,7 @@ public class Dangling {
     String name = ContentFiles.nameOf(path);
     if (!byName.containsKey(name)) byName.put(name, new ArrayList());
     ((List) byName.get(name)).add(left.get(ContentFiles.key(delete)));
-    named.add(ContentFiles.key(delete));
+    named.put(ContentFiles.key(delete), path);
   }
 
   private void see(FileScanTask task) {
@@ -82,15 +83,24 @@ public class Dangling {
     if (lowest != null) lowest[0] = Math.min(lowest[0], sequence);
     List same = (List) byName.get(ContentFiles.nameOf(file.location()));
     if (same == null) return;
+    boolean hasVector = hasVector(task);
     for (Iterator each = same.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
-      if (ContentFiles.sequence(delete) >= sequence) left.remove(ContentFiles.key(delete));
+      boolean isReplaced = hasVector && file.location().equals(named.get(ContentFiles.key(delete)));
+      if (ContentFiles.sequence(delete) >= sequence && !isReplaced) left.remove(ContentFiles.key(delete));
     }
+  }
+
+  private static boolean hasVector(FileScanTask task) {
+    for (Iterator each = task.deletes().iterator(); each.hasNext();) {
+      if (ContentFiles.isVector((DeleteFile) each.next())) return true;
+    }
+    return false;
   }
 
   /** Whether a delete file that no data file needs is also too old for every data file. */
   private boolean isOlder(DeleteFile delete) {
-    if (named.contains(ContentFiles.key(delete))) return true;
+    if (named.containsKey(ContentFiles.key(delete))) return true;
     PartitionSpec spec = ContentFiles.spec(table, delete);
     boolean isEquality = delete.content() == FileContent.EQUALITY_DELETES;
     long[] lowest = isEquality && spec.isUnpartitioned()

@@ -32,12 +32,15 @@ public class GuardedOperations implements TableOperations {
   private final Long head;
   /** The branches whose rows had no ids when they were read. */
   private final Set unnumbered = new HashSet();
+  /** What compares the rows that position deletes delete; null if a commit may change them. */
+  private final PositionDeletes positions;
 
   /** With a branch, a commit is refused unless this snapshot is its head. */
-  public GuardedOperations(TableOperations table, String branch, Long head) {
+  public GuardedOperations(TableOperations table, String branch, Long head, PositionDeletes positions) {
     this.table = table;
     this.branch = branch;
     this.head = head;
+    this.positions = positions;
     for (Iterator refs = table.current().refs().entrySet().iterator(); refs.hasNext();) {
       Map.Entry ref = (Map.Entry) refs.next();
       Snapshot read = table.current().snapshot(((SnapshotRef) ref.getValue()).snapshotId());
@@ -51,7 +54,11 @@ public class GuardedOperations implements TableOperations {
     }
     for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
       Object change = changes.next();
-      if (change instanceof MetadataUpdate.AddSnapshot) check(((MetadataUpdate.AddSnapshot) change).snapshot());
+      if (change instanceof MetadataUpdate.AddSnapshot) {
+        Snapshot added = ((MetadataUpdate.AddSnapshot) change).snapshot();
+        check(added);
+        if (positions != null) checkPositions(base, metadata, added);
+      }
       if (change instanceof MetadataUpdate.SetSnapshotRef) {
         MetadataUpdate.SetSnapshotRef ref = (MetadataUpdate.SetSnapshotRef) change;
         if (unnumbered.contains(ref.name())) checkIds(base.ref(ref.name()), base, metadata.snapshot(ref.snapshotId()));
@@ -59,6 +66,22 @@ public class GuardedOperations implements TableOperations {
     }
     table.commit(base, metadata);
   }
+
+  /** A commit that rewrites position deletes must delete the same rows as before it. */
+  private void checkPositions(TableMetadata base, TableMetadata metadata, Snapshot added) {
+    if (added.parentId() == null) return;
+    String path;
+    try {
+      path = positions.changedBy(tableOf(base), added.parentId().longValue(), tableOf(metadata), added.snapshotId());
+    } catch (Exception error) {
+      throw new ValidationException(error, "Cannot commit: position deletes could not be compared: %s", new Object[] {error});
+    }
+    if (path != null) {
+      throw new ValidationException("Cannot commit: other rows of a data file would be deleted by position than before: %s", new Object[] {path});
+    }
+  }
+
+  private Table tableOf(TableMetadata metadata) { return new BaseTable(new StaticTableOperations(metadata, table.io()), "compared"); }
 
   /** Rows of files that were read without ids must not have got some since. */
   private void checkIds(SnapshotRef before, TableMetadata base, Snapshot added) {

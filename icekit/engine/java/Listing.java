@@ -39,6 +39,7 @@ public class Listing {
   /** By the text of their partition, in the order of their numbers: global ones come last. */
   private final SortedMap scopes = new TreeMap();
   private final long[] counted = new long[2];
+  private final SortedSet keyIds = new TreeSet();
   /** What was listed last, and the numbers of partitions without equality deletes. */
   private final List data = new ArrayList();
   private final List deletes = new ArrayList();
@@ -115,6 +116,7 @@ public class Listing {
     Scope scope = (Scope) scopes.get(key);
     if (scope == null) scopes.put(key, scope = new Scope(file, isGlobal(file)));
     scope.add(file, 0);
+    keyIds.addAll(key(((DeleteFile) file).equalityFieldIds()));
     scope.newest = Math.max(scope.newest, ContentFiles.sequence(file));
   }
 
@@ -203,6 +205,9 @@ public class Listing {
 
   /** How many data files and delete files there are. */
   public String counted() throws Exception { return JSON.writeValueAsString(counted); }
+
+  /** The field ids of all keys. */
+  public String keyIds() throws Exception { return JSON.writeValueAsString(keyIds); }
 
   /** Of each scope: its spec, the values of its partition, its newest sequence number and its sums. */
   public String scopes() throws Exception {

@@ -8,6 +8,7 @@ import java.util.function.Supplier;
 import org.apache.iceberg.*;
 import org.apache.iceberg.data.BaseDeleteLoader;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
+import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.StructLikeWrapper;
 import org.apache.spark.sql.Row;
@@ -198,6 +199,74 @@ public class PositionDeletes {
     return new Loader(new Function() {
       public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
     });
+  }
+
+  /**
+   * A data file of which a commit deletes other rows by position than the snapshot before it does; null if there is none. Both are read as a scan
+   * gives delete files to data files: a deletion vector replaces all other position deletes of its file.
+   */
+  public String changedBy(Table before, long parentId, Table after, long snapshotId) throws Exception {
+    Set touched = new HashSet();
+    SnapshotChanges changes = SnapshotChanges.builderFor(after).snapshot(after.snapshot(snapshotId)).build();
+    for (Iterator each = changes.removedDeleteFiles().iterator(); each.hasNext();) touched.add(ContentFiles.key((DeleteFile) each.next()));
+    for (Iterator each = changes.addedDeleteFiles().iterator(); each.hasNext();) touched.add(ContentFiles.key((DeleteFile) each.next()));
+    final Map deletesBefore = touched(before, parentId, touched);
+    final Map deletesAfter = touched(after, snapshotId, touched);
+    Set paths = new TreeSet(deletesBefore.keySet());
+    paths.addAll(deletesAfter.keySet());
+    ExecutorService pool = Executors.newFixedThreadPool(AT_ONCE);
+    try {
+      List works = new ArrayList();
+      for (Iterator each = paths.iterator(); each.hasNext();) {
+        final String path = (String) each.next();
+        works.add(new Callable() {
+          public Object call() { return areEqual((List) deletesBefore.get(path), (List) deletesAfter.get(path), path) ? null : path; }
+        });
+      }
+      for (Iterator each = pool.invokeAll(works).iterator(); each.hasNext();) {
+        String path = (String) ((Future) each.next()).get();
+        if (path != null) return path;
+      }
+      return null;
+    } finally {
+      pool.shutdownNow();
+    }
+  }
+
+  /** The position deletes of each data file to which a scan gives one of some delete files. */
+  private static Map touched(Table table, long snapshotId, Set keys) throws Exception {
+    Map found = new HashMap();
+    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
+    try {
+      for (Iterator each = tasks.iterator(); each.hasNext();) {
+        FileScanTask task = (FileScanTask) each.next();
+        List deletes = positions(task);
+        boolean isTouched = false;
+        for (Iterator delete = deletes.iterator(); delete.hasNext();) {
+          if (keys.contains(ContentFiles.key((DeleteFile) delete.next()))) isTouched = true;
+        }
+        if (isTouched) found.put(((DataFile) task.file()).location(), deletes);
+      }
+    } finally {
+      tasks.close();
+    }
+    return found;
+  }
+
+  private boolean areEqual(List before, List after, String path) {
+    PositionDeleteIndex deletedBefore = index(before, path);
+    final PositionDeleteIndex deletedAfter = index(after, path);
+    final boolean[] isEqual = {deletedBefore.cardinality() == deletedAfter.cardinality()};
+    deletedBefore.forEach(new LongConsumer() {
+      public void accept(long position) {
+        if (!deletedAfter.isDeleted(position)) isEqual[0] = false;
+      }
+    });
+    return isEqual[0];
+  }
+
+  private PositionDeleteIndex index(List deletes, String path) {
+    return loader().loadPositionDeletes(deletes == null ? Collections.EMPTY_LIST : deletes, path);
   }
 
   private synchronized Object recall(String key) { return cached.get(key); }

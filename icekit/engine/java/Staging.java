@@ -74,6 +74,16 @@ public class Staging {
     return found;
   }
 
+  /** The tasks that have equality deletes. */
+  public List underEqualityDeletes(List tasks) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      Object task = each.next();
+      if (!deletes(Collections.singletonList(task)).isEmpty()) found.add(task);
+    }
+    return found;
+  }
+
   /** Tasks that read delete files as if they were data files of no partition: as Iceberg does, all columns come from the file. */
   public List asData(List deletes) {
     List found = new ArrayList();

@@ -28,7 +28,7 @@ def equality_deletes(context: Context) -> Finding | None:
     fits = ": it fits" if heap.verdict == "fits" else ""
     first = (
         "Rewrite the data files that the deletes apply to"
-        if heap.verdict == "fits"
+        if heap.verdict == "fits" and not facts.misread_keys
         else f"Run {context.command('compact')}, which applies the equality deletes as it rewrites "
         "and does not need the memory of Spark's own rewrite"
     )
@@ -71,6 +71,29 @@ def executor_cache(context: Context) -> Finding | None:
         remedy="Start sessions that read this table with "
         "spark.sql.iceberg.executor-cache.enabled=false until no equality deletes are left. Set "
         "it before the first read: later changes have no effect.",
+    )
+
+
+def misread_equality_deletes(context: Context) -> Finding | None:
+    """Equality deletes by a field inside a struct, which readers apply in some queries only."""
+    facts = context.facts
+    if context.heap.is_empty or not facts.misread_keys:
+        return None
+    records = sum(g.record_count for g in facts.of_kind(Kind.EQUALITY_DELETES))
+    return context.finding(
+        facts.misread_keys,
+        severity=Severity.CRITICAL,
+        evidence=f"{count(records, 'equality delete record')} by {', '.join(facts.misread_keys)}, "
+        "inside a struct: Spark finds the value only in queries that read this struct, and so gives "
+        "a different number of rows to SELECT * than to count(*)",
+        threshold="one equality delete by a field inside a struct",
+        source="Iceberg 1.12: DeleteFilter.fileProjection looks missing keys up among top-level "
+        "columns",
+        effect="Queries that do not read the struct lose rows that are not deleted; if the field or "
+        "the struct was dropped, so does every query.",
+        remedy=f"Run {context.command('compact')} or {context.command('convert')}: both find the "
+        "rows that are deleted by the specification, and every query shows the same rows "
+        "afterwards. Do not use Spark's own rewrite_data_files, which keeps what its reader shows.",
     )
 
 
@@ -243,6 +266,50 @@ def unmatched_deletes(context: Context) -> Finding | None:
         "copy-on-write); if they should stay, rewrite their data files with Iceberg's own "
         "rewrite_data_files. Then icekit compact drops these delete files, which apply to nothing "
         "any more.",
+    )
+
+
+def replaced_deletes(context: Context) -> Finding | None:
+    """Position deletes of data files that have a deletion vector, which readers apply instead."""
+    counts = [
+        each.revived_count
+        for each in context.facts.integrity.misplaced
+        if each.state is DeleteState.REPLACED and each.revived_count is not None
+    ]
+    revived = sum(counts)
+    visible = (
+        f"; {count(revived, 'row')} deleted by {count(len(counts), 'file')} of them, but not by the "
+        "vector, can be seen in every query"
+    )
+    return _unapplied(
+        context,
+        DeleteState.REPLACED,
+        f"for data files that have a deletion vector{visible if revived else ''}",
+        severity=Severity.CRITICAL if revived else Severity.WARNING,
+        threshold="one position delete file of a data file with a deletion vector",
+        source="table spec, Deletion Vectors: a vector replaces position deletes",
+        effect="Readers ignore these delete files. Rows that only they delete are visible again: "
+        "the writer of the vector did not merge them into it.",
+        remedy="If the rows should go, delete them again. Then run "
+        f"{context.command('compact')}, which drops these delete files. Do not use Iceberg's own "
+        "rewrite_position_delete_files before: it merges them into the vectors, and so deletes rows "
+        "that readers show.",
+    )
+
+
+def several_vectors(context: Context) -> Finding | None:
+    """Data files with more than one deletion vector, which no reader can apply."""
+    return _unapplied(
+        context,
+        DeleteState.SEVERAL_VECTORS,
+        "for data files with more than one deletion vector",
+        severity=Severity.CRITICAL,
+        threshold="one data file with two deletion vectors",
+        source="table spec, Deletion Vectors: at most one for each data file",
+        effect="Iceberg cannot plan a scan of the table (Can't index multiple DVs), so queries, "
+        "DELETE and rewrites fail.",
+        remedy="Roll back to the snapshot before the one that added the second vector, and write "
+        "the later changes again. Find the writer that does not merge vectors before it goes on.",
     )
 
 

@@ -256,6 +256,7 @@ SHOWN = {
     "equality_deletes": under_equality(),
     "equality_deletes that do not fit": TOO_MANY,
     "executor_cache": under_equality(),
+    "misread_equality_deletes": dataclasses.replace(under_equality(), misread_keys=("s.k",)),
     "position_deletes": of_days(5, 15),
     "position_deletes that name no single file": WIDE,
     "v2_position_deletes": of_days(1),

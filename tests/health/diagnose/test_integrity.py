@@ -65,9 +65,11 @@ def narrow(manifest: NarrowManifest, **more: object) -> TableFacts:
     return small(integrity=Integrity(narrow_manifest_count=1, narrow_manifests=(manifest,)), **more)
 
 
-def misplaced(state: DeleteState, data_path: str = "s3://b/a.parquet") -> TableFacts:
+def misplaced(
+    state: DeleteState, data_path: str = "s3://b/a.parquet", revived_count: int | None = None
+) -> TableFacts:
     delete = MisplacedDelete(
-        state, "s3://b/d.parquet", GLOBAL, "s3://b/a.parquet", data_path, DAY, 9
+        state, "s3://b/d.parquet", GLOBAL, "s3://b/a.parquet", data_path, DAY, 9, revived_count
     )
     return small(
         specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)),
@@ -86,6 +88,7 @@ CONTRADICTED = {
     Contradiction.DUPLICATE_FILES: small(integrity=TWICE),
     Contradiction.MISFILED_DELETES: misplaced(DeleteState.MISFILED),
     Contradiction.MANIFEST_BOUNDS: narrow(NARROW),
+    Contradiction.SEVERAL_VECTORS: misplaced(DeleteState.SEVERAL_VECTORS),
 }
 
 
@@ -231,6 +234,9 @@ SHOWN = {
     ),
     "misfiled_deletes": misplaced(DeleteState.MISFILED),
     "unmatched_deletes": misplaced(DeleteState.UNMATCHED, "s3a://b/a.parquet"),
+    "several_vectors": misplaced(DeleteState.SEVERAL_VECTORS),
+    "replaced_deletes": misplaced(DeleteState.REPLACED),
+    "replaced_deletes that bring rows back": misplaced(DeleteState.REPLACED, revived_count=2),
     "manifest_bounds": narrow(NARROW),
     "manifest_bounds of one manifest": narrow(dataclasses.replace(NARROW, is_alone=True)),
     "manifest_bounds without nulls": narrow(

@@ -1,0 +1,53 @@
+"""Find the key fields of equality deletes in the schemas of a table, and name those by which readers
+disagree.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from icekit.common.sql import display_name
+from icekit.health.metadata import Json, schema_of, schemas_of
+
+
+def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
+    """The fields from the outermost to the one with the id, through structs only."""
+    for field in fields:
+        if field["id"] == field_id:
+            return (field,)
+        kind = field["type"]
+        if (
+            isinstance(kind, Mapping)
+            and kind.get("type") == "struct"
+            and (rest := path_to(kind["fields"], field_id))
+        ):
+            return (field, *rest)
+    return None
+
+
+def paths_to(metadata: Json, field_id: int) -> Iterator[tuple[Json, ...]]:
+    """The paths to a field in the schemas that have it, the current one first, then the newest."""
+    newest_first = sorted(
+        schemas_of(metadata), key=lambda schema: int(schema.get("schema-id", 0)), reverse=True
+    )
+    for schema in (schema_of(metadata), *newest_first):
+        path = path_to(schema["fields"], field_id)
+        if path is not None:
+            yield path
+
+
+def misread_fields(
+    metadata: Json, field_ids: Iterable[int], *, reads_dropped_keys: bool
+) -> Mapping[int, str]:
+    """The key fields by which Iceberg's own reader does not apply deletes the same way in every
+    query, each with its dotted name (its id, if no schema has it).
+
+    ``reads_dropped_keys`` says whether the reader finds top-level columns that were dropped.
+    """
+    current = schema_of(metadata)["fields"]
+    titles: dict[int, str] = {}
+    for field_id in sorted(set(field_ids)):
+        path = next(paths_to(metadata, field_id), ())
+        is_current = path_to(current, field_id) is not None
+        if len(path) == 1 and (is_current or reads_dropped_keys):
+            continue
+        titles[field_id] = display_name([str(field["name"]) for field in path]) or str(field_id)
+    return titles
