@@ -7,7 +7,7 @@ import tempfile
 from IPython.core.error import UsageError
 
 from icekit.cli.main import main
-from icekit.common.errors import EXIT_UNHEALTHY
+from icekit.common.errors import EXIT_HEALTHY
 from icekit.engine.session import kept
 
 
@@ -15,7 +15,8 @@ def icekit(line: str, cell: str | None = None) -> None:
     """Run a command as in a terminal, in this kernel's Spark session.
 
     Under ``%%icekit review-merge`` the cell is the statement. Raises IPython's UsageError, which
-    stops Run All, if the command could not do its work.
+    stops Run All, for every exit status but 0: the command could not do its work, its proof
+    failed, or ``--fail-on`` asked for it.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(kept())
@@ -29,5 +30,5 @@ def icekit(line: str, cell: str | None = None) -> None:
             status = main(arguments)
         except SystemExit as ended:
             status = int(ended.code or 0)
-        if status > EXIT_UNHEALTHY:
+        if status != EXIT_HEALTHY:
             raise UsageError(f"icekit ended with exit status {status}.")

@@ -175,6 +175,18 @@ class DiskUnusable(IcekitError):
     """A file or folder of this machine that cannot be written or read, or too little memory."""
 
 
+class DiskFull(IcekitError):
+    """A disk has no space left for the files of a rewrite; nothing smaller would help."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
+class CommitBroken(IcekitError):
+    """A commit is in the table, and files that it added are gone; the message has the way back."""
+
+    exit_status = EXIT_UNHEALTHY
+
+
 class TableClaimed(IcekitError):
     """Another run holds the table; the message names it."""
 

@@ -14,7 +14,7 @@ from icekit.common.units import count
 from icekit.deletes.applies import ruled_out
 from icekit.deletes.keys import DeleteKeys, KeySet, keys_of
 from icekit.deletes.listing import DeleteListing, File, Scope
-from icekit.engine.bridge import encryption_of, load_table, metadata_of, read_bytes
+from icekit.engine.bridge import encryption_of, guarded, load_now, metadata_of, read_bytes
 from icekit.health.definition import PartitionSpec
 from icekit.health.files import Partition
 from icekit.health.head import Head
@@ -106,8 +106,7 @@ def remaining(
     ``partitions`` takes only the deletes of those partitions (None: all). ``up_to`` leaves out
     deletes of later sequence numbers.
     """
-    spark.sql(f"REFRESH TABLE {identifier(*name)}")
-    table = load_table(spark, name)
+    table = guarded(spark, load_now(spark, name))
     # First: the manifest list of an encrypted table cannot be read here.
     if encryption := encryption_of(table):
         raise ConversionRefused(

@@ -252,19 +252,20 @@ def guarded(
     base: tuple[str, int] | None = None,
     positions: Any = None,
 ) -> Any:
-    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the
-    files they add; raises :class:`~icekit.common.errors.EngineFailed` if that is impossible.
+    """The table (an object of Iceberg's API) as it was loaded, also after other jobs have changed
+    it; its commits go to the table as it is then, say truly whether they were made, and are
+    refused if they drop deletes of the files they add. Raises
+    :class:`~icekit.common.errors.EngineFailed` if that is impossible.
 
-    With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another
+    With ``base``, a branch and a snapshot, a commit is also refused once the branch is at another
     snapshot. With ``positions``, an object of the Java class PositionDeletes, it refuses a commit
-    after which position deletes delete other rows than before.
+    after which position deletes delete other rows than before. ``live()`` gives the table that
+    changes with its commits.
     """
     jvm: Any = spark._jvm
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        given = [table.operations(), branch, head, positions]
-        operations = compiled(spark, table, "GuardedOperations", *given)
-        return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
+        return compiled(spark, table, "GuardedTable", table, branch, head, positions)
     except Exception as error:
         raise EngineFailed(
             "icekit cannot check the commits of this table, so it makes none: the JVM compiles no "

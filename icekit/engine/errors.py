@@ -29,10 +29,11 @@ from icekit.common.sql import Identifier, display_name
 from icekit.common.units import shorten
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
-# ``refused``: Iceberg refused to commit, which a fresh plan helps only if another commit was in
-# the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed.
-# ``other``: trying again does not help.
-FailureKind = Literal["conflict", "refused", "capacity", "other"]
+# ``unreachable``: the catalog or the storage did not answer, and the next attempt may succeed.
+# ``refused``: Iceberg refused to commit, which a fresh plan helps if something else was in the way.
+# ``capacity``: the work was too large for the cluster, and smaller parts may succeed. ``full``: a
+# disk has no space left, on which smaller parts fail, too. ``other``: trying again does not help.
+FailureKind = Literal["conflict", "unreachable", "refused", "capacity", "full", "other"]
 
 _ICEBERG = "org.apache.iceberg.exceptions."
 # A commit whose outcome is not known is a conflict too: what it did is read from the table before
@@ -145,6 +146,28 @@ _UNREACHABLE = (
     "ServiceUnavailableException",
     "UncheckedSQLException",
 )
+_NO_ANSWER = Sign(
+    (
+        "ConnectException",
+        "ConnectTimeoutException",
+        "ConnectionClosedException",
+        "NoHttpResponseException",
+        "NoRouteToHostException",
+        "SocketException",
+        "SocketTimeoutException",
+        "UnknownHostException",
+        "java.net.http.HttpTimeoutException",
+        "java.sql.SQLTimeoutException",
+        "java.sql.SQLTransientConnectionException",
+        "javax.net.ssl.SSLException",
+        "org.apache.thrift.transport.TTransportException",
+        "software.amazon.awssdk.core.exception.ApiCallAttemptTimeoutException",
+        "software.amazon.awssdk.core.exception.ApiCallTimeoutException",
+        f"{_ICEBERG}RESTException",
+        f"{_ICEBERG}ServiceFailureException",
+        f"{_ICEBERG}ServiceUnavailableException",
+    )
+)
 _CORRUPT = (
     "AvroRuntimeException",
     "AvroTypeException",
@@ -164,9 +187,12 @@ _NO_SPACE = Sign(
     format=r"(?:.*: )?(?:No space left on device|Disk quota exceeded)\.?",
 )
 _NO_MEMORY = Sign(("OutOfMemoryError", "SparkOutOfMemoryError"))
+_FULL = _any(
+    _NO_SPACE,
+    Sign(("DiskOutOfSpaceException", "DSQuotaExceededException", "QuotaExceededException")),
+)
 _CAPACITY = _any(
     _NO_MEMORY,
-    _NO_SPACE,
     Sign(_EXECUTOR_LOST),
     # Spark has one class for a job's end, and a format for each reason.
     Sign(
@@ -392,11 +418,47 @@ def kind_of(error: BaseException) -> FailureKind:
     classes = {cause.class_name for cause in causes}
     if _MISFILED.first(causes):
         return "other"
+    if _FULL(causes):
+        return "full"
     if _CAPACITY(causes):
         return "capacity"
     if isinstance(error, CommitConflict) or classes & _CONFLICTS or _BUSY.first(causes):
         return "conflict"
-    return "refused" if _REFUSED in classes else "other"
+    if _REFUSED in classes:
+        return "refused"
+    return "unreachable" if _NO_ANSWER.first(causes) else "other"
+
+
+def is_file_gone(error: BaseException) -> bool:
+    """Whether an engine's error says that a file does not exist."""
+    return _GONE.first(causes_of(error)) is not None
+
+
+# Of a stack trace: what writes for a shuffle, a spill or a cache, and what writes files of a table.
+_SPARKS_OWN = tuple(
+    f"org.apache.spark.{name}." for name in ("storage", "shuffle", "util.collection", "io")
+)
+_OF_FILES = tuple(f"org.apache.{name}." for name in ("iceberg", "parquet", "orc", "avro"))
+_MOST_CAUSES = 20
+
+
+def was_writing_for_spark(error: BaseException) -> bool:
+    """Whether the innermost of Java's exceptions was raised where Spark writes to its local
+    directories, and not where a file of a table is written.
+    """
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
+        for _ in range(_MOST_CAUSES):
+            if cause.getCause() is None:
+                break
+            cause = cause.getCause()
+        for frame in cause.getStackTrace():
+            name = str(frame.getClassName())
+            if name.startswith(_SPARKS_OWN):
+                return True
+            if name.startswith(_OF_FILES):
+                return False
+    return False
 
 
 def java_classes(error: BaseException) -> tuple[str, ...]:
@@ -465,7 +527,7 @@ def _of_java(error: BaseException) -> list[Cause]:
     causes: list[Cause] = []
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
-        while cause is not None and len(causes) < 20:
+        while cause is not None and len(causes) < _MOST_CAUSES:
             name = str(cause.getClass().getName())
             causes.append(_cause(name, scrub(str(cause.getMessage())), cause))
             cause = cause.getCause()

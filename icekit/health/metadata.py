@@ -439,7 +439,7 @@ def _commit(snapshot: Json) -> Commit:
         snapshot_id=snapshot["snapshot-id"],
         committed_at_ms=snapshot["timestamp-ms"],
         operation=summary.get("operation"),
-        writer=_writer(summary),
+        writer=writer_of(summary),
         added_data_files=number("added-data-files"),
         added_delete_files=number("added-delete-files"),
         added_bytes=number("added-files-size"),
@@ -450,7 +450,8 @@ def _commit(snapshot: Json) -> Commit:
     )
 
 
-def _writer(summary: Mapping[str, str]) -> str | None:
+def writer_of(summary: Mapping[str, str]) -> str | None:
+    """The engine that made a commit, and the id of its job; None if the summary says neither."""
     if "engine-name" in summary:
         named = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
         return " ".join(filter(None, named))

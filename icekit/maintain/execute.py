@@ -304,7 +304,9 @@ def _run(
     # fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
-    actions, table = spark_actions(spark), load_now(spark, name)
+    actions = spark_actions(spark)
+    loaded = load_now(spark, name)
+    table = guarded(spark, loaded)
     answer = RewriteResult()
     if action.procedure == "rewrite_data_files":
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
@@ -316,7 +318,7 @@ def _run(
         if check:
             positions = PositionDeletes.of_table(spark, table).java
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
-        deletes = actions.rewritePositionDeletes(guarded(spark, table, positions=positions))
+        deletes = actions.rewritePositionDeletes(guarded(spark, loaded, positions=positions))
         _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
@@ -328,12 +330,29 @@ def _run(
         _set_up(spark, action, manifests, {}, tags).execute()
     elif action.procedure == CONVERT:
         convert_action(spark, action, tags, stop=stop, check=check)
+    elif action.procedure == "expire_snapshots":
+        # Compares the metadata before its commit with that after it.
+        result = _expiry(actions.expireSnapshots(table.live()), action).execute()
+        return RewriteResult(manifest_lists=int(result.deletedManifestListsCount()))
     else:
-        row = spark.sql(action.sql).first()
-        figures = row.asDict() if row is not None else {}
-        return RewriteResult(manifest_lists=int(figures.get("deleted_manifest_lists_count") or 0))
+        spark.sql(action.sql)
+        return answer
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
+
+
+def _expiry(expiry: Any, action: Action) -> Any:
+    """Iceberg's own expiry, as the procedure of an action sets it up."""
+    if action.older_than is not None:
+        expiry = expiry.expireOlderThan(int(action.older_than.timestamp() * 1000))
+    if "retain_last" in action.arguments:
+        expiry = expiry.retainLast(_number(action, "retain_last", 1))
+    if isinstance(snapshot_ids := action.arguments.get("snapshot_ids"), tuple):
+        for snapshot_id in snapshot_ids:
+            expiry = expiry.expireSnapshotId(int(snapshot_id))
+    if action.arguments.get("stream_results"):
+        expiry = expiry.option("stream-results", "true")
+    return expiry
 
 
 def _rewrite_data(
@@ -348,9 +367,8 @@ def _rewrite_data(
     """Rewrite data files: here if that is possible, so that the result is proved before it is
     committed; else by Iceberg's own action.
     """
-    checked = guarded(spark, table)
     with contextlib.suppress(NotHere):
-        return CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
+        return CheckedRewrite(spark, action, table, tags, stop=stop, check=check).run()
     planned = rolled_up(check_paths(spark, action))
     if not planned.groups:
         return RewriteResult(planned)
@@ -360,7 +378,7 @@ def _rewrite_data(
     # one under the new spec would.
     options = {key: value for key, value in action.options.items() if key != DANGLING}
     options["use-starting-sequence-number"] = "false"
-    stock = spark_actions(spark).rewriteDataFiles(checked)
+    stock = spark_actions(spark).rewriteDataFiles(table)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
     if action.branch:
         stock = stock.toBranch(action.branch)

@@ -23,7 +23,7 @@ from icekit.deletes.keys import keys_of
 from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
-from icekit.engine.errors import kind_of, reason
+from icekit.engine.errors import FailureKind, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.health.key_fields import misread_fields, path_to
@@ -50,6 +50,9 @@ class ConvertFirst(IcekitError):
 # Errors that end a rewrite once the groups at work have finished, also where other groups may be
 # committed.
 _ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
+_ALWAYS_RAISED_KINDS: frozenset[FailureKind] = frozenset(
+    {"conflict", "unreachable", "refused", "full"}
+)
 # Groups without equality deletes of which some whole files are read twice: each group takes a query
 # of its own.
 _COMPARED_GROUPS = 8
@@ -60,7 +63,7 @@ Written = tuple[Any, CheckedRows]
 
 
 def _is_always_raised(error: Exception) -> bool:
-    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
+    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in _ALWAYS_RAISED_KINDS
 
 
 @frozen
@@ -160,6 +163,7 @@ class CheckedRewrite(RewriteSession):
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[Written] = []
+        is_full = False
         enough = -(-len(works) // commits)
 
         def commit() -> None:
@@ -181,16 +185,20 @@ class CheckedRewrite(RewriteSession):
                 ready += written
                 for error in errors:
                     (raised if _is_always_raised(error) else failed).append(error)
-                if errors and (not is_partial or self.stop.is_set):
+                is_full = is_full or any(kind_of(error) == "full" for error in errors)
+                if errors and (not is_partial or is_full or self.stop.is_set):
                     pool.shutdown(wait=False, cancel_futures=True)
-                if is_partial and not self.stop.is_set and len(ready) >= enough:
+                if is_partial and not self.stop.is_set and not is_full and len(ready) >= enough:
                     commit()
-        if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
+        # On a full disk, the files of finished groups are what can be freed.
+        may_commit = not self.stop.is_set and not is_full
+        if ready and may_commit and (is_partial or not (failed or raised)):
             commit()
         for group, _ in ready:
             self.take_back(group)
         if raised or (failed and not is_partial):
-            raise (raised or failed)[0]
+            # A full disk is what the others fail by, too.
+            raise min(raised or failed, key=lambda error: kind_of(error) != "full")
         return failed
 
     def _written(self, bundle: Bundle, work: Group) -> tuple[list[Written], list[Exception]]:
@@ -200,7 +208,7 @@ class CheckedRewrite(RewriteSession):
         try:
             return [(work.group, work.run())], []
         except Exception as error:
-            if len(bundle.groups) == 1 or self.stop.is_set:
+            if len(bundle.groups) == 1 or self.stop.is_set or kind_of(error) == "full":
                 return [], [error]
         alone = [self._written(*each) for each in self._works(bundle.apart(), work.at_once)]
         return [done for written, _ in alone for done in written], [

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from icekit.common.commands import ReportOptions
-from icekit.common.errors import require_number, trace, why
+from icekit.common.errors import Status, require_number, trace, why
 from icekit.common.saving import slug, write_text
 from icekit.common.sql import Identifier, display_name
 from icekit.common.terminal import never_silent, stderr_to_file
@@ -159,6 +159,9 @@ class Workers:
         # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
             status, known = failure(problem)
+            if self._stopped.is_set():
+                # Nobody waits for the row, and a kernel that was ended is no failure of its table.
+                return Row(table, Status.STOPPED, time.monotonic() - started)
             error = str(known) if known else self._traced(table, problem)
             return Row(table, status, time.monotonic() - started, error=error)
 

@@ -33,6 +33,19 @@ def test_a_command_that_cannot_run_stops_the_notebook_with_its_sentence(
     assert "did you mean look?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("status", [1, 2, 3, 130])
+def test_every_status_but_0_stops_the_notebook(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """1 is also a compaction whose proof failed."""
+    monkeypatch.setattr("icekit.cli.jupyter.main", lambda _: status)
+
+    result = shell.run_cell("%icekit compact db.t --execute")
+
+    assert isinstance(result.error_in_exec, UsageError)
+    assert f"exit status {status}" in str(result.error_in_exec)
+
+
 def test_the_text_of_a_cell_is_the_statement_of_a_command(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,15 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
     return error  # type: ignore[no-any-return]
 
 
+def of_engine(*chain: tuple[str, str | None]) -> Exception:
+    """The same as an error of PySpark's."""
+    from pyspark.errors import PySparkException
+
+    error: Any = PySparkException("An error occurred while calling o99.execute")
+    error.java_exception = raised("", *chain).java_exception  # type: ignore[attr-defined]
+    return error  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("chain", "kind"),
     [
@@ -72,7 +81,17 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"), ("java.lang.OutOfMemoryError", "GC overhead")], "capacity"),
         ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding " "memory limits")], "capacity"),
         ([("org.apache.spark.shuffle.FetchFailedException", "Connection reset")], "capacity"),
-        ([("java.io.IOException", "No space left on device")], "capacity"),
+        ([("org.apache.spark.SparkException", "Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0 (TID 12) (10.0.0.1 executor 3): ExecutorLostFailure (executor 3 exited caused by one of the running tasks) Reason: Executor heartbeat timed out after 139 ms")], "capacity"),
+        ([("org.apache.spark.SparkException", "Job aborted due to stage failure: Total size of serialized results of 8 tasks (1025.0 MiB) is bigger than spark.driver.maxResultSize")], "capacity"),
+        ([("java.io.IOException", "No space left on device")], "full"),
+        ([("org.apache.spark.SparkException", "Task failed"), ("java.nio.file.FileSystemException", "/data/t/1.parquet: No space left on device")], "full"),
+        ([("org.apache.hadoop.fs.FSError", "java.io.IOException: No space left on device")], "full"),
+        # A path or a value may say anything.
+        ([("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/OutOfMemoryError No space left on device/1.parquet")], "other"),
+        ([("java.io.IOException", "Cannot open /t/No space left on device/1.parquet")], "other"),
+        ([("org.apache.spark.SparkException", "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 1) (a executor driver): java.lang.IllegalArgumentException: ExecutorLostFailure ")], "other"),
+        ([("java.net.SocketTimeoutException", "Read timed out")], "unreachable"),
+        ([("org.apache.iceberg.exceptions.RESTException", "Error occurred while processing GET request"), ("java.net.SocketException", "Connection reset")], "unreachable"),
         ([("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/data/00000.parquet")], "other"),
         ([("java.lang.IllegalArgumentException", "Cannot use options [x], they are not supported")], "other"),
         ([("org.apache.hadoop.security.AccessControlException", "Permission denied")], "other"),
@@ -174,8 +193,13 @@ def test_what_ended_a_task_is_recognized_where_spark_gives_only_a_text() -> None
     )
     spark = "org.apache.spark.SparkException"
 
-    for end in ("java.lang.OutOfMemoryError: Java heap space\n\tat x", "java.io.IOException: No space left on device\n\tat", "ExecutorLostFailure (executor 3 exited) Reason: x"):  # fmt: skip
-        assert kind_of(raised("x", (spark, f"{lost}{end}"))) == "capacity"
+    ends: dict[str, FailureKind] = {
+        "java.lang.OutOfMemoryError: Java heap space\n\tat x": "capacity",
+        "java.io.IOException: No space left on device\n\tat": "full",
+        "ExecutorLostFailure (executor 3 exited) Reason: x": "capacity",
+    }
+    for end, kind in ends.items():
+        assert kind_of(raised("x", (spark, f"{lost}{end}"))) == kind
     odd = f"{lost}java.lang.RuntimeException: OutOfMemoryError: no\n\tat x"
     assert kind_of(raised("x", (spark, odd))) == "other"
 

@@ -74,6 +74,7 @@ def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path
         report(options, progress=interrupts)
     assert (tmp_path / f"{done}.html").exists()
     assert "1 of 2 tables so far" in (tmp_path / "index.html").read_text()
+    assert not list(tmp_path.glob("*.error.txt"))
 
     on = report(options, progress=ignored)
 
@@ -89,6 +90,21 @@ def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path
     assert [each[-1] for each in runs] == [on.run_id] * 2
 
 
+def test_what_a_request_to_stop_ends_is_no_failure_of_its_table(tmp_path: Path) -> None:
+    def fail() -> Row:
+        raise ValueError("odd")
+
+    lake: Any = None
+    with Workers(lake, [], ReportOptions.of({"output": str(tmp_path)}), "", {}) as workers:
+        assert workers._guarded("db.t", fail).status == "crashed"
+        (trace,) = tmp_path.iterdir()
+        trace.unlink()
+        workers._stopped.set()
+
+        assert workers._guarded("db.t", fail).status == "stopped"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.soak
 def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
     many: Path, tmp_path: Path
@@ -100,6 +116,7 @@ def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
     assert run.process.wait() == 130
     run.kill()
     assert "Commits and reports made so far stay" in run.log.read_text()
+    assert not list(tmp_path.glob("*.error.txt"))
     listed = re.search(r"(\d) of 5 tables so far", (tmp_path / "index.html").read_text())
     assert listed
     assert 1 <= int(listed[1]) <= len(list(tmp_path.glob("db.*.html")))

@@ -3,14 +3,21 @@ package icekit;
 import java.util.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.encryption.EncryptionManager;
-import org.apache.iceberg.exceptions.ValidationException;
+import org.apache.iceberg.exceptions.*;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.LocationProvider;
 
 /**
- * Refuses the commit of a rewrite that would drop deletes newer than the files it rewrites, or change row ids.
+ * Commits to a table, and says truly whether a commit was made; refuses that of a rewrite which would drop deletes newer than the files it
+ * rewrites, or change row ids.
  *
- * The output of a rewrite has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality deletes that a
+ * Iceberg takes many errors for the answer "not made" (CleanableFailure; without strict cleanup every error), and removes the manifests of the
+ * snapshot: a catalog, or a proxy before it, that answers 503 or 409 after the commit was made leaves a table that nobody can read. So after
+ * each error the table is loaded anew. If it has the commit, the commit was made, and the error is dropped. If it does not, only an error by
+ * which a catalog refuses a commit says that it was not made; after every other one it may still be made (CommitStateUnknownException), so
+ * that nothing is removed.
+ *
+ * Dropped deletes: the output of a rewrite has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality deletes that a
  * stream commits meanwhile apply to it too, and are no conflict. But each commit drops the delete files older than every data file that
  * it leaves in place, and does not count the files that it adds: MergingSnapshotProducer.apply (1.12.0, according to its bytecode) takes
  * the lowest sequence number of the existing manifests, without the files that it replaces, for
@@ -26,7 +33,7 @@ import org.apache.iceberg.io.LocationProvider;
  * Row ids: the first commit after an upgrade to format version 3 gives each row an id. What a rewrite read before it has no ids, so its
  * new files would get others. Such a commit is a conflict: the rewrite is tried again with the ids.
  */
-public class GuardedOperations implements TableOperations {
+class GuardedOperations implements TableOperations {
   private final TableOperations table;
   private final String branch;
   private final Long head;
@@ -64,7 +71,53 @@ public class GuardedOperations implements TableOperations {
         if (unnumbered.contains(ref.name())) checkIds(base.ref(ref.name()), base, metadata.snapshot(ref.snapshotId()));
       }
     }
-    table.commit(base, metadata);
+    try {
+      table.commit(base, metadata);
+    } catch (CommitStateUnknownException error) {
+      if (!isMade(metadata, error)) throw error;
+    } catch (RuntimeException error) {
+      if (isMade(metadata, error)) return;
+      if (isRefusal(error)) throw error;
+      throw new CommitStateUnknownException(error);
+    }
+  }
+
+  /** Whether the table, loaded anew after an error, has what a commit changes; for a commit that neither adds nor removes a snapshot, nobody knows. */
+  private boolean isMade(TableMetadata metadata, RuntimeException error) {
+    TableMetadata now;
+    try {
+      now = table.refresh();
+    } catch (RuntimeException unread) {
+      CommitStateUnknownException unknown = new CommitStateUnknownException(error);
+      unknown.addSuppressed(unread);
+      throw unknown;
+    }
+    if (now == null) return false;
+    boolean isSeen = false;
+    for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
+      Object change = changes.next();
+      if (change instanceof MetadataUpdate.AddSnapshot) {
+        if (now.snapshot(((MetadataUpdate.AddSnapshot) change).snapshot().snapshotId()) == null) return false;
+        isSeen = true;
+      }
+      if (change instanceof MetadataUpdate.RemoveSnapshots) {
+        for (Iterator ids = ((MetadataUpdate.RemoveSnapshots) change).snapshotIds().iterator(); ids.hasNext();) {
+          if (now.snapshot(((Long) ids.next()).longValue()) != null) return false;
+        }
+        isSeen = true;
+      }
+    }
+    return isSeen;
+  }
+
+  /** Whether a catalog that answers so has made no commit. */
+  private static boolean isRefusal(RuntimeException error) {
+    return error instanceof CommitFailedException
+        || error instanceof ValidationException
+        || error instanceof BadRequestException
+        || error instanceof NotAuthorizedException
+        || error instanceof ForbiddenException
+        || error instanceof NoSuchTableException;
   }
 
   /** A commit that rewrites position deletes must delete the same rows as before it. */
@@ -96,6 +149,8 @@ public class GuardedOperations implements TableOperations {
   }
 
   private void check(Snapshot snapshot) {
+    // Without a new data file, no delete can be newer than one; a rewrite of all manifests has many to read.
+    if (snapshot.summary().get("added-data-files") == null) return;
     SnapshotChanges changes = changes(snapshot);
     long oldest = Long.MAX_VALUE;
     for (Iterator files = changes.addedDataFiles().iterator(); files.hasNext();) {

@@ -13,26 +13,39 @@ from typing import TYPE_CHECKING
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.common.errors import (
-    EngineFailed,
-    IcekitError,
-    MetadataUnreadable,
+    CommitBroken,
+    DiskFull,
     ParameterError,
-    Status,
 )
-from icekit.common.units import count
+from icekit.common.units import count, counted
 from icekit.deletes.convert import is_refused
-from icekit.engine.errors import explain, is_of_engine, kind_of, reason
+from icekit.engine.errors import (
+    java_classes,
+    kind_of,
+    reason,
+)
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.health.definition import fragile
-from icekit.health.head import Head, head, since
+from icekit.health.head import Head, head
 from icekit.health.metadata import Json, snapshots_by_id, specs
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.maintain.current_names import with_current_names
 from icekit.maintain.execute import deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.maintain.model import CONVERT, Action
 from icekit.maintain.rewrite import RewriteResult
+from icekit.maintain.run.failures import (
+    Conflict,
+    TooLarge,
+    cause_of,
+    full_disk,
+    unreachable_as_conflict,
+    with_changes,
+)
 from icekit.maintain.run.options import Limits
+from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
+from icekit.prove.lost_files import lost_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,31 +59,6 @@ _COMMITTING = frozenset(
 
 # A choice: seconds between two looks for commits of an action that is still at work.
 _LOOK_SECONDS = 60.0
-
-
-class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table."""
-
-
-class TooLarge(Exception):
-    """A group failed, or the cluster was too small for the action."""
-
-
-def ended_by(problem: BaseException) -> tuple[Status, str | None]:
-    """How an error ends an action, and what is said of it; ``split``: it was too large, and is to
-    be run in smaller parts.
-    """
-    if isinstance(problem, TooLarge):
-        return Status.SPLIT, str(problem)
-    if isinstance(problem, (Stopped, KeyboardInterrupt)):
-        return Status.STOPPED, None
-    if isinstance(problem, Conflict):
-        advice = (
-            "Run it again when the catalog answers and fewer writers are active, or with a "
-            "narrower time window; the engine logs more."
-        )
-        return Status.FAILED, f"{problem}. {advice}"
-    return Status.FAILED, str(problem) if isinstance(problem, IcekitError) else reason(problem)
 
 
 @dataclass
@@ -92,6 +80,10 @@ class ActionProgress:
     result: RewriteResult = field(default_factory=RewriteResult)
     #: Whether ``result`` covers every attempt that may have changed the table.
     is_counted: bool = True
+    #: The commits of attempts that failed, or were killed: their files may be gone.
+    doubtful: set[int] = field(default_factory=set)
+    #: Java's classes of the last failure.
+    last_failure: tuple[str, ...] = ()
     on_commit: Callable[[], None] = lambda: None
     before_call: Callable[[], None] = lambda: None
 
@@ -148,7 +140,7 @@ class Runner:
             reraise=True,
         )
         for attempt in retrying:
-            with attempt:
+            with attempt, unreachable_as_conflict():
                 self._attempt(action, progress)
 
     def what_is_left(self, action: Action, progress: ActionProgress) -> Action | None:
@@ -191,13 +183,13 @@ class Runner:
         )
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
-        left = self.what_is_left(action, progress)
+        before = head(self.lake, action.table, action.branch)
+        left = self.what_is_left(with_current_names(action, before.metadata), progress)
         if left is None:
             return
         if self.lost():
             self.stop.set("claim")
             raise Stopped
-        before = head(self.lake, action.table, action.branch)
         self._check_fragile(left, before)
         progress.before_call()
         progress.attempts += 1
@@ -222,18 +214,18 @@ class Runner:
             progress.seconds += time.monotonic() - started
             # Whatever the engine reported.
             now = self._note(action, progress)
-            own = [commit for each, commit in progress.commits.items() if each not in earlier]
+            own = {each: commit for each, commit in progress.commits.items() if each not in earlier}
+        outside = outside_changes(before, now, progress.commits)
         if failure is not None:
             # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
             if now.metadata != before.metadata and not is_refused(failure):
                 progress.is_counted = False
-            if self._is_in_the_way(failure, left, before, now):
-                raise Conflict(reason(failure))
-            raise _as_kind(failure, is_final=not own and not _moved(before, now, progress.commits))
+            self._check_commits(action, now, own, progress)
+            raise self._cause(failure, left, outside, progress, has_committed=bool(own))
         progress.result = answer
         if answer.is_idle and not own:
             progress.attempts -= 1  # there was nothing to do
-        _check(answer, actual(own).files_in)
+        _check(answer, actual(own.values()).files_in, outside)
 
     def _note(self, action: Action, progress: ActionProgress) -> Head:
         """Note the commits of an action, as the table has them now; stops the run if they cannot be
@@ -247,16 +239,49 @@ class Runner:
         progress.note(now, self.run_id, {action.action_id})
         return now
 
-    def _is_in_the_way(self, failure: Exception, action: Action, before: Head, now: Head) -> bool:
-        """Whether an action failed because of what another process did to the table meanwhile."""
-        moved = now.snapshot_id != before.snapshot_id
-        if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
-            # Another process's compaction and expiry removed files that were being read.
-            return True
-        if action.procedure == "expire_snapshots" and self._unexpired(action) != action:
-            return True  # another job's expiry came first
-        # Whatever Iceberg says of a table that is gone.
-        return _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other"
+    def _check_commits(
+        self, action: Action, now: Head, own: Collection[int], progress: ActionProgress
+    ) -> None:
+        """Say which commits of a failed attempt are in the table, and see that their files exist;
+        raises :class:`~icekit.common.errors.CommitBroken` if some do not.
+        """
+        if not own:
+            return
+        progress.doubtful |= set(own)
+        broken = lost_files(
+            self.lake, action.table, now, action.branch, own, with_data=progress.doubtful
+        )
+        for lost in broken:
+            raise CommitBroken(f"{lost.text} Nothing else may be lost: do this first.")
+        self.say(
+            f"  {counted(len(own), 'commit', 'is', 'are')} in the table although the attempt "
+            "failed, and no file of them is missing"
+        )
+
+    def _cause(
+        self,
+        failure: Exception,
+        action: Action,
+        outside: OutsideChanges,
+        progress: ActionProgress,
+        *,
+        has_committed: bool,
+    ) -> Exception:
+        """What is raised for a failed attempt."""
+        if kind_of(failure) == "full":
+            return DiskFull(full_disk(self.lake, failure, action))
+        # Another job's expiry came first.
+        is_expired = action.procedure == "expire_snapshots" and self._unexpired(action) != action
+        classes = java_classes(failure)
+        is_repeated = classes == progress.last_failure
+        progress.last_failure = classes
+        return cause_of(
+            failure,
+            outside,
+            is_repeated=is_repeated,
+            has_committed=has_committed,
+            is_expired=is_expired,
+        )
 
     def _check_fragile(self, action: Action, before: Head) -> None:
         """Refuse a commit that may change which rows are deleted: the column of a partition field
@@ -307,25 +332,7 @@ class Runner:
         return tick
 
 
-def _is_gone(before: Head, now: Head) -> bool:
-    """Whether the snapshot that an attempt began from is no longer in the history: the branch was
-    rolled back, or the snapshot expired.
-    """
-    return before.snapshot_id is not None and all(
-        commit["snapshot-id"] != before.snapshot_id for commit in now.lineage()
-    )
-
-
-def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
-    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids
-    of our commits.
-    """
-    return _is_gone(before, now) or any(
-        int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id)
-    )
-
-
-def _check(answer: RewriteResult, replaced: int) -> None:
+def _check(answer: RewriteResult, replaced: int, outside: OutsideChanges) -> None:
     """Compare the plan with the data files that were replaced: with partial progress an engine only
     logs what failed.
     """
@@ -334,30 +341,11 @@ def _check(answer: RewriteResult, replaced: int) -> None:
     if planned is None or missing <= 0:
         return
     if answer.failed_groups:
-        raise TooLarge(
-            f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
-        )
+        failed = f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed"
+        if outside.definition or outside.is_gone:
+            raise Conflict(with_changes(outside, f"{failed}; {answer.reason}"))
+        raise TooLarge(f"{failed}; {answer.reason}")
     raise Conflict(
         f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
         "replaced"
     )
-
-
-def _as_kind(error: Exception, *, is_final: bool) -> Exception:
-    """An attempt's error as a conflict, as too large an action, as a refusal for good, or as it is.
-
-    A catalog may be busy with another table, or not answer, so a commit may fail although nobody
-    has changed this one. But if Iceberg refuses a commit to a table that nobody has changed
-    (``is_final``), the attempt itself included, it always will.
-    """
-    kind, message = kind_of(error), reason(error)
-    if isinstance(error, IcekitError) or kind == "other":
-        return error
-    if kind == "capacity":
-        return TooLarge(message)
-    if kind == "refused" and is_final:
-        return EngineFailed(
-            "Iceberg refuses this action, and no other commit to this table came in between, so it "
-            f"would refuse the next attempt, too: {message}."
-        )
-    return Conflict(message)

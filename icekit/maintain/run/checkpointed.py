@@ -22,8 +22,9 @@ from icekit.maintain.execute import require_api, smaller_parts
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Action, Plan
 from icekit.maintain.outcome import ActionOutcome, Outcome, as_before
-from icekit.maintain.run.attempt import ActionProgress, Runner, ended_by
+from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.blocked import finding, kept, refuse
+from icekit.maintain.run.failures import ended_by
 from icekit.maintain.run.guard import ExpiryGuard, Guard, OrphanGuard
 from icekit.prove.proof import Check, Proof
 
@@ -269,6 +270,7 @@ class CheckpointedRun(Runner):
             }
             progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
             progress.note(now, self.run_id, ids)
+            progress.doubtful = set(progress.commits)
         return progress
 
     def _done(self, guard: Guard, progress: ActionProgress) -> Status:

@@ -33,6 +33,7 @@ from icekit.maintain.actual import Actual
 from icekit.maintain.model import Action
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.prove.commits import prove_commits, prove_rewrites
+from icekit.prove.lost_files import lost_files
 from icekit.prove.maintenance import prove_entries, prove_history, prove_live
 from icekit.prove.proof import Check, Proof
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of
@@ -84,10 +85,23 @@ class Guard:
         return self.progress.actual
 
     def proof(self) -> Proof | None:
-        """The proof that nothing was lost; None if nothing was changed."""
+        """The proof that nothing was lost; None if nothing was changed. A commit is proved only if
+        what it added is there.
+        """
         commits = self.progress.commits
         if not commits:
             return None
+        table, branch = self.action.table, self.action.branch
+        lost = lost_files(
+            self.lake,
+            table,
+            head(self.lake, table, branch),
+            branch,
+            commits,
+            with_data=self.progress.doubtful,
+        )
+        if checks := tuple(Check(False, each.text) for each in lost):
+            return Proof(display_name(table), (), 0.0, kept=checks)
         if self.action.procedure == "rewrite_manifests":
             return prove_entries(self.lake, self.action.table, list(commits))
         if self.run.limits.prove == "checked":

@@ -154,13 +154,13 @@ SPARK = ("org.apache.spark.SparkException", "Writing job aborted")
 @pytest.mark.parametrize(
     ("fails", "attempts"),
     [
-        ([SPARK, (f"{ICEBERG}ValidationException", "Cannot find source column")], 1),
+        ([SPARK, (f"{ICEBERG}ValidationException", "Cannot find source column")], 2),
         ([SPARK, (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503")], 3),
         ([], 3),
     ],
-    ids=["refused for good", "503", "without an error"],
+    ids=["refused twice", "503", "without an error"],
 )
-def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refuses_it(
+def test_what_fails_while_nobody_else_writes_is_tried_again_until_iceberg_refuses_it_twice(
     table: Table,
     monkeypatch: pytest.MonkeyPatch,
     fails: list[tuple[str, str | None]],

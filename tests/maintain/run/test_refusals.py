@@ -9,10 +9,14 @@ import pytest
 from icekit.common.errors import CloneRefused, EngineFailed, Status
 from icekit.engine.interrupting import Stopped
 from icekit.health.head import Head
-from icekit.maintain.run.attempt import Conflict, TooLarge, _as_kind, _moved, ended_by
-from tests.maintain.test_execute import raised
+from icekit.maintain.run.failures import Conflict, TooLarge, cause_of, ended_by
+from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
+from icekit.prove.checked import RowsDiffer
+from tests.maintain.test_execute import of_engine, raised
 
 ICEBERG = "org.apache.iceberg.exceptions."
+#: An error of the engine that stays what it is.
+RAISED = type(of_engine())
 
 
 REFUSAL = raised(
@@ -20,44 +24,85 @@ REFUSAL = raised(
     ("org.apache.spark.SparkException", "Writing job aborted"),
     (f"{ICEBERG}ValidationException", "Cannot find source column"),
 )
+NOBODY = OutsideChanges()
+WRITER = OutsideChanges(commits=({"snapshot-id": 3},))
+DDL = OutsideChanges(definition=("column a was renamed to b",))
+ROLLBACK = OutsideChanges(is_gone=True)
 
 
-def test_a_refusal_is_final_only_if_nobody_has_changed_the_table() -> None:
-    final = _as_kind(REFUSAL, is_final=True)
+def causes(
+    error: Exception, outside: OutsideChanges, *, attempts: int = 2, has_committed: bool = False
+) -> list[type[Exception]]:
+    """What an error is for attempts that end with it, one after another."""
+    return [
+        type(cause_of(error, outside, is_repeated=number > 0, has_committed=has_committed))
+        for number in range(attempts)
+    ]
 
-    assert isinstance(final, EngineFailed)
-    assert str(final).startswith(
-        "Iceberg refuses this action, and no other commit to this table came in between"
-    )
-    assert isinstance(_as_kind(REFUSAL, is_final=False), Conflict)
+
+def test_a_refusal_is_final_if_a_fresh_plan_is_refused_too_and_nobody_changed_the_table() -> None:
+    assert causes(REFUSAL, NOBODY) == [Conflict, EngineFailed]
+    for outside in (WRITER, DDL, ROLLBACK):
+        assert causes(REFUSAL, outside) == [Conflict, Conflict]
+    assert causes(REFUSAL, NOBODY, has_committed=True) == [Conflict, Conflict]
 
 
-@pytest.mark.parametrize("is_final", [True, False])
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("name", "alone", "beside_a_writer"),
     [
-        (f"{ICEBERG}CommitFailedException", Conflict),
-        (f"{ICEBERG}CommitStateUnknownException", Conflict),
-        ("java.lang.OutOfMemoryError", TooLarge),
-        ("java.lang.NullPointerException", None),
+        (f"{ICEBERG}CommitFailedException", [Conflict] * 2, [Conflict] * 2),
+        (f"{ICEBERG}CommitStateUnknownException", [Conflict] * 2, [Conflict] * 2),
+        ("java.net.SocketTimeoutException", [Conflict] * 2, [Conflict] * 2),
+        ("java.lang.OutOfMemoryError", [TooLarge] * 2, [TooLarge] * 2),
+        ("java.lang.NullPointerException", [RAISED] * 2, [Conflict, RAISED]),
+        (f"{ICEBERG}NotFoundException", [Conflict, RAISED], [Conflict] * 2),
     ],
 )
-def test_other_failures_are_what_they_are_whoever_has_changed_the_table(
-    name: str, kind: type[Exception] | None, *, is_final: bool
+def test_what_a_failure_is_depends_on_its_class_and_on_what_others_changed(
+    name: str, alone: list[type[Exception]], beside_a_writer: list[type[Exception]]
 ) -> None:
-    error = raised("x", (name, "503"))
-    became = _as_kind(error, is_final=is_final)
+    error = of_engine((name, "503"))
 
-    assert isinstance(became, kind) if kind else became is error
+    assert causes(error, NOBODY) == alone
+    assert causes(error, WRITER) == beside_a_writer
 
 
-def at(*ids: int) -> Head:
+@pytest.mark.parametrize(
+    "error",
+    [
+        of_engine(("java.lang.NullPointerException", None)),
+        of_engine(
+            ("java.lang.IllegalArgumentException", "Must use DVs for position deletes in V3")
+        ),
+        RowsDiffer.of("files", "1 row is missing", "The old files stay."),
+        KeyError("renamed"),
+    ],
+)
+def test_whatever_fails_is_tried_again_while_another_job_changes_the_definition(
+    error: Exception,
+) -> None:
+    assert causes(error, DDL, attempts=3) == [Conflict] * 3
+    assert causes(error, NOBODY) == [type(error)] * 2
+
+
+def test_a_difference_of_rows_is_not_tried_again_because_a_writer_committed() -> None:
+    """Another attempt may miss it: some checks are samples."""
+    wrong = RowsDiffer.of("files", "1 row is missing", "The old files stay.")
+
+    assert causes(wrong, WRITER) == [RowsDiffer] * 2
+
+
+def at(*ids: int, **metadata: Any) -> Head:
     """A table with these commits, oldest first."""
     snapshots: list[dict[str, Any]] = [
-        {"snapshot-id": i, "parent-snapshot-id": before}
+        {"snapshot-id": i, "parent-snapshot-id": before, "timestamp-ms": 1000 * i}
         for before, i in zip([None, *ids], ids, strict=False)
     ]
-    return Head({"snapshots": snapshots}, snapshots[-1] if snapshots else None)
+    schema = {"schema-id": 0, "type": "struct", "fields": []}
+    return Head(
+        {"snapshots": snapshots, "schemas": [schema], "current-schema-id": 0, **metadata},
+        snapshots[-1] if snapshots else None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +127,62 @@ def at(*ids: int) -> Head:
 def test_the_head_moves_by_commits_of_others(
     before: Head, now: Head, own: list[int], *, moved: bool
 ) -> None:
-    assert _moved(before, now, own) == moved
+    outside = outside_changes(before, now, own)
+
+    assert outside.has_moved == outside.any == moved
+
+
+def columns(*fields: tuple[int, str, str]) -> dict[str, Any]:
+    """Metadata of a table with these columns."""
+    every = [{"id": i, "name": name, "type": kind, "required": False} for i, name, kind in fields]
+    return {"schemas": [{"schema-id": 0, "type": "struct", "fields": every}]}
+
+
+def test_what_changed_is_said_with_when_and_by_whom() -> None:
+    before = at(
+        1,
+        **columns((1, "id", "int"), (2, "name", "string"), (3, "old", "int")),
+        **{"last-updated-ms": 1_000},
+    )
+    now = at(
+        1,
+        2,
+        **columns((1, "id", "long"), (2, "title", "string"), (4, "more", "int")),
+        **{
+            "format-version": 3,
+            "default-spec-id": 1,
+            "properties": {"write.delete.mode": "merge-on-read"},
+            "last-updated-ms": 61_000,
+            "metadata-log": [{"timestamp-ms": 1_000}, {"timestamp-ms": 59_000}],
+        },
+    )
+    now.metadata["snapshots"][1]["summary"] = {"engine-name": "spark", "app-id": "app-7"}
+
+    outside = outside_changes(before, now, [])
+
+    assert outside.definition == (
+        "an upgrade from format version None to 3",
+        "column old was dropped",
+        "column more was added",
+        "the type of column id changed from int to long",
+        "column name was renamed to title",
+        "a new partition spec",
+        "property write.delete.mode was set",
+    )
+    assert outside.text == (
+        "the table changed meanwhile: an upgrade from format version None to 3; column old was "
+        "dropped; column more was added; 4 more changes of the definition; 1 commit by spark app-7 "
+        "(between 1970-01-01 00:00:59 UTC and 00:01:01 UTC)"
+    )
+
+
+def test_a_new_branch_and_an_expiry_of_old_snapshots_are_changes_too() -> None:
+    branch = {"refs": {"audit": {"snapshot-id": 9, "type": "branch"}}}
+
+    assert outside_changes(at(1, 2), at(1, 2, **branch), []).is_elsewhere
+    expired = outside_changes(at(1, 2, 3), at(2, 3), [])
+    assert expired.is_elsewhere
+    assert not expired.has_moved
 
 
 AGAIN = (

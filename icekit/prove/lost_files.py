@@ -1,0 +1,91 @@
+"""Look up in storage what commits added: after an answer that was wrong or lost, a table may name
+files that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from icekit.common import frozen
+from icekit.common.sql import Identifier, call, display_name, identifier
+from icekit.common.units import count
+from icekit.engine.bridge import compiled, elements, load_now
+from icekit.health.head import Head
+from icekit.health.metadata import Json, snapshots_by_id
+
+if TYPE_CHECKING:
+    from icekit.engine.lake import Lake
+
+
+@frozen
+class LostFiles:
+    """The files that a commit added and that are gone, and the statements that undo the commit."""
+
+    snapshot_id: int
+    paths: tuple[str, ...]
+    way_back: str
+
+    @property
+    def text(self) -> str:
+        """What is gone, and the way back."""
+        files = count(len(self.paths), "file")
+        return (
+            f"Commit {self.snapshot_id} is in the table, but {files} that it added "
+            f"{'is' if len(self.paths) == 1 else 'are'} gone, so that the table cannot be read: "
+            f"{self.paths[0]}. {self.way_back}"
+        )
+
+
+def lost_files(
+    lake: Lake,
+    table: Identifier,
+    at: Head,
+    branch: str | None,
+    commits: Collection[int],
+    *,
+    with_data: Collection[int],
+) -> Iterator[LostFiles]:
+    """Look up the manifest list and the manifests of some commits of a table, which is loaded
+    again, and the data and delete files of those in ``with_data``; commits that expired are left
+    out.
+    """
+    name = lake.sql_name(table)
+    loaded = load_now(lake.spark, name)
+    java = compiled(lake.spark, loaded, "Added", loaded)
+    for snapshot_id in commits:
+        gone = sorted(map(str, elements(java.missing(snapshot_id, snapshot_id in with_data))))
+        if gone:
+            yield LostFiles(
+                snapshot_id, tuple(gone), way_back(lake, table, at, branch, snapshot_id)
+            )
+
+
+def way_back(lake: Lake, table: Identifier, at: Head, branch: str | None, snapshot_id: int) -> str:
+    """Sentences that say how to undo a commit: by its parent, or the metadata file before it."""
+    commit = snapshots_by_id(at.metadata).get(snapshot_id) or {}
+    sentences = []
+    if (parent_id := commit.get("parent-snapshot-id")) is not None:
+        statement = call(
+            lake.name, "rollback_to_snapshot", table=display_name(table), snapshot_id=parent_id
+        )
+        if branch:
+            statement = (
+                f"ALTER TABLE {identifier(*lake.sql_name(table))} CREATE OR REPLACE BRANCH "
+                f"{identifier(branch)} AS OF VERSION {parent_id}"
+            )
+        sentences.append(f"To roll back to its parent: {statement}.")
+    if file := _metadata_file_before(at.metadata, commit):
+        sentences.append(f"The metadata file before it is {file}.")
+    return " ".join(sentences)
+
+
+def _metadata_file_before(metadata: Json, commit: Json) -> str | None:
+    """The newest metadata file from before a commit, as the table lists them."""
+    made_ms = commit.get("timestamp-ms")
+    earlier = [
+        entry
+        for entry in metadata.get("metadata-log") or ()
+        if made_ms is not None and entry["timestamp-ms"] < made_ms
+    ]
+    return str(earlier[-1]["metadata-file"]) if earlier else None
