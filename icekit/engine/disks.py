@@ -39,3 +39,10 @@ def fullest_local_disk(spark: SparkSession) -> Disk | None:
     folders = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs()
     disks = [Disk(str(each.getPath()), int(each.getUsableSpace())) for each in elements(folders)]
     return min(disks, key=lambda disk: disk.free_bytes, default=None)
+
+
+def free_memory(spark: SparkSession) -> None:
+    """Collect the garbage of the driver, with the handles of files that nobody has any more."""
+    if has_bridge(spark):
+        jvm: Any = spark._jvm
+        jvm.java.lang.System.gc()

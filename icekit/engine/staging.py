@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 FILES = "file int, path string, sequence bigint"
 
 
+# A choice: how long Spark may take to tell its listeners of a failed write.
+_LISTENING_MS = 10_000
+
+
 class Staging:
     """Scan tasks of one table (an object of Iceberg's API), staged for Spark under names that only
     this session's JVM knows.
@@ -64,9 +68,29 @@ class Staging:
 
     def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
         """Write rows to new data files of the table, which are not committed yet; returns Java's
-        set of them.
+        set of them. A write that fails leaves no file behind.
         """
-        frame.write.format("iceberg").options(
-            **{"rewritten-file-scan-task-set-id": name, **options}
-        ).mode("append").save(name)
+        failed = compiled(self.spark, self.table, "FailedWrites")
+        session: Any = self.spark._jsparkSession
+        session.listenerManager().register(failed)
+        try:
+            frame.write.format("iceberg").options(
+                **{"rewritten-file-scan-task-set-id": name, **options}
+            ).mode("append").save(name)
+        except Exception:
+            # A file system without folders, or a file that is gone: what is left is an orphan.
+            with contextlib.suppress(Exception):
+                self._take_back(failed, name, int(options["output-spec-id"]))
+            raise
+        finally:
+            session.listenerManager().unregister(failed)
         return self.java.written(name)
+
+    def _take_back(self, failed: Any, name: str, spec_id: int) -> None:
+        """Remove the files of a write that failed; ``failed`` is told of it by Spark, a little
+        later.
+        """
+        context: Any = self.spark.sparkContext._jsc
+        context.sc().listenerBus().waitUntilEmpty(_LISTENING_MS)
+        if query_id := failed.queryId(name):
+            self.java.takeBack(name, query_id, spec_id)

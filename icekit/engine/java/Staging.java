@@ -5,6 +5,8 @@ import java.lang.reflect.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
 import org.apache.iceberg.expressions.*;
+import org.apache.iceberg.io.FileInfo;
+import org.apache.iceberg.io.SupportsPrefixOperations;
 import org.apache.iceberg.spark.*;
 import org.apache.iceberg.util.*;
 import org.apache.spark.sql.Dataset;
@@ -326,6 +328,31 @@ public class Staging {
     SparkTableCache.get().add(id, table);
     ScanTaskSetManager.get().stageTasks(table, id, tasks);
     return id;
+  }
+
+  /**
+   * Removes the files that a failed write of staged tasks has left in the folders of their partitions: on a full disk, Iceberg's own writers do
+   * not remove a file that they cannot close. Only files whose names have the id of that query, which no other write has.
+   */
+  public void takeBack(String id, String queryId, int specId) {
+    SupportsPrefixOperations io = (SupportsPrefixOperations) table.io();
+    PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(specId));
+    Set folders = new LinkedHashSet();
+    for (Iterator each = ScanTaskSetManager.get().fetchTasks(table, id).iterator(); each.hasNext();) {
+      DataFile file = (DataFile) ((FileScanTask) each.next()).file();
+      String location = spec.isPartitioned()
+          ? table.locationProvider().newDataLocation(spec, file.partition(), queryId)
+          : table.locationProvider().newDataLocation(queryId);
+      folders.add(location.substring(0, location.length() - queryId.length()));
+    }
+    for (Iterator each = folders.iterator(); each.hasNext();) {
+      List left = new ArrayList();
+      for (Iterator files = io.listPrefix((String) each.next()).iterator(); files.hasNext();) {
+        String location = ((FileInfo) files.next()).location();
+        if (location.substring(location.lastIndexOf('/') + 1).indexOf("-" + queryId + "-") >= 0) left.add(location);
+      }
+      for (Iterator files = left.iterator(); files.hasNext();) table.io().deleteFile((String) files.next());
+    }
   }
 
   public Set written(String id) { return FileRewriteCoordinator.get().fetchNewFiles(table, id); }

@@ -13,7 +13,7 @@ from icekit.common.errors import (
     Status,
 )
 from icekit.common.units import size
-from icekit.engine.disks import disk_of, fullest_local_disk
+from icekit.engine.disks import disk_of, free_memory, fullest_local_disk
 from icekit.engine.errors import (
     is_file_gone,
     is_of_engine,
@@ -118,6 +118,8 @@ def unreachable_as_conflict() -> Iterator[None]:
 def full_disk(lake: Lake, failure: Exception, action: Action) -> str:
     """Sentences that say which disk is full, how much is needed, and what to do."""
     prediction = action.prediction
+    # A file that could not be closed holds its space although it was removed.
+    free_memory(lake.spark)
     if was_writing_for_spark(failure):
         disk = fullest_local_disk(lake.spark)
         whose = "Spark's local directory"
