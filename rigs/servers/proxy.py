@@ -14,8 +14,23 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 #: 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer
-# breaks off. slow: an answer after two seconds.
-Fault = Literal["503", "401", "lost", "half", "slow"]
+# breaks off. slow: an answer after two seconds. 503, 500 and 409 after: done, and answered with
+# that error. 503 again: the same, and the client is to repeat the request.
+Fault = Literal[
+    "503", "401", "lost", "half", "slow", "503 after", "503 again", "500 after", "409 after"
+]
+# Answers in place of that of the server: what a client is told, and whether it is to ask again.
+_AFTER: dict[Fault | None, tuple[int, bool]] = {
+    "503 after": (503, False),
+    "503 again": (503, True),
+    "500 after": (500, False),
+    "409 after": (409, False),
+}
+
+
+def _error(status: int) -> bytes:
+    """The body of an error of a REST catalog."""
+    return b'{"error": {"message": "not now", "type": "Fault", "code": %d}}' % status
 
 
 class Proxy:
@@ -82,11 +97,7 @@ class Proxy:
         if fault == "slow":
             time.sleep(2)
         if fault in {"503", "401"}:
-            self._send(
-                request,
-                int(fault),
-                b'{"error": {"message": "not now", "type": "Fault", "code": %s}}' % fault.encode(),
-            )
+            self._send(request, int(fault), _error(int(fault)))
             return
         time.sleep(self.latency)
         server = http.client.HTTPConnection(
@@ -102,6 +113,11 @@ class Proxy:
             )
         if fault == "lost":
             request.close_connection = True
+            return
+        if fault in _AFTER:
+            status, is_to_be_repeated = _AFTER[fault]
+            more = {"Retry-After": "1"} if is_to_be_repeated else None
+            self._send(request, status, _error(status), more)
             return
         self._send(request, answer.status, content, passed, half=fault == "half")
 

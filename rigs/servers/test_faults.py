@@ -101,6 +101,30 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     assert len(table.snapshots()) == started + 3
 
 
+@pytest.mark.parametrize("answer", ["503 after", "503 again", "500 after", "409 after"])
+def test_a_commit_that_is_answered_with_an_error_after_it_was_made_is_done_once(
+    table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str], answer: Fault
+) -> None:
+    before, started, answered = table.rows(), len(table.snapshots()), list[str]()
+
+    def fault(method: str, path: str, _number: int) -> Fault | None:
+        if committing(table, method, path) and not answered:
+            answered.append(path)
+            return answer
+        return None
+
+    proxy.fault = fault
+    status = main(["compact", ".".join(table.name), *COMPACT])
+    proxy.fault = lambda *_: None
+
+    assert answered
+    assert status == 0, capfd.readouterr()
+    table.files.refresh()
+    assert table.rows() == before
+    assert len(table.sql("SELECT file_path FROM {t}.data_files")) == 3
+    assert len(table.snapshots()) == started + 3
+
+
 def test_a_server_that_is_busy_now_and_then_is_asked_again(
     table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
