@@ -4,7 +4,7 @@ files that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from icekit.common import frozen
@@ -45,20 +45,34 @@ def lost_files(
     commits: Collection[int],
     *,
     with_data: Collection[int],
-) -> Iterator[LostFiles]:
+) -> list[LostFiles]:
     """Look up the manifest list and the manifests of some commits of a table, which is loaded
     again, and the data and delete files of those in ``with_data``; commits that expired are left
-    out.
+    out, also if they expire meanwhile.
     """
+    suspects = _missing(lake, table, commits, with_data)
+    # Another job's expiry may have come between the table and its files.
+    lost = _missing(lake, table, suspects, with_data) if suspects else {}
+    return [
+        LostFiles(snapshot_id, paths, way_back(lake, table, at, branch, snapshot_id))
+        for snapshot_id, paths in lost.items()
+    ]
+
+
+def _missing(
+    lake: Lake, table: Identifier, commits: Collection[int], with_data: Collection[int]
+) -> dict[int, tuple[str, ...]]:
+    """The files of commits that are gone, by the ids of the commits, as the table is now."""
     name = lake.sql_name(table)
     loaded = load_now(lake.spark, name)
     java = compiled(lake.spark, loaded, "Added", loaded)
+    by_commit: dict[int, tuple[str, ...]] = {}
     for snapshot_id in commits:
-        gone = sorted(map(str, elements(java.missing(snapshot_id, snapshot_id in with_data))))
-        if gone:
-            yield LostFiles(
-                snapshot_id, tuple(gone), way_back(lake, table, at, branch, snapshot_id)
-            )
+        paths = elements(java.missing(snapshot_id, snapshot_id in with_data))
+        by_commit[snapshot_id] = tuple(sorted(map(str, paths)))
+    # The session is to see what other jobs commit from now on.
+    lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
+    return {snapshot_id: paths for snapshot_id, paths in by_commit.items() if paths}
 
 
 def way_back(lake: Lake, table: Identifier, at: Head, branch: str | None, snapshot_id: int) -> str:
