@@ -15,6 +15,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
@@ -82,6 +83,21 @@ class Table:
         path = self._path("parquet")
         pq.write_table(table, path)
         return Entry(str(path), table.num_rows, **options)
+
+    def orc(self, table: pa.Table) -> Entry:
+        """Write an ORC file, without ids."""
+        path = self._path("orc")
+        orc.write_table(table, str(path))
+        return Entry(str(path), table.num_rows, format="orc")
+
+    def avro(
+        self, schema: dict[str, Any], rows: Sequence[Mapping[str, Any]], **options: Any
+    ) -> Entry:
+        """Write an Avro file of a schema with ids."""
+        path = self._path("avro")
+        with path.open("wb") as out:
+            fastavro.writer(out, schema, rows)
+        return Entry(str(path), len(rows), format="avro", **options)
 
     def positions(self, rows: Sequence[tuple[str, int]], **options: Any) -> Entry:
         """Write a position delete file."""

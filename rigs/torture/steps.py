@@ -61,7 +61,8 @@ class Steps:
         except IcekitError as error:
             return Ending(self._summary, None, f"{type(error).__name__}: {error}")
         except Exception as error:
-            return Ending(self._summary, None, f"{type(error).__name__}: {error}", is_named=False)
+            is_named = "Spark does not support" in str(error)
+            return Ending(self._summary, None, f"{type(error).__name__}: {error}", is_named)
         errors = [action.error for action in outcome.actions if action.error]
         return Ending(self._summary, outcome.status, " | ".join(errors))
 

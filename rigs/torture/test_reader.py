@@ -5,8 +5,11 @@ Numbers of fields are names here: 1 is ``id`` in every table.
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +189,116 @@ def test_a_file_without_ids_is_read_by_the_name_mapping(tmp_path: Path) -> None:
     )
 
     assert rows_of_table(table.write()) == {((1, 1), (3, ((4, 8),))): 1}
+
+
+# Formats
+
+
+def test_an_avro_file_has_the_values_of_its_types(tmp_path: Path) -> None:
+    def of(name: str, kind: Any, field_id: int) -> dict[str, Any]:
+        return {"name": name, "type": ["null", kind], "field-id": field_id}
+
+    def fixed(name: str, size: int, **more: Any) -> dict[str, Any]:
+        return {"type": "fixed", "name": name, "size": size, **more}
+
+    pair = {
+        "type": "record",
+        "name": "k6_v7",
+        "fields": [
+            {"name": "key", "type": "int", "field-id": 6},
+            {"name": "value", "type": ["null", "string"], "field-id": 7},
+        ],
+    }
+    avro = {
+        "type": "record",
+        "name": "table",
+        "fields": [
+            of("old_id", "int", 1),
+            of("day", {"type": "int", "logicalType": "date"}, 2),
+            of("moment", {"type": "long", "logicalType": "timestamp-micros"}, 3),
+            of("amount", fixed("d9", 4, logicalType="decimal", precision=9, scale=2), 4),
+            of("map", {"type": "array", "items": pair, "logicalType": "map"}, 5),
+            of("u", fixed("uuid_fixed", 16, logicalType="uuid"), 8),
+            of("real", "float", 9),
+        ],
+    }
+    row = {
+        "old_id": 1,
+        "day": dt.date(1969, 12, 31),
+        "moment": dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+        "amount": decimal.Decimal("-1.50"),
+        "map": [{"key": 2, "value": None}, {"key": 1, "value": "a"}],
+        "u": uuid.UUID(int=7).bytes,
+        "real": -0.0,
+    }
+    schema = struct_of(
+        column(1, "id", "long"),
+        column(2, "day", "date"),
+        column(3, "moment", "timestamp"),
+        column(4, "amount", "decimal(9, 2)"),
+        column(
+            5, "map", {"type": "map", "key-id": 6, "key": "int", "value-id": 7, "value": "string"}
+        ),
+        column(8, "u", "uuid"),
+        column(9, "real", "double"),
+    )
+    table = Table(tmp_path, [schema])
+    table.commit(table.avro(avro, [row, dict.fromkeys(row)]))
+    ids = {"type": "record", "name": "table", "fields": [of("id", "int", 1)]}
+    table.commit(table.avro(ids, [{"id": None}], content=2, equality_ids=(1,)))
+
+    assert rows_of_table(table.write()) == {
+        (
+            (1, 1),
+            (2, -1),
+            (3, -1),
+            (4, -150),
+            (5, ((1, "a"), (2, None))),
+            (8, uuid.UUID(int=7).bytes),
+            (9, (-0.0).hex()),
+        ): 1
+    }
+
+
+def test_an_orc_file_has_the_values_of_its_types(tmp_path: Path) -> None:
+    schema = struct_of(
+        column(1, "id", "long"),
+        column(2, "moment", "timestamptz"),
+        column(
+            3,
+            "s",
+            struct_of(column(4, "list", {"type": "list", "element-id": 5, "element": "int"})),
+        ),
+    )
+    mapping = [
+        {"field-id": 1, "names": ["id"]},
+        {"field-id": 2, "names": ["moment"]},
+        {
+            "field-id": 3,
+            "names": ["s"],
+            "fields": [
+                {
+                    "field-id": 4,
+                    "names": ["list"],
+                    "fields": [{"field-id": 5, "names": ["element"]}],
+                }
+            ],
+        },
+    ]
+    table = Table(
+        tmp_path, [schema], properties={"schema.name-mapping.default": json.dumps(mapping)}
+    )
+    columns = {
+        "id": pa.array([1, 2], pa.int32()),
+        "moment": pa.array([1_000_001, None], pa.timestamp("us", "UTC")),
+        "s": pa.array([{"list": [3, None]}, None], pa.struct([("list", pa.list_(pa.int32()))])),
+    }
+    table.commit(table.orc(pa.table(columns)))
+
+    assert rows_of_table(table.write()) == {
+        ((1, 1), (2, 1_000_001), (3, ((4, (3, None)),))): 1,
+        ((1, 2), (2, None), (3, None)): 1,
+    }
 
 
 # Manifests
