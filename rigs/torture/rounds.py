@@ -287,6 +287,7 @@ class Round:
 #: Failures of an action that are its documented answer to what the table is.
 _REFUSALS = re.compile(
     r"ReadersDisagree|readers and the specification disagree|cannot be converted|is refused"
+    r"|Spark does not support"
 )
 
 
