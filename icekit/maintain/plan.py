@@ -12,6 +12,7 @@ from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
 from icekit.health.column_support import order_refusal, require_supported
 from icekit.health.definition import fragile
+from icekit.health.diagnose import diagnose
 from icekit.health.files import Partition
 from icekit.health.findings import Finding, Findings, Thresholds
 from icekit.health.model import TableFacts
@@ -63,7 +64,8 @@ def plan(
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
     commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
     predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
-    minutes. A table where nothing is worth doing gives a plan without actions. Raises
+    minutes. A policy with limits of its own (``min_files``, ``delete_ratio``) has ``findings`` made
+    again with these. A table where nothing is worth doing gives a plan without actions. Raises
     :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
     :class:`~icekit.common.errors.TableContradicted` for a table with
     :attr:`~icekit.health.model.TableFacts.contradictions`, and
@@ -72,7 +74,11 @@ def plan(
     """
     _check(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
-    limits = policy.within(thresholds or Thresholds())
+    thresholds = thresholds or Thresholds()
+    limits = policy.within(thresholds)
+    if limits != thresholds:
+        # A limit of the policy holds for the findings, too: candidates are made only for these.
+        findings = diagnose(facts, limits)
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
     explained: Sequence[Explained] = ()

@@ -78,6 +78,18 @@ def small(day: int = 1, files: int = 5, size: int = 10 * MIB) -> FileGroup:
     return file_group(*[size] * files, of=partition(FIRST_DAY + day - 1))
 
 
+def position_deletes_of(share: float) -> tuple[FileGroup, FileGroup]:
+    """A well-sized data file, and a delete file that names it, for a share of its rows."""
+    rows = 1_000_000
+    deletes = file_group(
+        MIB,
+        kind=Kind.POSITION_DELETES,
+        records_per_file=int(rows * share),
+        file_scoped_count=1,
+    )
+    return file_group(500 * MIB, records_per_file=rows), deletes
+
+
 def made(facts: TableFacts, named: Findings = SMALL, **options: object) -> Plan:
     policy = {k: options.pop(k) for k in list(options) if k in Policy.__dataclass_fields__}
     return plan(facts, named, Policy(**policy), now=NOW, **options)  # type: ignore[arg-type]
@@ -697,3 +709,21 @@ def test_notes_say_what_is_read_and_how_likely_a_conflict_is() -> None:
         "Another optimizer may manage this table: the table property self-optimizing.enabled"
         in (notes(properties={"self-optimizing.enabled": "true"}))
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "limits"),
+    [
+        (of(small(1, files=3)), {"min_files": 2}),
+        (of(*position_deletes_of(0.03)), {"delete_ratio": 0.01}),
+    ],
+)
+def test_a_limit_of_the_policy_holds_for_findings_as_for_the_plan(
+    facts: TableFacts, limits: dict[str, Any]
+) -> None:
+    default, stricter = (made(facts, diagnose(facts), **each) for each in ({}, limits))
+    thresholds = Policy(**limits).within(Thresholds())
+    by_thresholds = made(facts, diagnose(facts, thresholds), thresholds=thresholds)
+
+    assert default.actions == ()
+    assert stricter.actions == by_thresholds.actions != ()
