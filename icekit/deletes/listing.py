@@ -43,6 +43,18 @@ class Scope:
 
 
 @frozen
+class AppliedDeletes:
+    """The deletes of a scope that a scan gives to data files, and these data files: without those
+    deletes that the bounds of their keys rule out.
+    """
+
+    data_files: int = 0
+    data_records: int = 0
+    delete_files: int = 0
+    delete_records: int = 0
+
+
+@frozen
 class File:
     """A data file or an equality delete file (``field_ids`` are its key's), and the number of its
     partition; -1 for global deletes.
@@ -125,6 +137,12 @@ class DeleteListing:
         different sequence numbers.
         """
         return list(json.loads(self.java.repeated(joined(paths))))
+
+    def applied(self) -> Mapping[int, AppliedDeletes]:
+        """What a scan applies of each scope's deletes, by the scope's number; plans a scan of the
+        whole table.
+        """
+        return {number: AppliedDeletes(*sums) for number, sums in json.loads(self.java.applied())}
 
     def where(self, expression: Any, *, case_sensitive: bool) -> tuple[frozenset[Partition], bool]:
         """The partitions with equality deletes that may hold rows of an Iceberg expression, and

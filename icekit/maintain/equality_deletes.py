@@ -17,7 +17,7 @@ from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import count, counted, shorten, size
 from icekit.deletes.find import At, remaining
-from icekit.deletes.listing import Scope
+from icekit.deletes.listing import AppliedDeletes, Scope
 from icekit.engine.bridge import is_case_sensitive, require_classic
 from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.column_types import Ability
@@ -118,8 +118,9 @@ def plan_conversion(
     speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
     up_to = max((s.max_sequence for s in chosen), default=0)
     shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
+    applied = at.listing.applied()
     actions = tuple(
-        _action(replace(shared, action_id=f"e{number}"), batch, at.specs, speed, up_to)
+        _action(replace(shared, action_id=f"e{number}"), batch, at.specs, speed, up_to, applied)
         for number, batch in enumerate(batches(chosen, budget), 1)
     )
     of_statistics = statistics_notes(lake.name, name, at.metadata, at.snapshot_id)
@@ -206,31 +207,33 @@ def _action(
     specs: Mapping[int, PartitionSpec],
     speed: Speed | None,
     up_to: int,
+    applied: Mapping[int, AppliedDeletes],
 ) -> Action:
     """The action of a batch; ``shared`` holds the fields that all actions share, ``speed`` that of
-    past conversions.
+    past conversions, ``applied`` what a scan applies of each scope.
     """
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
-    files, _, rows = data_under(scopes)
+    data_files, _, _ = data_under(scopes)
     _, read = read_of(scopes)
+    of_scopes = [applied.get(s.number, AppliedDeletes()) for s in scopes]
+    # Global deletes of several specs may apply to the same data file.
+    reached = min(sum(each.data_files for each in of_scopes), data_files)
     return replace(
         shared,
-        why=f"{counted(records, 'delete record', 'applies', 'apply')} to "
-        f"{count(files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
-        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
-        f"{count(batch.slices, 'commit')}",
+        why=_why(batch, records, of_scopes, reached),
         prediction=Prediction(
             files_in=deletes,
             bytes_in=read,
-            files_out=files,
+            files_out=reached,
+            data_files_read=data_files,
             delete_files_removed=deletes,
             groups=batch.slices,
             shuffle_bytes=batch.shuffle_bytes,
             seconds=speed.seconds(read) if speed else None,
             source="metadata",
             unit=EQUALITY_DELETE,
-            is_maximum=True,
+            is_maximum=reached > 0,
         ),
         partitions=tuple(s.partition for s in scopes),
         partition_names=tuple(
@@ -238,6 +241,25 @@ def _action(
             for s in scopes[:3]
         ),
         arguments={"up_to": up_to, "slices": batch.slices},
+    )
+
+
+def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached: int) -> str:
+    """What the deletes of a batch apply to, and how they are joined to it."""
+    if not reached:
+        return (
+            f"{counted(records, 'delete record', 'applies', 'apply')} to no data file, because "
+            "the key ranges of all older data files rule their keys out: the delete files are "
+            "removed, and nothing replaces them"
+        )
+    of_applied = sum(each.delete_records for each in applied)
+    rows = sum(each.data_records for each in applied)
+    others = f"{of_applied:,} of " if of_applied < records else ""
+    return (
+        f"{others}{counted(records, 'delete record', 'applies', 'apply')} to "
+        f"{count(reached, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
+        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
+        f"{count(batch.slices, 'commit')}"
     )
 
 

@@ -51,7 +51,8 @@ class Prediction:
     ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody knows
     before a rewrite how many rows they delete; because position deletes may be of data files that
     are gone; or because rows go into an unknown number of partitions. ``rows_in`` are the rows of
-    ``files_in`` before deletes, as many per byte as the table has on average.
+    ``files_in`` before deletes, as many per byte as the table has on average. ``data_files_read``
+    are the data files that a conversion also reads.
     """
 
     files_in: int = 0
@@ -67,6 +68,7 @@ class Prediction:
     unit: str = "file"
     is_maximum: bool = False
     rows_in: int = 0
+    data_files_read: int = 0
 
     @property
     def unit_out(self) -> str:
@@ -330,7 +332,7 @@ class Plan(Shown):
         """
         p = self.prediction
         # A conversion also reads the data files that the deletes apply to.
-        return p.files_in + (p.files_out if self.converts else 0), p.bytes_in
+        return p.files_in + p.data_files_read, p.bytes_in
 
     @property
     def summary(self) -> str:

@@ -8,6 +8,7 @@ import org.apache.iceberg.*;
 import org.apache.iceberg.expressions.Evaluator;
 import org.apache.iceberg.expressions.Expression;
 import org.apache.iceberg.expressions.Projections;
+import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.util.ByteBuffers;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.Tasks;
@@ -307,6 +308,46 @@ public class Listing {
           new Long(ContentFiles.sequence(one.file)), new Integer(one.file.specId()), new Integer(one.part),
           one.file.content() == FileContent.EQUALITY_DELETES ? key(one.file.equalityFieldIds()) : null});
     }
+  }
+
+  /**
+   * What a scan lists, which rules deletes out by the bounds of keys. Of each scope with such deletes: its number, the data files and their rows,
+   * and the delete files and their records.
+   */
+  public String applied() throws Exception {
+    Map found = new TreeMap();
+    Set seen = new HashSet();
+    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshot.snapshotId())).planFiles();
+    try {
+      for (Iterator each = tasks.iterator(); each.hasNext();) {
+        FileScanTask task = (FileScanTask) each.next();
+        Set reached = new HashSet();
+        for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+          DeleteFile delete = (DeleteFile) deletes.next();
+          Scope scope = isTaken(delete) ? (Scope) scopes.get(key(delete)) : null;
+          if (scope == null) continue;
+          Integer number = new Integer(scope.number);
+          if (!found.containsKey(number)) found.put(number, new long[4]);
+          long[] sums = (long[]) found.get(number);
+          if (reached.add(number)) {
+            sums[0]++;
+            sums[1] += ((DataFile) task.file()).recordCount();
+          }
+          if (seen.add(delete.location())) {
+            sums[2]++;
+            sums[3] += delete.recordCount();
+          }
+        }
+      }
+    } finally {
+      tasks.close();
+    }
+    List rows = new ArrayList();
+    for (Iterator each = found.entrySet().iterator(); each.hasNext();) {
+      Map.Entry entry = (Map.Entry) each.next();
+      rows.add(new Object[] {entry.getKey(), entry.getValue()});
+    }
+    return JSON.writeValueAsString(rows);
   }
 
   /** A listed file, as Iceberg knows it. */

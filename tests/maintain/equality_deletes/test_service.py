@@ -199,3 +199,24 @@ def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(
     left = plan_conversion(lake, table.name)
 
     assert [action.prediction.files_in for action in left.actions] == [1]
+
+
+def test_a_conversion_is_predicted_by_what_a_scan_applies(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
+    table = Table(lake, scratch, f"new keys {next(_NUMBERS)}").create()
+    for low in (0, 10):
+        table.data(f"SELECT id, 'a' FROM range({low}, {low + 5})")
+    table.delete("id", "SELECT id FROM range(100, 120)")
+    new_keys = plan_conversion(table.lake, table.name)
+    table.delete("id", "SELECT id FROM range(1, 3)")
+    some = plan_conversion(table.lake, table.name)
+
+    (of_new_keys,), (of_some,) = new_keys.actions, some.actions
+    assert of_new_keys.why.startswith("20 delete records apply to no data file")
+    assert new_keys.prediction.change == "1 equality delete file → 0 position delete files"
+    assert of_some.why.startswith("2 of 22 delete records apply to 1 data file with 5 rows:")
+    assert some.prediction.change == "2 equality delete files → at most 1 position delete file"
+    outcome = is_proved(table.converts(tmp_path))
+    assert outcome.actions[0].actual.items_after == 1
+    assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
