@@ -103,6 +103,25 @@ def fragile(fields: Iterable[str]) -> str:
     )
 
 
+# The columns of the metadata table ``position_deletes``, and those that it has from version 3 on
+# (org.apache.iceberg.PositionDeletesTable).
+_POSITION_DELETES = frozenset(
+    {"file_path", "pos", "row", "partition", "spec_id", "delete_file_path"}
+)
+_VECTORS = frozenset({"content_offset", "content_size_in_bytes"})
+
+
+def named_as_columns_of_position_deletes(
+    specs: Iterable[PartitionSpec], format_version: int
+) -> tuple[str, ...]:
+    """Partition fields, of any spec, whose name is that of a column of Iceberg's metadata table
+    ``position_deletes``, which the engine then cannot read or rewrite.
+    """
+    columns = _POSITION_DELETES | (_VECTORS if format_version >= 3 else frozenset())
+    names = (field.name for spec in specs for field in spec.fields)
+    return tuple(dict.fromkeys(name for name in names if name in columns))
+
+
 @frozen
 class SortField:
     """One field of the default sort order."""

@@ -22,6 +22,7 @@ from icekit.health.definition import (
     Setting,
     SortField,
     UnsupportedColumn,
+    named_as_columns_of_position_deletes,
     other_optimizer,
 )
 from icekit.health.files import (
@@ -281,6 +282,11 @@ class TableFacts:
         return tuple(
             dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped)
         )
+
+    @property
+    def fields_named_as_columns_of_position_deletes(self) -> tuple[str, ...]:
+        """See :func:`icekit.health.definition.named_as_columns_of_position_deletes`."""
+        return named_as_columns_of_position_deletes(self.specs, self.format_version)
 
     def partition_name(self, partition: Partition | None) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people, or the name

@@ -277,8 +277,9 @@ class Plan(Shown):
     worth doing.
 
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial;
-    ``converts`` marks a conversion of equality deletes. ``refused`` is a procedure that the user
-    named but that is not planned; a note says why. ``waits`` is why a plan has no actions although
+    ``converts`` marks a conversion of equality deletes. ``refused`` are procedures that the
+    user named, or that the engine cannot run on this table, and that are not planned; a note says
+    why. ``waits`` is why a plan has no actions although
     rewrites would help, what they would save, and what to do; None otherwise.
     """
 
@@ -294,7 +295,7 @@ class Plan(Shown):
     made_at_ms: int = 0
     rehearsed: str | None = None
     converts: bool = False
-    refused: str | None = None
+    refused: tuple[str, ...] = ()
     waits: str | None = None
 
     @property
@@ -343,7 +344,9 @@ class Plan(Shown):
             total = f": {predicted(self.prediction)}" if is_sum else ""
             return f"{count(len(self.actions), 'action')}{total}."
         if self.refused:
-            return f"{self.refused} is refused; nothing else is worth doing."
+            verb = "is" if len(self.refused) == 1 else "are"
+            names = " and ".join(self.refused)
+            return f"{names} {verb} refused; nothing else is worth doing."
         return self.waits or NOTHING
 
     def details(self) -> list[Block]:
@@ -352,8 +355,8 @@ class Plan(Shown):
         if self.parallelism:
             settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
             blocks.append(Folded("Spark's options, and why", [Item("", settings)], True))
-        if self.refused and self.actions:
-            blocks.append(Sentence(f"{self.refused} is not planned.", "Refused"))
+        if self.actions:
+            blocks += [Sentence(f"{name} is not planned.", "Refused") for name in self.refused]
         if self.rehearsed:
             blocks.append(Sentence(self.rehearsed, "Tried on a zero-copy clone"))
         for skipped in self.left_alone:

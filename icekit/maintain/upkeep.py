@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.common import frozen
-from icekit.common.errors import ParameterError, require_known
+from icekit.common.errors import EngineFailed, ParameterError, require_known
 from icekit.common.sql import display_name, orphan_arguments
 from icekit.common.units import at, count, counted, first_names, moment, raised, span
 from icekit.engine.bridge import has_bridge
+from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.column_support import limits_of
 from icekit.health.definition import PartitionSpec
@@ -55,7 +56,10 @@ class _Case:
     metadata: Json
     now: dt.datetime
     lake: Lake | None
+    #: Whether the user named the procedures.
+    are_named: bool
     notes: list[str]
+    refused: list[str]
 
     def action(self, procedure: str, why: str, prediction: Prediction, **more: Any) -> list[Action]:
         """An action on the table, whose id is its place in the plan."""
@@ -88,14 +92,15 @@ def plan_maintenance(
             f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
             "Observe the table without ref."
         )
-    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, [])
+    are_named = tuple(procedures) != DEFAULT_PROCEDURES
+    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, are_named, [], [])
     notes = case.notes
     procedures, waits = _allowed(case, procedures)
     actions = [
         action
-        for procedure, planned in _PLANNED.items()
+        for procedure in _PLANNED
         if procedure in procedures
-        for action in planned(case)
+        for action in _planned(case, procedure)
     ]
     # Those that are planned so far but an expiry commit a snapshot.
     if any(action.procedure != "expire_snapshots" for action in actions):
@@ -103,6 +108,7 @@ def plan_maintenance(
         notes += statistics_notes(facts.catalog, facts.table, metadata, current)
     removal, is_refused = _orphans(case, is_named="remove_orphan_files" in procedures)
     actions += removal
+    case.refused.extend(["remove_orphan_files"] if is_refused else [])
     if facts.other_optimizer and actions:
         notes.append(facts.other_optimizer.note)
     if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
@@ -121,7 +127,7 @@ def plan_maintenance(
         notes=tuple(notes),
         waits=waits,
         made_at_ms=int(now.timestamp() * 1000),
-        refused="remove_orphan_files" if is_refused else None,
+        refused=tuple(case.refused),
     )
 
 
@@ -158,6 +164,18 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
     return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
 
 
+def _planned(case: _Case, procedure: str) -> list[Action]:
+    """The actions of a procedure; none, and a note, if the engine cannot plan it for this table:
+    the others do not depend on it.
+    """
+    try:
+        return _PLANNED[procedure](case)
+    except (EngineFailed, *engine_errors()) as error:  # type: ignore[misc]
+        case.refused.append(procedure)
+        case.notes.append(f"{procedure} cannot run on this table: {reason(error)}.")
+        return []
+
+
 def check_procedures(names: Sequence[str]) -> None:
     """Raise :class:`~icekit.common.errors.ParameterError` for the name of an unknown procedure."""
     for name in names:
@@ -172,6 +190,15 @@ def _deletes(case: _Case) -> list[Action]:
     asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
     total = facts.total(Kind.POSITION_DELETES)
     if not asked or not total.file_count:
+        return []
+    if names := facts.fields_named_as_columns_of_position_deletes:
+        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
+        case.notes.append(
+            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: Iceberg cannot "
+            "run rewrite_position_delete_files where a partition field has the name of a column of "
+            f"its table position_deletes ({', '.join(names)}). icekit compact removes these deletes "
+            "with the rows that they delete."
+        )
         return []
     converts = facts.format_version >= 3
     what = (

@@ -69,7 +69,7 @@ def test_the_actual_is_the_sum_of_all_actions() -> None:
 
 
 def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run() -> None:
-    predicted = Prediction(4, 500, 9, unit=EQUALITY_DELETE)
+    predicted = Prediction(4, 500, 9, unit=EQUALITY_DELETE, data_files_read=9)
     converting = replace(action("e1"), procedure=CONVERT, prediction=predicted)
     ran = ActionOutcome(converting, Status.DONE, 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))

@@ -9,6 +9,7 @@ import pytest
 
 from icekit.engine.bridge import load_now
 from icekit.engine.interrupting import Stop
+from icekit.health.definition import PartitionField, PartitionSpec
 from icekit.health.findings import Thresholds
 from icekit.health.head import head
 from icekit.health.naming import referenced, wanted
@@ -18,7 +19,7 @@ from icekit.maintain.outcome import ActionOutcome
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.guard import OrphanGuard
 from icekit.maintain.run.options import Limits
-from icekit.maintain.upkeep import PROCEDURES
+from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES
 from icekit.prove.maintenance import prove_entries
 from tests.maintain.tables import MERGE_ON_READ, Named, Table, is_proved
 
@@ -255,3 +256,26 @@ def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_
     assert deletes.actual.items_after == 2
     assert deletes.action.prediction.is_maximum
     assert "at most" in repr(plan)
+
+
+def test_a_partition_field_named_as_a_metadata_column_stops_one_procedure_only(
+    named: Named,
+) -> None:
+    table = named("collides").create("id bigint, partition int", "partition", **MERGE_ON_READ)
+    for start in range(0, 400, 100):
+        table.sql(f"INSERT INTO {{t}} SELECT id, 0 FROM range({start}, {start + 100})")
+    table.sql("DELETE FROM {t} WHERE id % 10 = 0")
+    plan = table.maintenance(*DEFAULT_PROCEDURES, thresholds=LIMITS)
+    facts = table.lake.observe(table.name)
+
+    assert facts.fields_named_as_columns_of_position_deletes == ("partition",)
+    assert [a.procedure for a in plan.actions] == ["rewrite_manifests"]
+    assert any("(partition)" in note for note in plan.notes)
+    # The engine's own columns, of a table on which it can be asked.
+    for version in (2, 3):
+        other = named(f"named {version}").create(version=version, **MERGE_ON_READ).fill(1)
+        columns = other.lake.spark.table(f"{other.sql_name}.position_deletes").columns
+        specs = tuple(PartitionField(1000, name, "identity", 1, "id", "int") for name in columns)
+        facts = other.lake.observe(other.name)
+        known = replace(facts, specs=(PartitionSpec(0, specs),))
+        assert known.fields_named_as_columns_of_position_deletes == tuple(columns)

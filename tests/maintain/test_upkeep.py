@@ -1,12 +1,13 @@
 """Maintenance is planned in the order that is right, and only what a finding asks for."""
 
+import dataclasses
 import datetime as dt
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from icekit.common.errors import ParameterError, Status
+from icekit.common.errors import EngineFailed, ParameterError, Status
 from icekit.health.definition import PartitionField, PartitionSpec
 from icekit.health.diagnose import diagnose
 from icekit.health.files import Kind
@@ -24,6 +25,7 @@ from icekit.health.storage import (
     Sharing,
     StorageFacts,
 )
+from icekit.maintain import upkeep
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import ActionOutcome, Outcome
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
@@ -159,12 +161,43 @@ def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
     )
 
     assert plan.actions
-    assert (plan.refused, len(plan.actions)) == ("remove_orphan_files", 3)
+    assert (plan.refused, len(plan.actions)) == (("remove_orphan_files",), 3)
     assert done.status == "refused"
     assert done.exit_status == 1
     # A plan that does not ask for it, or finds none, has nothing to refuse.
-    assert planned(facts, *ALL, procedures=DEFAULT_PROCEDURES).refused is None
-    assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None
+    assert planned(facts, *ALL, procedures=DEFAULT_PROCEDURES).refused == ()
+    assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused == ()
+
+
+def test_a_partition_field_named_as_a_column_of_position_deletes_leaves_out_one_procedure() -> None:
+    fields = BY_CARRIER.fields[0], dataclasses.replace(BY_CARRIER.fields[0], name="spec_id")
+    facts = sick(specs=(BY_DAY, PartitionSpec(1, fields)))
+    plan = planned(facts, *ALL, procedures=DEFAULT_PROCEDURES)
+    of_vectors = dataclasses.replace(fields[0], name="content_offset")
+
+    assert [a.procedure for a in plan.actions] == ["rewrite_manifests", "expire_snapshots"]
+    assert any("(spec_id)" in note and "icekit compact" in note for note in plan.notes)
+    # A nightly pass does all that can be done; one who names the procedure is told by the status.
+    assert plan.refused == ()
+    assert planned(facts, *ALL).refused == ("rewrite_position_delete_files",)
+    for version, names in ((2, ()), (3, ("content_offset",))):
+        facts = sick(specs=(BY_DAY, PartitionSpec(1, (of_vectors,))), format_version=version)
+        assert facts.fields_named_as_columns_of_position_deletes == names
+
+
+def test_a_procedure_that_the_engine_cannot_plan_is_refused_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(lake: Any, action: Any) -> None:
+        raise EngineFailed("no such method")
+
+    monkeypatch.setattr(upkeep, "predicted_by_planner", fail)
+    plan = planned(sick(), *ALL, lake=object(), procedures=DEFAULT_PROCEDURES)
+
+    assert [a.procedure for a in plan.actions] == ["rewrite_manifests", "expire_snapshots"]
+    assert plan.refused == ("rewrite_position_delete_files",)
+    assert "rewrite_position_delete_files cannot run on this table: no such method." in plan.notes
+    assert "rewrite_position_delete_files is not planned." in repr(plan)
 
 
 def test_orphans_under_three_days_and_branches_are_refused() -> None:

@@ -200,7 +200,8 @@ def test_a_history_that_was_not_written_is_a_problem_of_the_pass_and_leaves_its_
 
 def converting(files: int, size: int) -> Plan:
     """A conversion that reads this many files, half of them deletes."""
-    half = Prediction(files // 2, size, files - files // 2, unit=EQUALITY_DELETE)
+    data = files - files // 2
+    half = Prediction(files // 2, size, data, unit=EQUALITY_DELETE, data_files_read=data)
     return dataclasses.replace(
         PLAN,
         actions=(dataclasses.replace(REWRITE, procedure=CONVERT, prediction=half),),
