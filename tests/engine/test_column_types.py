@@ -60,24 +60,26 @@ def spark(lake: Lake) -> Iterator[Any]:
         yield lake.spark
 
 
-def created(lake: Lake, scratch: str, kind: Any, file_format: str = "parquet") -> str:
-    """A table with a column ``c`` of a type, and one row, which was written before it had that
-    column.
+def with_column(lake: Lake, scratch: str, kind: Any, file_format: str = "parquet") -> str:
+    """A table with one row, and now with a column ``c`` of a type that the row's file does not
+    have.
     """
     iceberg: Any = lake.spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     name = f"lake.{scratch}.typed"
-    lake.spark.sql(f"DROP TABLE IF EXISTS {name}")
-    lake.spark.sql(
-        f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3', "
-        f"'write.format.default'='{file_format}')"
-    )
-    lake.spark.sql(f"INSERT INTO {name} VALUES (1)")
+    if (scratch, "typed") not in lake.tables.names():
+        lake.spark.sql(
+            f"CREATE TABLE {name} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='3')"
+        )
+        lake.spark.sql(f"INSERT INTO {name} VALUES (1)")
     table = iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, name)
+    if table.schema().findField("c") is not None:
+        table.updateSchema().deleteColumn("c").commit()
     field = {"id": 2, "name": "c", "required": False, "type": kind}
     added = iceberg.SchemaParser.fromJson(
         json.dumps({"type": "struct", "schema-id": 0, "fields": [field]})
     )
     table.updateSchema().unionByNameWith(added).commit()
+    table.updateProperties().set("write.format.default", file_format).commit()
     # Spark 4.1 does not read a variant that the schema of the snapshot does not have yet.
     table.newFastAppend().commit()
     return name
@@ -105,7 +107,7 @@ def test_what_planning_calls_readable_is_read_and_hashed_and_nothing_else(
     lake: Lake, spark: Any, scratch: str, place: str
 ) -> None:
     for kind in TYPES:
-        name = created(lake, scratch, PLACES[place](kind))
+        name = with_column(lake, scratch, PLACES[place](kind))
 
         def read(name: str = name) -> None:
             rows = spark.sql(f"SELECT * FROM {name}")
@@ -141,7 +143,7 @@ def test_what_planning_calls_writable_is_written_and_nothing_else(
 ) -> None:
     kinds = [PLACES[place](kind) for kind in READABLE]
     for kind in [*kinds, *([EMPTY] if place == "alone" else [])]:
-        name = created(lake, scratch, kind, file_format)
+        name = with_column(lake, scratch, kind, file_format)
 
         is_lacking = lacking(lake, scratch, Ability.WRITE)
         failure = failure_of(rewrite(lake, name))
@@ -154,7 +156,7 @@ def test_what_planning_calls_an_order_is_one_and_nothing_else(
     lake: Lake, spark: Any, scratch: str, strategy: str
 ) -> None:
     for kind in READABLE:
-        name = created(lake, scratch, kind)
+        name = with_column(lake, scratch, kind)
         facts = lake.observe((scratch, "typed"))
         order = "c ASC NULLS FIRST" if strategy == "sort" else f"{strategy}(c, id)"
 
