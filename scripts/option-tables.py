@@ -15,8 +15,10 @@ from unittest.mock import patch
 
 from icekit.cli.declared import show_all
 from icekit.cli.main import _Parser, _parser
+from icekit.health.writer_states import WRITERS
 
 DOCS = Path(__file__).parents[1] / "docs"
+_WRITERS = re.compile(r"(<!-- writers -->\n)(?:\|.*\n)*")
 _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n)*")
 
 
@@ -24,9 +26,25 @@ def updated(page: str) -> str:
     """A page with the tables and texts that its comments ask for."""
     before, mark, _ = page.partition("<!-- every command -->\n")
     page = before + (mark + "".join(_texts(_parser(), "icekit")) if mark else "")
+    page = _WRITERS.sub(lambda found: found[1] + _writers(), page)
     return _TABLE.sub(
         lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page
     )
+
+
+def _writers() -> str:
+    """The keys of each writer whose state an expiry keeps."""
+    rows = []
+    for keys in WRITERS:
+        key = keys.state_key + ("*" if keys.state_key.endswith(".") else "")
+        by = ", ".join(f"`{each}`" for each in keys.job_keys)
+        if keys.job_member is not None:
+            by = f"`{keys.job_member}` in it"
+        if keys.state_key.endswith("."):
+            by = "the rest of the key"
+        rows.append(f"| {keys.writer} | `{key}` | {by or 'one job'} | {keys.source} |\n")
+    head = "| writer | summary key | jobs are told apart by | where the writer reads it |\n"
+    return "".join([head, "|---|---|---|---|\n", *rows])
 
 
 def _texts(parser: _Parser, name: str) -> Iterator[str]:

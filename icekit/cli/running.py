@@ -85,7 +85,9 @@ check that. --storage only lists orphan files.
 
 Retention is a time and a count: a snapshot is kept while it is younger than
 --keep or among the last --keep-last of its branch, and always if a branch or
-tag points at it. The plan lists the time travel that is lost. If you give
+tag points at it. Snapshots also stay while a streaming writer (Flink, Kafka
+Connect, Spark and others) needs them to find its own state, or a staged write
+waits to be published. The plan lists what is removed for good. If you give
 --keep or --keep-last, snapshots expire; without them, they expire only if
 they pile up. With --need you state how far back people must be able to look;
 icekit refuses a retention that keeps less. Snapshots younger than one hour

@@ -301,6 +301,23 @@ class MaintainSection(OfStorage, Proving):
         "", "how many snapshots to keep in any case (default: the table's, at least 10)", _N
     )
     need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME)
+    keep_writers: str = setting(
+        "",
+        "how long to keep the state of a streaming writer that is silent while others write "
+        '(default: 30 days): "7 days"; 0 keeps none',
+        _TIME,
+    )
+    keep_staged: str = setting(
+        "",
+        "how long to keep staged writes (spark.wap.id) that nobody publishes (default: 30 days)",
+        _TIME,
+    )
+    writer_keys: tuple[str, ...] = setting(
+        (),
+        "summary keys in which other writers keep their state: KEY, 'KEY by JOB_KEY', or the "
+        "beginning of a key that ends with a dot",
+        "KEY,KEY",
+    )
     procedures: tuple[str, ...] = setting(
         (),
         "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, "

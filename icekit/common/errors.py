@@ -88,6 +88,20 @@ class MetadataUnreadable(IcekitError):
     """A metadata file, manifest list or manifest is gone or corrupt."""
 
 
+class FormatTooNew(MetadataUnreadable):
+    """A table has a format version that came after this icekit. Nothing is wrong with it: an older
+    metadata file in its place would take commits away.
+    """
+
+    def __init__(self, name: str, version: int | str) -> None:
+        from importlib.metadata import version as version_of
+
+        super().__init__(
+            f"{name} has format version {version}, which icekit {version_of('icekit')} does not "
+            "read. Use a newer icekit."
+        )
+
+
 class ParameterError(IcekitError):
     """An unknown parameter, or an invalid value for one."""
 
@@ -115,8 +129,8 @@ class DeletesUnmatched(IcekitError):
 
 
 class TableContradicted(IcekitError):
-    """The manifests of a table contradict each other, so a rewrite would keep the fault, lose
-    deletes or fail; nothing was run.
+    """The metadata of a table contradicts itself or the clock, so a rewrite would keep the fault,
+    lose deletes or fail; nothing was run.
 
     ``contradictions`` are of :class:`icekit.health.integrity.Contradiction`.
     """

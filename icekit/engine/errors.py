@@ -305,12 +305,21 @@ _OF_TABLE: _Meanings = (
         "Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
     ),
     (
+        Sign(
+            (*_CHECKS, "UnsupportedOperationException"),
+            format=r"Cannot read unsupported version (\d+).*",
+        ).first,
+        MetadataUnreadable,
+        "{name} has format version {0}, which this session's Iceberg does not read. Use a newer "
+        "iceberg-spark-runtime (ICEKIT_ICEBERG).",
+    ),
+    (
         _any(
             Sign(_CORRUPT),
             Sign(
                 (*_CHECKS, "UnsupportedOperationException"),
-                format=r"Cannot read unsupported version.*|Cannot parse (?:missing|metadata|[\w-]+ "
-                r"from non-).*|.{1,500}(?:must exist|is required) in format v\d.*",
+                format=r"Cannot parse (?:missing|metadata|[\w-]+ from non-).*"
+                r"|.{1,500}(?:must exist|is required) in format v\d.*",
             ),
         ),
         MetadataUnreadable,

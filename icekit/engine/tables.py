@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from icekit.common import frozen
 from icekit.common.errors import (
     CatalogUnreachable,
+    FormatTooNew,
     IcekitError,
     MetadataUnreadable,
     PermissionDenied,
@@ -29,7 +30,7 @@ from icekit.common.errors import (
     first_line,
 )
 from icekit.common.secrets import is_secret, remember
-from icekit.common.sql import Identifier, identifier, parse_identifier
+from icekit.common.sql import Identifier, display_name, identifier, parse_identifier
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import first_names
 from icekit.common.waiting import within
@@ -362,7 +363,7 @@ class ProfileTables(Tables):
         try:
             return _within(self.name, seconds, question)
         except Exception as error:
-            if isinstance(error, IcekitError) or _is_missing(error):
+            if isinstance(error, IcekitError) or _is_missing(error) or _later_version(error):
                 raise
             _remember_sent(error)
             if isinstance(error, (ForbiddenError, UnauthorizedError, AuthorizationExpiredError)):
@@ -424,6 +425,8 @@ class ProfileTables(Tables):
             with self._turn:
                 loaded = self._ask(lambda: catalog.load_table(table))
         except Exception as error:
+            if version := _later_version(error):
+                raise FormatTooNew(display_name(table), version) from None
             if not _is_missing(error):
                 raise
             if self._is_view(table):
@@ -469,16 +472,29 @@ def _read_all(io: Any, location: str) -> bytes:
         return bytes(stream.read())
 
 
-def _damage(error: BaseException) -> str:
-    """The first field that pyiceberg cannot read in a table's metadata; empty for other errors."""
+def _invalid_field(error: BaseException) -> Mapping[str, Any] | None:
+    """The first field that pyiceberg cannot read in a table's metadata; None for other errors."""
     from pydantic import ValidationError
 
     # pyiceberg has an error of the same name around it.
     invalid = next((each for each in causes(error) if isinstance(each, ValidationError)), None)
-    if invalid is None:
+    return None if invalid is None else invalid.errors()[0]
+
+
+def _later_version(error: BaseException) -> str:
+    """The format version that pyiceberg does not know, if it is a later one; empty otherwise."""
+    field = _invalid_field(error)
+    if field is None or field["type"] != "union_tag_invalid":
         return ""
-    field = invalid.errors()[0]
-    return f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
+    tag = str(field["ctx"]["tag"])
+    is_later = "format" in str(field["ctx"]["discriminator"]) and tag.isdigit() and int(tag) > 0
+    return tag if is_later else ""
+
+
+def _damage(error: BaseException) -> str:
+    """What pyiceberg cannot read in a table's metadata; empty for other errors."""
+    field = _invalid_field(error)
+    return "" if field is None else f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
 
 
 def _remember_sent(error: BaseException) -> None:

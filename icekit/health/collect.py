@@ -17,6 +17,7 @@ from icekit.common.errors import (
     require_known,
 )
 from icekit.common.sql import Identifier
+from icekit.common.units import moment
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.column_types import Ability
 from icekit.health import local, metadata
@@ -24,6 +25,7 @@ from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
 from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, head, written_within
+from icekit.health.integrity import Integrity
 from icekit.health.key_fields import misread_fields
 from icekit.health.manifests import (
     Record,
@@ -35,12 +37,14 @@ from icekit.health.manifests import (
 )
 from icekit.health.metadata import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.health.metadata_file import RESTORE_OLDER, sized_metadata
+from icekit.health.metadata_sections import sections
 from icekit.health.missing import Searched, missing_files
 from icekit.health.model import TableFacts
 from icekit.health.retention import Retention, expiry
 from icekit.health.rollup import edges, sort_key
 from icekit.health.snapshot_statistics import statistics_ages
 from icekit.health.storage import MissingFiles, Role, StorageFacts
+from icekit.health.writer_states import staged_writes, writer_states
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -111,11 +115,17 @@ def observe(
         **definition,
         **_files(rollup, definition["properties"]),
         misread_keys=_misread_keys(meta, rollup),
-        history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
+        history=replace(
+            history(meta, snapshot),
+            expirable_count=_expirable(meta, now_ms),
+            writers=writer_states(meta),
+            staged=staged_writes(meta),
+        ),
         metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
         recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,
-        flaws=_flaws(searched),
+        metadata_sections=sections(meta),
+        flaws=_flaws(searched, rollup.integrity, now_ms),
         statistics=statistics_ages(meta, snapshot),
         **(_storage(lake, name, searched, say) if storage else {}),
         unsupported_columns=unsupported,
@@ -205,13 +215,25 @@ def _count(
     from icekit.health import spark
 
     full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-    is_contradicted = spark.roll_up(rollup, lake.spark, full, snapshot_id)
-    spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
-    if is_contradicted:
-        # A rare table: what contradicts itself is named in one place.
+    failure: MetadataUnreadable | None = None
+    is_contradicted = False
+    try:
+        is_contradicted = spark.roll_up(rollup, lake.spark, full, snapshot_id) or any(
+            local.live_in_unread(searched.manifests, source.read).values()
+        )
+    except MetadataUnreadable as error:
+        failure = error
+    is_complete = failure is None and counted in (None, rollup.file_counts())
+    if is_contradicted or not is_complete:
+        # A rare table: what contradicts itself, or cannot be read, is named in one place.
         named = new_rollup()
         local.roll_up(named, source.read, progress)
+        if named.integrity.miscounted_count:
+            return named, "local"
         rollup.integrity = named.integrity
+    if failure is not None:
+        raise failure
+    spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
     return rollup, used
 
 
@@ -221,7 +243,8 @@ def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
     """
     try:
         now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        return len(expiry(meta, Retention(), now).snapshots.expired)
+        expiring = expiry(meta, Retention(), now)
+        return 0 if expiring.conflict else len(expiring.snapshots.expired)
     except (ParameterError, Damaged):
         return None
 
@@ -263,7 +286,7 @@ def _manifests(
     return manifests
 
 
-def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
+def _flaws(searched: Searched, integrity: Integrity, now_ms: int) -> tuple[MetadataFlaw, ...]:
     """What of the metadata is readable here, and refused by Iceberg where it needs it."""
     meta = searched.metadata
     schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
@@ -288,9 +311,18 @@ def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
         Flaw.SCHEMA_GONE: [each for each in without if each == observed],
         Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
         Flaw.ORDER_BY_DROPPED: orders,
+        Flaw.MISCOUNTED_MANIFESTS: [
+            f"{each.path}: {each.listed_count:,} live files by the manifest list "
+            f"{(searched.snapshot or {}).get('manifest-list')}, {each.live_count:,} in the manifest"
+            for each in integrity.miscounted
+        ],
+        Flaw.FUTURE_TIMES: [
+            f"until {moment(each)}" for each in reversed(metadata.future_times(meta, now_ms))
+        ],
     }
+    counts = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}
     return tuple(
-        MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES])))
+        MetadataFlaw(flaw, counts.get(flaw, len(ids)), tuple(map(str, ids[:_EXAMPLES])))
         for flaw, ids in ids_of.items()
         if ids
     )

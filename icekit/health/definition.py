@@ -211,6 +211,14 @@ class Flaw(StrEnum):
     OLD_SCHEMA_GONE = "schema of another snapshot gone"
     #: An order that is no longer the default sorts by a column that was dropped.
     ORDER_BY_DROPPED = "order by a dropped column"
+    #: The manifest list gives other numbers of live files than the manifests have.
+    MISCOUNTED_MANIFESTS = "miscounted manifests"
+    #: The table's own times are later than this machine's clock.
+    FUTURE_TIMES = "future times"
+
+
+#: The flaws on which no rewrite may build.
+STOPPING_FLAWS = frozenset({Flaw.MISCOUNTED_MANIFESTS, Flaw.FUTURE_TIMES})
 
 
 @frozen

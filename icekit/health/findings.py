@@ -4,6 +4,7 @@ check gets.
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from icekit.common import frozen, html, sql
 from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.secrets import mask
-from icekit.common.units import count, raised
+from icekit.common.units import count, first_names, raised
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
 from icekit.engine.cluster import Executor
 from icekit.health.files import FileGroup, Partition
@@ -352,6 +353,10 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
 
 
 WHERE_LIMIT = 10
+#: The writers that a sentence names.
+NAMED_WRITERS = 5
+#: A time before every snapshot: an expiry up to it removes none by age.
+LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
 
 CHOICE = "icekit default; change it with a threshold"
 
@@ -432,6 +437,26 @@ class Context:
     def call(self, procedure: str, **arguments: Any) -> str:
         """A CALL on this table."""
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
+
+    def expire(self, snapshot_ids: Sequence[int]) -> str:
+        """The CALL that removes these snapshots and no other: unless it states a time, the
+        procedure also removes all that are older than the table's limit.
+        """
+        return self.call("expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids))
+
+    @property
+    def states_at_risk(self) -> str:
+        """What else a person loses who removes snapshots by name, as a sentence; empty without
+        writers that keep state in snapshots.
+        """
+        writers = dict.fromkeys(state.text for state in self.facts.history.writers)
+        if not writers:
+            return ""
+        return (
+            " A writer that is restarted walks back through the snapshots to its state, and no "
+            "longer finds it if one of these lies between "
+            f"({first_names(writers, NAMED_WRITERS)})."
+        )
 
     def rewrite(
         self, options: Mapping[str, str] | None = None, **arguments: Any

@@ -43,6 +43,7 @@ class Contradiction(StrEnum):
     MISFILED_DELETES = "misfiled_deletes"
     MANIFEST_BOUNDS = "manifest_bounds"
     SEVERAL_VECTORS = "several_vectors"
+    UNREADABLE_METADATA = "unreadable_metadata"
 
 
 @frozen
@@ -110,12 +111,22 @@ class NarrowManifest:
 
 
 @frozen
+class MiscountedManifest:
+    """A manifest that has another number of live files than the manifest list says."""
+
+    path: str
+    listed_count: int
+    live_count: int
+
+
+@frozen
 class Integrity:
     """Where the manifests contradict each other. Examples are the first :data:`EXAMPLES` by path.
 
     ``duplicate_*_file_count`` are files with more than one live entry, ``duplicate_record_count``
     the rows of data files that a scan reads again, ``duplicate_partitions`` where they are (none if
-    there are very many); ``duplicate_manifests`` are listed more than once.
+    there are very many); ``duplicate_manifests`` are listed more than once; ``miscounted`` are the
+    first manifests of ``miscounted_count``.
     """
 
     duplicate_data_file_count: int = 0
@@ -127,3 +138,5 @@ class Integrity:
     misplaced: tuple[MisplacedDelete, ...] = ()
     narrow_manifest_count: int = 0
     narrow_manifests: tuple[NarrowManifest, ...] = ()
+    miscounted_count: int = 0
+    miscounted: tuple[MiscountedManifest, ...] = ()

@@ -31,9 +31,8 @@ from icekit.health.manifest_counts import (
 )
 from icekit.health.values import partition_of, range_of
 
-DATA_FIELDS = frozenset({"file_path", "record_count", "file_size_in_bytes"})
+DATA_FIELDS = frozenset({"content", "file_path", "record_count", "file_size_in_bytes"})
 DELETE_FIELDS = DATA_FIELDS | {
-    "content",
     "content_offset",
     "content_size_in_bytes",
     "equality_ids",
@@ -177,6 +176,15 @@ def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     )
 
 
+def listed_as_other(manifest: Record, held: str, listed: str) -> MetadataUnreadable:
+    """The error for a manifest that holds other files than its entry in the manifest list says."""
+    return MetadataUnreadable(
+        f"The manifest list says that {manifest['manifest_path']} holds {listed}, but it holds "
+        f"{held}: engines would take one for the other. Restore the manifest list from a backup, or "
+        "roll back to a snapshot before it."
+    )
+
+
 #: A choice: the data files of a sample of statistics.
 SAMPLED_FILES = 300
 
@@ -190,6 +198,15 @@ def live_count(manifest: Record) -> int:
     """Added and existing entries; old writers name the counts differently."""
     return sum(
         manifest.get(f"{change}_files_count") or manifest.get(f"{change}_data_files_count") or 0
+        for change in ("added", "existing")
+    )
+
+
+def has_live_count(manifest: Record) -> bool:
+    """Tell whether a manifest list counts both the added and the existing entries."""
+    return all(
+        manifest.get(f"{change}_files_count", manifest.get(f"{change}_data_files_count"))
+        is not None
         for change in ("added", "existing")
     )
 

@@ -6,8 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice, pairwise
 from typing import Any, NamedTuple
 
-from icekit.common.errors import MetadataUnreadable, ParameterError, SnapshotNotFound, nearest
+from icekit.common.errors import (
+    MetadataUnreadable,
+    ParameterError,
+    SnapshotNotFound,
+    TableContradicted,
+    nearest,
+)
 from icekit.common.parsing import moment
+from icekit.common.units import moment as written
 from icekit.health.definition import (
     Column,
     DistributionMode,
@@ -345,6 +352,36 @@ def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
             *(file["statistics-path"] for file in statistics_files(metadata)),
         )
     )
+
+
+#: How far Iceberg lets the clocks of two writers differ (TableMetadata.ONE_MINUTE).
+CLOCK_SKEW_MS = 60_000
+
+
+def future_times(metadata: Json, now_ms: int) -> list[int]:
+    """The times in the metadata that are in the future, earliest first, by more than clocks may
+    differ: Iceberg refuses every commit until the last of them.
+
+    A commit must not be older than the newest entry of the snapshot log and of the metadata log, to
+    which it adds the last update (TableMetadata).
+    """
+    logs = (metadata.get("snapshot-log") or (), metadata.get("metadata-log") or ())
+    times: list[int] = [entry["timestamp-ms"] for log in logs for entry in log]
+    times.append(metadata["last-updated-ms"])
+    return sorted({each for each in times if each - CLOCK_SKEW_MS > now_ms})
+
+
+def check_clock(metadata: Json, name: str, now_ms: int) -> None:
+    """Raise :class:`~icekit.common.errors.TableContradicted` if no commit to a table can succeed
+    now, because times in its metadata are in the future.
+    """
+    if times := future_times(metadata, now_ms):
+        raise TableContradicted(
+            f"The metadata of {name} has times up to {written(times[-1])}, which is in the future "
+            "by the clock of this machine: Iceberg refuses every commit until then, so nothing is "
+            "run. icekit look says what to do.",
+            ("unreadable_metadata",),
+        )
 
 
 MAX_COMMITS = 1000

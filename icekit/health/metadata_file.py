@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.common.errors import MetadataUnreadable, first_line
+from icekit.common.errors import FormatTooNew, MetadataUnreadable, first_line
 from icekit.common.units import shorten
 from icekit.health.metadata import Damaged, Json, children, lineage, snapshots_by_id
 
@@ -204,8 +204,7 @@ def _version(metadata: Json) -> int:
     if type(version) is int and version in _TABLE:
         return version
     raise Damaged(
-        f"format-version is {_shown(version)}, but this icekit reads versions 1 to "
-        f"{max(_TABLE)}; a newer icekit may read more"
+        f"format-version is {_shown(version)}, but must be a whole number of 1 to {max(_TABLE)}"
     )
 
 
@@ -399,9 +398,12 @@ def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
 
 
 def check_metadata(loaded: Any, location: str) -> None:
-    """Raise :class:`~icekit.common.errors.MetadataUnreadable` for damaged metadata; ``location`` is
-    the path of the metadata file.
+    """Raise :class:`~icekit.common.errors.MetadataUnreadable` for damaged metadata, and for metadata
+    of a later format version; ``location`` is the path of the metadata file.
     """
+    version = loaded.get("format-version") if isinstance(loaded, dict) else None
+    if type(version) is int and version > max(_TABLE):
+        raise FormatTooNew(location, version)
     try:
         check(loaded)
     except Damaged as problem:

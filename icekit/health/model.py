@@ -14,6 +14,7 @@ from icekit.common.sql import display_name
 from icekit.common.units import count, size
 from icekit.engine.column_types import Ability, Engine
 from icekit.health.definition import (
+    STOPPING_FLAWS,
     Column,
     DistributionMode,
     MetadataFlaw,
@@ -36,6 +37,7 @@ from icekit.health.files import (
 )
 from icekit.health.integrity import Contradiction, DeleteState, Integrity, UnappliedDeletes
 from icekit.health.manifest_counts import ManifestFacts, MetricsSample
+from icekit.health.metadata_sections import MetadataSection
 from icekit.health.snapshots import History, StatisticsAge
 from icekit.health.storage import MissingFiles, StorageFacts
 from icekit.health.values import partition_path
@@ -55,8 +57,8 @@ class TableFacts:
     ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
     although they were asked for. ``misread_keys`` are the key columns of equality deletes that Spark
     does not apply the same way in every query. ``metadata_bytes`` is the size of the table's metadata
-    file. ``engine`` would work on the table, and ``unsupported_columns`` are those of the current
-    schema that it cannot read or write.
+    file, ``metadata_sections`` its largest parts. ``engine`` would work on the table, and
+    ``unsupported_columns`` are those of the current schema that it cannot read or write.
     """
 
     catalog: str
@@ -96,6 +98,7 @@ class TableFacts:
     engine: Engine = field(default_factory=Engine, compare=False)
     recent: tuple[Partition, ...] = field(default=(), compare=False)
     metadata_bytes: int | None = None
+    metadata_sections: tuple[MetadataSection, ...] = ()
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
@@ -173,6 +176,9 @@ class TableFacts:
             Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
             Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
             Contradiction.SEVERAL_VECTORS: self.unapplied_in(DeleteState.SEVERAL_VECTORS),
+            Contradiction.UNREADABLE_METADATA: any(
+                flaw.flaw in STOPPING_FLAWS for flaw in self.flaws
+            ),
         }
         return tuple(each for each, is_shown in shown.items() if is_shown)
 

@@ -6,6 +6,10 @@ from dataclasses import field
 from typing import Literal
 
 from icekit.common import frozen
+from icekit.common.units import count, moment, shorten
+
+#: Characters of a name or a state in a sentence.
+_SHOWN = 60
 
 
 @frozen
@@ -35,12 +39,57 @@ class Ref:
 
 
 @frozen
+class WriterState:
+    """How far a writer has committed, in the summary of its newest snapshot on some branches: after
+    a restart, the writer reads it there.
+
+    ``job`` tells one job of a writer from another; ``ids`` are all values that do. ``silent_ms`` is
+    the time from that snapshot to the newest commit of a branch that is no maintenance.
+    """
+
+    writer: str
+    job: str
+    ids: tuple[str, ...]
+    state: str
+    branches: tuple[str, ...]
+    snapshot_id: int
+    committed_ms: int
+    silent_ms: int
+
+    @property
+    def text(self) -> str:
+        """``Flink job 7f1c, checkpoint 41``; on another branch than main also its name."""
+        name = " ".join(filter(None, (self.writer, shorten(self.job, _SHOWN))))
+        branch = "" if "main" in self.branches else f" on branch {self.branches[0]}"
+        return f"{name}{branch}, {shorten(self.state, _SHOWN)}"
+
+
+@frozen
+class StagedWrite:
+    """A write that was staged for an audit (``spark.wap.id``) and that nobody has published: no
+    branch or tag leads to it.
+    """
+
+    wap_id: str
+    snapshot_id: int
+    committed_ms: int
+    row_count: int | None
+
+    @property
+    def text(self) -> str:
+        """``wap.id audit-1, 50 rows, staged 2026-01-02 03:04 UTC``."""
+        rows = "" if self.row_count is None else f"{count(self.row_count, 'row')}, "
+        return f"wap.id {shorten(self.wap_id, _SHOWN)}, {rows}staged {moment(self.committed_ms)}"
+
+
+@frozen
 class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
     ``commits`` holds at most :data:`icekit.health.metadata.MAX_COMMITS`. ``expirable_count`` are the
     snapshots that ``icekit maintain`` would expire now without a stated retention; None if that is
-    not known. ``schema_count`` is the number of schemas that the metadata keeps.
+    not known. ``schema_count`` is the number of schemas that the metadata keeps. ``writers`` are the
+    states of writers on all branches, ``staged`` the staged writes.
     """
 
     snapshot_count: int = 0
@@ -52,6 +101,8 @@ class History:
     metadata_log_count: int = 0
     expirable_count: int | None = field(default=None, compare=False)
     schema_count: int = 1
+    writers: tuple[WriterState, ...] = field(default=(), compare=False)
+    staged: tuple[StagedWrite, ...] = ()
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 from zlib import crc32
@@ -298,7 +298,10 @@ def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
     once or deletes that are misplaced; adds what the manifests alone contradict.
     """
     rollup = snapshot.rollup
-    rollup.integrity = of_manifests(rollup.manifests, _narrow(snapshot, rows))
+    narrow, live_counts = _by_manifest(snapshot, rows)
+    rollup.integrity = of_manifests(rollup.manifests, narrow, live_counts)
+    if rollup.integrity.miscounted_count:
+        return True
     misplaced = {
         DeleteState.MISFILED,
         DeleteState.UNMATCHED,
@@ -311,21 +314,20 @@ def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
     return not repeated.isEmpty()
 
 
-def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
-    """The manifests whose summary does not cover their entries: one row per manifest and spec, with
-    the range of each partition field. A manifest whose path Spark spells in another way is not
-    compared.
+def _by_manifest(
+    snapshot: Snapshot, rows: DataFrame
+) -> tuple[list[NarrowManifest], dict[str, int]]:
+    """The manifests whose summary does not cover their entries, and the live files of each: one row
+    per manifest and spec, with the range of each partition field. A manifest whose path Spark
+    spells in another way is not compared.
     """
     specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
-    if not any(
-        m.get("partitions") and not specs[m["partition_spec_id"]].is_unpartitioned
-        for m in snapshot.rollup.manifests
-    ):
-        return
+    narrow: list[NarrowManifest] = []
+    live_counts: dict[str, int] = {}
     manifests = {m["manifest_path"]: m for m in snapshot.rollup.manifests}
     manifests |= {crc32(path.encode()): manifest for path, manifest in manifests.items()}
     types = dict(rows.dtypes)
-    sums = []
+    sums = ["count(*) AS files"]
     for column in columns:
         is_nan = f"isnan({column})" if types[column] in {"float", "double"} else "false"
         value = f"if({is_nan}, NULL, {column})"
@@ -340,10 +342,12 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         manifest = manifests.get(row["manifest"])
         if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
             continue
+        live_counts[manifest["manifest_path"]] = row["files"]
         fields = specs[row["spec_id"]].fields
         ranges = []
         for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
             low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
             ends = (comparable(field.result_type, end) for end in (low, high))
             ranges.append(FieldRange(*ends, *map(bool, has)))
-        yield from narrow_fields(manifest, fields, ranges)
+        narrow += narrow_fields(manifest, fields, ranges)
+    return narrow, live_counts

@@ -61,15 +61,15 @@ class Snapshot:
         other: Spark would read all statistics of every file.
         """
         if self.rollup.has_deletes:
-            entries, kind = self.files("entries").where("status < 2"), KIND
+            entries = self.files("entries").where("status < 2")
         else:
             # Spark reads only the fields of this struct that are used.
             files = self.files("data_files")
             entries = files.selectExpr("0L AS sequence_number", "struct(*) AS data_file")
-            kind = str(kind_code(Kind.DATA))
         rows = entries.selectExpr(
             *self.partitions.of_entries(entries),
-            f"{kind} AS kind",
+            # Also here: a manifest list may take delete files for data.
+            f"{KIND} AS kind",
             "sequence_number AS sequence",
             "data_file.record_count AS records",
             *columns,

@@ -3,15 +3,15 @@ more than once.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 from icekit.health.definition import PartitionField
 from icekit.health.files import Partition
-from icekit.health.integrity import EXAMPLES, Integrity, NarrowManifest
-from icekit.health.manifests import BOUNDS, Record, is_delete_manifest
+from icekit.health.integrity import EXAMPLES, Integrity, MiscountedManifest, NarrowManifest
+from icekit.health.manifests import BOUNDS, Record, has_live_count, is_delete_manifest, live_count
 from icekit.health.values import from_bytes, to_scalar
 
 
@@ -87,9 +87,26 @@ def narrow_fields(
             )
 
 
-def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) -> Integrity:
-    """What a manifest list, and the ``narrow`` manifests of it, show."""
+def of_manifests(
+    manifests: Sequence[Record],
+    narrow: Iterable[NarrowManifest],
+    live_counts: Mapping[str, int],
+) -> Integrity:
+    """What a manifest list, the ``narrow`` manifests of it, and the live files that were counted in
+    its manifests (by path) show.
+    """
     listed = Counter(manifest["manifest_path"] for manifest in manifests)
+    # Spark reads one that is listed twice as often.
+    miscounted = sorted(
+        (
+            MiscountedManifest(path, live_count(manifest), live_counts[path])
+            for manifest in manifests
+            if has_live_count(manifest)
+            and listed[path := manifest["manifest_path"]] == 1
+            and live_counts.get(path, live_count(manifest)) != live_count(manifest)
+        ),
+        key=lambda each: each.path,
+    )
     beside = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
@@ -101,4 +118,6 @@ def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) 
         duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
         narrow_manifest_count=len({m.path for m in unlike}),
         narrow_manifests=tuple(unlike[:EXAMPLES]),
+        miscounted_count=len(miscounted),
+        miscounted=tuple(miscounted[:EXAMPLES]),
     )

@@ -28,10 +28,11 @@ from icekit.health.column_support import limits_of, unsupported_columns
 from icekit.health.definition import PartitionSpec, other_optimizer
 from icekit.health.head import head
 from icekit.health.heap import HeapForecast, forecast_heap
-from icekit.health.metadata import properties_of
+from icekit.health.metadata import check_clock, properties_of
 from icekit.health.model import TableFacts
 from icekit.health.values import partition_path
 from icekit.maintain.asking import Speed
+from icekit.maintain.claims import now_ms
 from icekit.maintain.execute import data_under, read_of
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import (
@@ -109,6 +110,7 @@ def plan_conversion(
     if any(column.ability is Ability.READ for column in lacking):
         raise ConversionRefused(f"{limits_of(lake.engine, lacking)}, so nothing is converted.")
     asked_for = None if where is None else _files_of(spark, full, where)
+    check_clock(head(lake, name).metadata, display_name(name), now_ms())
     at = remaining(spark, full, branch=branch)
     if at is None or not at.scopes:
         uuid = str(at.metadata.get("table-uuid")) if at else None

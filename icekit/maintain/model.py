@@ -14,6 +14,7 @@ from icekit.common.units import count, size, span
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.health.files import Partition
 from icekit.health.metadata import Json
+from icekit.health.retention import ExpirySummary, Retention
 from icekit.health.snapshot_statistics import renewal, statistics_of
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file
@@ -146,7 +147,8 @@ class Action:
     ``where`` leaves out) and ``must_save`` (without a saved file open it is not worth running) are
     for rewrites of data files; ``older_than`` is for removals by age, fixed at planning so that a
     resumed run removes nothing more. ``misread_keys`` are the keys of equality deletes that
-    Iceberg's own rewrite would apply wrongly.
+    Iceberg's own rewrite would apply wrongly. ``retention`` and ``expiry`` are for expiries: what
+    stays for writers and staged writes, and what the plan computed.
     """
 
     action_id: str
@@ -166,6 +168,8 @@ class Action:
     branch: str | None = None
     older_than: dt.datetime | None = None
     misread_keys: tuple[str, ...] = ()
+    retention: Retention | None = None
+    expiry: ExpirySummary | None = None
 
     @property
     def sql_name(self) -> tuple[str, ...]:
@@ -195,6 +199,12 @@ class Action:
             branch = [option, self.branch] if self.branch else []
             name = sql.display_name(self.table)
             return command_line(verb, self.catalog, name, *branch, "--execute")
+        if self.expiry is not None and not self.expiry.is_stock:
+            # Iceberg's own procedure would remove what writers and staged writes need.
+            stated = self.retention.command_options if self.retention else ()
+            name = sql.display_name(self.table)
+            only = "--procedures", self.procedure
+            return command_line("maintain", self.catalog, name, *stated, *only, "--execute")
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
         if self.order.is_sorting:
             given["strategy"] = "sort"

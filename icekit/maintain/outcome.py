@@ -12,6 +12,7 @@ from icekit.common.errors import EXIT_UNHEALTHY, Status
 from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span
 from icekit.common.view import TEXT, Badge, Block, Folded, Grid, Listing, Sentence, Shown
+from icekit.health.retention import ExpirySummary
 from icekit.maintain.actual import Actual
 from icekit.maintain.claims import ActionRecord
 from icekit.maintain.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction, Skipped
@@ -255,7 +256,9 @@ _PARTITIONS = 100
 
 @frozen
 class ActionDocument:
-    """One action of a plan's document; not all ``partitions`` are named."""
+    """One action of a plan's document; not all ``partitions`` are named. ``expiry`` is what an
+    expiry removes for good and what it leaves.
+    """
 
     action_id: str
     procedure: str
@@ -270,6 +273,7 @@ class ActionDocument:
     seconds: float
     snapshot_ids: Sequence[int]
     error: str | None
+    expiry: ExpirySummary | None = None
 
 
 @frozen
@@ -281,6 +285,7 @@ class ProofDocument:
     is_sampled: bool
     seconds: float
     lines: Sequence[str]
+    removed: Sequence[str] = ()
 
 
 @frozen
@@ -330,7 +335,12 @@ def document(outcome: Outcome) -> PlanDocument:
         rehearsed=plan.rehearsed,
         proof=proof
         and ProofDocument(
-            proof.ok, proof.mode, proof.is_sampled, round(proof.seconds, 3), proof.lines()
+            proof.ok,
+            proof.mode,
+            proof.is_sampled,
+            round(proof.seconds, 3),
+            proof.lines(),
+            proof.removed,
         ),
     )
 
@@ -351,4 +361,5 @@ def _action(outcome: ActionOutcome) -> ActionDocument:
         round(outcome.seconds, 3),
         outcome.snapshot_ids,
         outcome.error,
+        action.expiry,
     )

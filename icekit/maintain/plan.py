@@ -143,9 +143,9 @@ def _check(facts: TableFacts) -> None:
     """Raise for a table, or a snapshot of one, that must not or cannot be rewritten."""
     if facts.contradictions:
         raise TableContradicted(
-            f"The manifests of {facts.name} contradict each other "
+            f"The metadata of {facts.name} must be fixed first "
             f"({', '.join(facts.contradictions)}), so nothing is rewritten. icekit look "
-            f"{facts.name} says what is wrong, and has the statements.",
+            f"{facts.name} says what is wrong, and what to do.",
             facts.contradictions,
         )
     require_supported(facts)

@@ -13,7 +13,7 @@ from typing import Literal
 from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
-from icekit.common.units import count, percent, size
+from icekit.common.units import count, percent, raised, size
 from icekit.common.view import Block, Item, Sentence, Shown
 from icekit.engine.cluster import Executor
 from icekit.engine.lake import Lake
@@ -336,9 +336,12 @@ def _maintenance(case: _Case) -> list[Proposal]:
     metadata = head(case.lake, facts.table).metadata
     now = dt.datetime.now(dt.UTC)
     maintenance = plan_maintenance(facts, findings, metadata=metadata, now=now)
-    if not maintenance.actions:
+    if maintenance.refused or not maintenance.actions:
         case.notes.extend(maintenance.notes)
+    if not maintenance.actions:
         return []
+    expiries = [action.expiry for action in maintenance.actions if action.expiry is not None]
+    case.notes.extend(f"{raised(stay)}." for each in expiries for stay in each.stays)
     predictions = [action.prediction for action in maintenance.actions]
     change = {p.unit: total_of(predictions, p.unit) for p in predictions}
     opens = sum(p.file_opens_saved for p in change.values())

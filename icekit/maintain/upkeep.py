@@ -4,13 +4,13 @@ arguments.
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 from icekit.common import frozen
 from icekit.common.errors import EngineFailed, ParameterError, require_known
 from icekit.common.sql import display_name, orphan_arguments
-from icekit.common.units import at, count, counted, first_names, moment, raised, span
+from icekit.common.units import at, counted, first_names, moment, raised, span
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
@@ -23,7 +23,7 @@ from icekit.health.head import head
 from icekit.health.integrity import Contradiction
 from icekit.health.model import TableFacts
 from icekit.health.orphans import ORPHAN_AGE
-from icekit.health.retention import Expiry, Retention, expiry
+from icekit.health.retention import Retention, expiry
 from icekit.health.rollup import expected_files
 from icekit.health.storage import StorageFacts
 from icekit.maintain.asking import ask_planner, by_planner
@@ -48,7 +48,9 @@ _MIN_DELETE_FILES = 5
 
 @frozen
 class _Case:
-    """What each procedure is planned from; ``notes`` are collected."""
+    """What each procedure is planned from; ``notes``, and procedures that are ``refused``, are
+    collected.
+    """
 
     facts: TableFacts
     findings: Findings
@@ -58,8 +60,8 @@ class _Case:
     lake: Lake | None
     #: Whether the user named the procedures.
     are_named: bool
-    notes: list[str]
-    refused: list[str]
+    notes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def action(self, procedure: str, why: str, prediction: Prediction, **more: Any) -> list[Action]:
         """An action on the table, whose id is its place in the plan."""
@@ -93,7 +95,7 @@ def plan_maintenance(
             "Observe the table without ref."
         )
     are_named = tuple(procedures) != DEFAULT_PROCEDURES
-    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, are_named, [], [])
+    case = _Case(facts, findings, retention or Retention(), metadata, now, lake, are_named)
     notes = case.notes
     procedures, waits = _allowed(case, procedures)
     actions = [
@@ -106,9 +108,7 @@ def plan_maintenance(
     if any(action.procedure != "expire_snapshots" for action in actions):
         current = metadata.get("current-snapshot-id")
         notes += statistics_notes(facts.catalog, facts.table, metadata, current)
-    removal, is_refused = _orphans(case, is_named="remove_orphan_files" in procedures)
-    actions += removal
-    case.refused.extend(["remove_orphan_files"] if is_refused else [])
+    actions += _orphans(case, is_named="remove_orphan_files" in procedures)
     if facts.other_optimizer and actions:
         notes.append(facts.other_optimizer.note)
     if actions and (first := sorted(COMPACTED & findings.names - MAINTAINED.keys())):
@@ -155,8 +155,8 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
         case.notes.append(
-            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
-            "these findings before all maintenance."
+            f"The metadata must be fixed first ({', '.join(facts.contradictions)}): follow these "
+            "findings before all maintenance."
         )
     if facts.missing is None or not facts.missing.fails_scans:
         return procedures, None
@@ -314,23 +314,27 @@ def _expiry(case: _Case) -> list[Action]:
         )
         return []
     expiring = expiry(case.metadata, case.retention, case.now)
-    kept, expired = expiring.snapshots.kept, expiring.snapshots.expired
+    if expiring.conflict is not None:
+        case.notes.append(f"{what}, but nothing may expire. {expiring.conflict}")
+        case.refused.append("expire_snapshots")
+        return []
+    kept, expired, summary = expiring.snapshots.kept, expiring.snapshots.expired, expiring.summary
+    # What nobody may miss is said first.
+    stays = "".join(f" {raised(sentence)}." for sentence in summary.stays)
     if not expired:
         case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
-            f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
-            "--keep or --keep-last, or drop refs. Snapshots younger than one hour never expire."
+            f"{expiring.retain_last:,}, held by a branch or tag, or needed by a writer or a staged "
+            f"write.{stays} If you need less history, lower --keep or --keep-last, or drop refs. "
+            "Snapshots younger than one hour never expire."
         )
         return []
-    if dropped := expiring.snapshots.refs_dropped:
-        case.notes.append(
-            f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(dropped)}."
-        )
     reason = "snapshots_piling_up" if is_piling else "the retention that you state"
     return case.action(
         "expire_snapshots",
-        f"{reason}: {_lost(expiring)}",
+        f"{reason}. Removed for good: {'; '.join(summary.goes)}. The others are young, among the last "
+        f"{expiring.retain_last:,}, or protected by {', '.join(expiring.snapshots.refs)}.{stays}",
         Prediction(
             len(expired) + len(kept),
             files_out=len(kept),
@@ -340,30 +344,14 @@ def _expiry(case: _Case) -> list[Action]:
         ),
         arguments={"retain_last": expiring.retain_last, "stream_results": True},
         older_than=expiring.older_than,
+        retention=case.retention,
+        expiry=summary,
     )
 
 
-def _lost(found: Expiry) -> str:
-    """The time travel that an expiry ends for good, and what protects the snapshots it keeps."""
-    text = (
-        f"{count(len(found.snapshots.expired), 'snapshot')} from "
-        f"{moment(found.oldest_expired_ms or 0)} to {moment(found.newest_expired_ms or 0)} can "
-        "never be read again"
-    )
-    if found.reach_before_ms is not None and found.reach_after_ms is not None:
-        text += (
-            f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
-            f"{moment(found.reach_before_ms)}"
-        )
-    return (
-        f"{text}; the others are young, among the last {found.retain_last:,}, or protected by "
-        f"{', '.join(found.snapshots.refs)}"
-    )
-
-
-def _orphans(case: _Case, *, is_named: bool) -> tuple[list[Action], bool]:
+def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
     """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
-    other table shares the location; and whether that is refused.
+    other table shares the location.
     """
     facts, storage = case.facts, case.facts.storage
     note, is_refused = "", is_named
@@ -387,10 +375,12 @@ def _orphans(case: _Case, *, is_named: bool) -> tuple[list[Action], bool]:
     elif not facts.is_on("gc.enabled"):
         note = "Orphan files were listed, but gc.enabled=false: another table may use them."
     else:
-        return _removal(case, storage), False
+        return _removal(case, storage)
     if note:
         case.notes.append(note)
-    return [], is_refused
+    if is_refused:
+        case.refused.append("remove_orphan_files")
+    return []
 
 
 def _removal(case: _Case, storage: StorageFacts) -> list[Action]:

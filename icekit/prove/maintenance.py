@@ -1,5 +1,5 @@
-"""Prove that maintenance lost nothing: manifest entries, refs and snapshots, live files; reads no
-rows.
+"""Check what maintenance had to keep: manifest entries, refs and snapshots, the states of writers,
+live files; reads no rows.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table, spread
 from icekit.health.head import head
-from icekit.health.metadata import snapshots_by_id
+from icekit.health.metadata import Json, snapshots_by_id
 from icekit.health.naming import referenced, wanted
+from icekit.health.retention import ExpirySummary
+from icekit.health.writer_states import WriterKeys, stated_keys, writer_states
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.prove.proof import Check, Proof
 
@@ -57,10 +59,17 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     return _proof(table, "rewrite_manifests", checks, started)
 
 
-def _proof(table: Identifier, what: str, checks: Sequence[Check], started: float) -> Proof:
-    """The proof of a procedure by what it had to keep."""
+def _proof(
+    table: Identifier,
+    what: str,
+    checks: Sequence[Check],
+    started: float,
+    removed: Sequence[str] = (),
+) -> Proof:
+    """The proof of a procedure by what it had to keep; ``removed`` is what it removed for good."""
     kept = tuple(Check(check.ok, f"{what}: {check.statement}") for check in checks)
-    return Proof(display_name(table), (), time.monotonic() - started, kept=kept)
+    seconds = time.monotonic() - started
+    return Proof(display_name(table), (), seconds, kept=kept, removed=tuple(removed))
 
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
@@ -77,14 +86,18 @@ def prove_history(
     table: Identifier,
     kept: Sequence[int],
     refs: Sequence[str],
+    summary: ExpirySummary,
+    writer_keys: tuple[str, ...] = (),
     *,
     removed_more: bool,
 ) -> Proof:
-    """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
+    """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files,
+    the states of writers and staged writes.
 
-    ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
-    remove them at any time, which is no loss. ``removed_more`` says that the engine counted more
-    snapshots than the expiry named, or that its count is not known.
+    ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay; ``summary`` has
+    the states and staged writes. Another job may remove them at any time, which is no loss.
+    ``removed_more`` says that the engine counted more snapshots than the expiry named, or that its
+    count is not known.
     """
     started = time.monotonic()
     metadata = head(lake, table).metadata
@@ -112,16 +125,67 @@ def prove_history(
         if broken
         else f"{present} protected and present{also}"
     )
-    checks = [snapshots, Check(not broken, statement), *_readable(lake, table)]
-    return _proof(table, "expire_snapshots", checks, started)
+    checks = [
+        snapshots,
+        Check(not broken, statement),
+        *_states_found(metadata, summary, stated_keys(writer_keys), removed_more=removed_more),
+        *_readable(lake, table),
+    ]
+    return _proof(table, "expire_snapshots", checks, started, summary.goes)
 
 
-def prove_live(lake: Lake, table: Identifier, checks: Sequence[Check] = ()) -> Proof:
+def _states_found(
+    metadata: Json,
+    summary: ExpirySummary,
+    other_keys: Sequence[WriterKeys],
+    *,
+    removed_more: bool,
+) -> Sequence[Check]:
+    """Whether each writer still finds its state, or a newer one, as it looks for it, and whether
+    the staged writes that stay can be published.
+    """
+    found = {
+        (branch, state.writer, state.ids): state.committed_ms
+        for state in writer_states(metadata, other_keys)
+        for branch in state.branches
+    }
+    lost = [
+        state.text
+        for state in (each.state for each in summary.states_kept)
+        if any(
+            found.get((branch, state.writer, state.ids), -1) < state.committed_ms
+            for branch in state.branches
+            if branch not in summary.refs_removed
+        )
+    ]
+    ok = None if removed_more else True
+    checks = []
+    if lost:
+        why = f"no longer found, which this expiry did not name: {'; '.join(lost)}"
+        checks.append(
+            Check(ok, f"{count(len(lost), 'state of a writer', 'states of writers')} {why}")
+        )
+    elif summary.states_kept:
+        states = count(len(summary.states_kept), "writer")
+        checks.append(Check(True, f"{states} found their state again, as they look for it"))
+    snapshots = snapshots_by_id(metadata)
+    gone = [write.text for write in summary.staged_kept if write.snapshot_id not in snapshots]
+    if gone:
+        checks.append(
+            Check(ok, f"no longer there, which this expiry did not name: {'; '.join(gone)}")
+        )
+    return [*checks, *(Check(True, sentence) for sentence in summary.stays if not (lost or gone))]
+
+
+def prove_live(
+    lake: Lake, table: Identifier, checks: Sequence[Check] = (), removed: Sequence[str] = ()
+) -> Proof:
     """Check, after a removal of orphan files, that every manifest of the table can be read and that
     a sample of the files they name is in storage; ``checks`` are those of the removal itself.
     """
     started = time.monotonic()
-    return _proof(table, "remove_orphan_files", [*checks, *_readable(lake, table)], started)
+    every = [*checks, *_readable(lake, table)]
+    return _proof(table, "remove_orphan_files", every, started, removed)
 
 
 def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:

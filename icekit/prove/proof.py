@@ -123,13 +123,15 @@ class Check:
 class Proof:
     """The result of comparing a run's commits with their parents.
 
-    ``kept`` holds the checks of maintenance, which reads no rows.
+    ``kept`` holds the checks of maintenance, which reads no rows, and ``removed`` what it removed
+    for good, as the plan said.
     """
 
     table: str
     commits: tuple[CommitProof, ...]
     seconds: float
     kept: tuple[Check, ...] = ()
+    removed: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, proofs: Sequence[Proof]) -> Proof:
@@ -139,6 +141,7 @@ class Proof:
             tuple(commit for proof in proofs for commit in proof.commits),
             sum(proof.seconds for proof in proofs),
             tuple(check for proof in proofs for check in proof.kept),
+            tuple(each for proof in proofs for each in proof.removed),
         )
 
     @property
@@ -170,7 +173,9 @@ class Proof:
 
     def lines(self) -> list[str]:
         """The verdict on one line, then the checks and what they leave open, for a person."""
-        fine, wrong = "this run lost nothing", "SOMETHING WAS LOST"
+        fine, wrong = "nothing that was checked was lost", "SOMETHING WAS LOST"
+        if self.removed:
+            fine = "this run removed nothing that had to stay"
         if self.commits:
             fine = "no difference found" if self.is_sampled else "no row changed"
         if verdict(self.commits) is False:
@@ -179,6 +184,7 @@ class Proof:
         head = f"{self.table}: {text}"
         time_taken = f" in {self.seconds:.1f} s"
         kept = [line for check in self.kept for line in check.lines()]
+        kept += [f"  removed for good: {each}" for each in self.removed]
         if not self.commits:
             return [f"{head},{time_taken}", *kept]
         if any(commit.mode == CHECKED for commit in self.commits):

@@ -4,6 +4,7 @@ the table.
 
 import contextlib
 import json
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from icekit.common.sql import Identifier, call, display_name, identifier, litera
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
 from icekit.engine.errors import explain, explaining, reason
 from icekit.engine.lake import Lake
-from icekit.health.metadata import Json, choose_snapshot, properties_of
+from icekit.health.metadata import Json, check_clock, choose_snapshot, properties_of
 from icekit.health.metadata_file import load_metadata
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, discard, drop_sql, remove_folders
 
@@ -71,6 +72,8 @@ def clone(
     require_classic(lake.spark)
     source = lake.tables.source(name)
     metadata = load_metadata(source)
+    # What is tried on the clone commits to it.
+    check_clock(metadata, display_name(name), time.time_ns() // 1_000_000)
     chosen, _ = choose_snapshot(metadata, snapshot)
     copy = ScratchTable.new(name, metadata["location"])
     with explaining(lake.sql_name(name)):

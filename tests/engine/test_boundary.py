@@ -21,6 +21,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import icekit
 from icekit.cli.main import main
 from icekit.common.errors import CatalogUnreachable, DiskUnusable
 from icekit.common.saving import write_text
@@ -139,6 +140,12 @@ def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
 
     assert "returns damaged metadata: " in said
     assert "format-version" in said
+
+    spoilt(path, **{"format-version": 4})
+    said = refused("look", "db.t", "--catalog", "lake2")
+
+    assert f"db.t has format version 4, which icekit {icekit.__version__} does not read" in said
+    assert "register_table" not in said
 
 
 # Names

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+import icekit
 from icekit.api import Lake
 from icekit.common.errors import MetadataUnreadable
 from icekit.engine.bridge import lent
@@ -159,6 +160,21 @@ def test_a_file_that_is_no_metadata_is_refused_by_name_with_the_way_out(name: st
 
     with pytest.raises(MetadataUnreadable, match=rf"/t/v2.metadata.json.*{said}.*register_table"):
         load_metadata(TableSource("/t/v2.metadata.json", lambda _: raw))
+
+
+@pytest.mark.parametrize("number", [4, 99])
+def test_a_later_format_version_is_named_and_nothing_is_said_that_would_lose_commits(
+    number: int,
+) -> None:
+    raw = json.dumps(case(put={"format-version": number})).encode()
+
+    with pytest.raises(MetadataUnreadable) as raised:
+        load_metadata(TableSource("/t/v2.metadata.json", lambda _: raw))
+
+    assert str(raised.value) == (
+        f"/t/v2.metadata.json has format version {number}, which icekit {icekit.__version__} does "
+        "not read. Use a newer icekit."
+    )
 
 
 @pytest.mark.spark

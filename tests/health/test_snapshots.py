@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from icekit.common.errors import SnapshotNotFound
+from icekit.common.errors import SnapshotNotFound, TableContradicted
 from icekit.health.collect import _flaws
 from icekit.health.definition import Flaw
-from icekit.health.metadata import choose_snapshot, history
+from icekit.health.integrity import Integrity, MiscountedManifest
+from icekit.health.metadata import check_clock, choose_snapshot, future_times, history
 from icekit.health.missing import Searched
 from icekit.health.snapshot_statistics import statistics_ages
 
@@ -119,6 +120,7 @@ def test_flaws_of_metadata_are_told_by_what_they_break() -> None:
         ],
         **{
             "current-schema-id": 0,
+            "last-updated-ms": 180_000,
             "default-sort-order-id": 0,
             "sort-orders": [
                 {"order-id": 0, "fields": []},
@@ -131,10 +133,32 @@ def test_flaws_of_metadata_are_told_by_what_they_break() -> None:
         {"manifest_path": "/t/m1.avro", "added_files_count": 1},
     ]
 
+    integrity = Integrity(miscounted_count=1, miscounted=(MiscountedManifest("/t/m1.avro", 1, 4),))
     searched = Searched(meta, meta["snapshots"][1], manifests, {})
-    assert [(each.flaw, each.examples) for each in _flaws(searched)] == [
+    assert [(each.flaw, each.examples) for each in _flaws(searched, integrity, 91_000)] == [
         (Flaw.UNCOUNTED_MANIFESTS, ("/t/m0.avro",)),
         (Flaw.SCHEMA_GONE, ("2",)),
         (Flaw.OLD_SCHEMA_GONE, ("3",)),
         (Flaw.ORDER_BY_DROPPED, ("4",)),
+        (
+            Flaw.MISCOUNTED_MANIFESTS,
+            ("/t/m1.avro: 1 live files by the manifest list None, 4 in the manifest",),
+        ),
+        (Flaw.FUTURE_TIMES, ("until 1970-01-01 00:03 UTC",)),
     ]
+
+
+def test_a_time_more_than_a_minute_ahead_of_the_clock_stops_every_commit_until_it_is_past() -> None:
+    minute = 60_000
+    meta = {
+        "last-updated-ms": 10 * minute,
+        "snapshot-log": [{"timestamp-ms": 9 * minute}, {"timestamp-ms": 12 * minute}],
+        "metadata-log": [{"timestamp-ms": 11 * minute}],
+    }
+
+    assert future_times(meta, 8 * minute) == [10 * minute, 11 * minute, 12 * minute]
+    assert future_times(meta, 11 * minute - 1) == [12 * minute]
+    assert future_times(meta, 11 * minute) == []
+    check_clock(meta, "db.t", 11 * minute)
+    with pytest.raises(TableContradicted, match=r"db\.t has times up to 1970-01-01 00:12 UTC"):
+        check_clock(meta, "db.t", 10 * minute)

@@ -101,7 +101,7 @@ def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: boo
         "them" in repr(outcome.proof)
     )
     assert "no longer in the table: audit" in repr(outcome.proof)
-    assert ": this run lost nothing, in " in repr(outcome.proof)
+    assert ": this run removed nothing that had to stay, in " in repr(outcome.proof)
 
 
 @pytest.mark.slow

@@ -45,8 +45,8 @@ from tests.factories import (
     table_facts,
 )
 from tests.golden import Golden
+from tests.maintain.test_retention import DAY_MS, FLINK, daily, hourly, metadata, staged
 from tests.maintain.test_retention import NOW_MS as RETENTION_NOW_MS
-from tests.maintain.test_retention import hourly, metadata
 
 NOW = dt.datetime.fromtimestamp(RETENTION_NOW_MS / 1000, dt.UTC)
 ALL = ("v2_position_deletes", "fragmented_manifests", "snapshots_piling_up", "orphan_files")
@@ -212,7 +212,8 @@ def test_orphans_under_three_days_and_branches_are_refused() -> None:
 
 
 def test_a_plan_survives_the_ledger() -> None:
-    plan = planned(sick(filter_columns=("event_time",)), *ALL)
+    needed = staged(daily(40, {33: FLINK}), 20)
+    plan = planned(sick(filter_columns=("event_time",)), *ALL, meta=needed)
     kept = TypeAdapter(Plan)
 
     assert kept.validate_python(kept.dump_python(plan, mode="json")) == plan
@@ -223,6 +224,7 @@ SCOPED = file_group(
 )
 TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
 LAYER = ManifestFacts(by_spec=(SpecManifests(100, 20 * MIB, 30, 9 * MIB),))
+OWN_LIMIT = {"snapshot-id": 30, "type": "branch", "max-snapshot-age-ms": DAY_MS}
 PLANNED = {
     # Without an action; the notes say why.
     "none-to-expire": lambda: planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100))),
@@ -249,6 +251,19 @@ PLANNED = {
         sick(storage=StorageFacts(NOW_MS, 7, ("s3://bucket/lost",), 3 * MIB, 6)), "orphan_files"
     ),
     "stated-retention": lambda: planned(sick(), retention=Retention(keep_hours=1, keep_last=1)),
+    "for-writers": lambda: planned(
+        sick(),
+        retention=Retention(keep_hours=1, keep_last=3),
+        meta=staged(daily(40, {2: {"mz-frontier": "[5]"}, 33: FLINK}), 20),
+    ),
+    "all-needed-by-a-writer": lambda: planned(
+        sick(), "snapshots_piling_up", meta=daily(30, {1: FLINK})
+    ),
+    "own-age-limit": lambda: planned(
+        sick(),
+        "snapshots_piling_up",
+        meta=daily(30, {2: FLINK}, {"main": OWN_LIMIT}),
+    ),
 }
 
 

@@ -58,6 +58,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         metadata_layers.fragmented_manifests,
         metadata_layers.overlapping_manifests,
         metadata_layers.snapshots_piling_up,
+        metadata_layers.staged_writes,
         content.heavy_metadata,
         storage.orphan_files,
         metadata_layers.metadata_files_piling_up,

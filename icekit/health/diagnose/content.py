@@ -3,8 +3,9 @@ proportion to the data.
 """
 
 from icekit.common.units import count, percent, size
-from icekit.health.findings import CHOICE, Context, Finding, Severity
+from icekit.health.findings import CHOICE, LONG_AGO, Context, Finding, Severity
 from icekit.health.metadata import ROW_GROUP
+from icekit.health.metadata_sections import PARTITIONS_OF_SUMMARY
 
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 # Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests,
@@ -116,16 +117,11 @@ def heavy_metadata(context: Context) -> Finding | None:
             "Write larger files, and keep statistics only of the columns that queries filter by "
             "(write.metadata.metrics.*): rewritten files then have smaller entries."
         )
+    statements: tuple[str, ...] = ()
     if is_file:
-        evidence.append(
-            f"the metadata file has {size(file)}; snapshots: {facts.history.snapshot_count:,}, "
-            f"partition specs: {len(facts.specs):,}, schemas: {facts.history.schema_count:,}, "
-            f"table properties: {len(facts.properties):,}"
-        )
-        remedy.append(
-            "Expire snapshots (icekit maintain); the procedure with clean_expired_metadata => true "
-            "also removes unused schemas and specs. Move large values out of the table's properties."
-        )
+        what, advice, statements = _heaviest_section(context)
+        evidence.append(f"the metadata file has {size(file)}{what}")
+        remedy.append(advice)
     return context.finding(
         evidence="; ".join(evidence),
         threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
@@ -133,4 +129,92 @@ def heavy_metadata(context: Context) -> Finding | None:
         effect="Planning reads the manifests before the first row. Each commit writes the "
         "metadata file again, and each reader loads it.",
         remedy=" ".join(remedy),
+        sql=statements,
     )
+
+
+def _heaviest_section(context: Context) -> tuple[str, str, tuple[str, ...]]:
+    """What the metadata file is full of, what helps against that, and its statements."""
+    facts = context.facts
+    if not facts.metadata_sections:
+        return "", "Observe the table again to see what the file is full of.", ()
+    section = facts.metadata_sections[0]
+    entries = (
+        f", {count(section.entry_count, 'entry', 'entries')}" if section.entry_count > 1 else ""
+    )
+    what = f": {percent(section.share)} of it is {section.name}{entries}"
+    is_one = section.largest is not None and 2 * section.largest_bytes >= section.size_in_bytes
+    if is_one:
+        where = "the property" if section.name == "properties" else "the summary key"
+        what += f", above all {where} {section.largest} ({size(section.largest_bytes)})"
+    advice, statements = _lighter(context, section.name, section.largest if is_one else None)
+    return what, advice, statements
+
+
+def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, tuple[str, ...]]:
+    """How a section of the metadata file becomes smaller, and the statements for it."""
+    facts = context.facts
+    # What goes with snapshots goes only where some can.
+    can_expire = facts.history.snapshot_count > 1
+    by_expiry = (
+        f"Expire snapshots: {context.command('maintain')}."
+        if facts.history.expirable_count != 0
+        else "No snapshot would expire now; state a shorter retention: "
+        f"{context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}."
+    )
+    match section:
+        case "properties" if largest is not None:
+            return (
+                f"Keep the value of {largest} outside of the table, then remove the property: "
+                f"ALTER TABLE {context.table} UNSET TBLPROPERTIES ('{largest}').",
+                (),
+            )
+        case "properties":
+            return "Remove properties that no reader needs (UNSET TBLPROPERTIES).", ()
+        case "snapshots" if largest == PARTITIONS_OF_SUMMARY:
+            setting = "write.summary.partition-limit"
+            text = f"Write no summary of each partition: {setting} = 0."
+            return (
+                f"{text} {by_expiry}" if can_expire else text,
+                (context.alter({setting: "0"}),),
+            )
+        case "snapshots" if largest is not None:
+            text = f"Let writers put less into {largest} of their summaries."
+            return f"{text} {by_expiry}" if can_expire else text, ()
+        case "snapshots" | "snapshot-log" | "encryption-keys" if can_expire:
+            return by_expiry, ()
+        case "metadata-log":
+            setting = "write.metadata.previous-versions-max"
+            most = min(100, max(1, facts.int_setting(setting)))
+            return (
+                "Keep fewer earlier metadata files in the log; the next commit shortens it.",
+                (context.alter({setting: str(most)}),),
+            )
+        case "refs":
+            return (
+                "Drop branches and tags that nobody needs (ALTER TABLE … DROP BRANCH, DROP TAG).",
+                (),
+            )
+        case "statistics" | "partition-statistics":
+            kind = "updateStatistics().removeStatistics"
+            if section == "partition-statistics":
+                kind = "updatePartitionStatistics().removePartitionStatistics"
+            text = (
+                "Remove statistics that no planner needs, in Java or Scala: "
+                f"table.{kind}(snapshotId).commit(); the files then are orphans."
+            )
+            if can_expire:
+                text += f" Those of a snapshot go when it expires. {by_expiry}"
+            return text, ()
+        case "schemas" | "partition-specs":
+            return (
+                "Remove those that no snapshot uses: the statement keeps every snapshot (from "
+                "Iceberg 1.10).",
+                (
+                    context.call(
+                        "expire_snapshots", older_than=LONG_AGO, clean_expired_metadata=True
+                    ),
+                ),
+            )
+        case _:
+            return f"No statement makes {section} smaller: find out which writer fills it.", ()

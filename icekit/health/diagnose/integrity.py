@@ -3,7 +3,7 @@
 from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
 from icekit.health.column_support import limits_of, newer_engine
-from icekit.health.definition import Flaw, MetadataFlaw
+from icekit.health.definition import STOPPING_FLAWS, Flaw, MetadataFlaw
 from icekit.health.files import Scalar
 from icekit.health.findings import Context, Finding, Severity
 from icekit.health.integrity import NarrowManifest
@@ -111,18 +111,21 @@ def unreadable_metadata(context: Context) -> Finding | None:
     if not facts.flaws:
         return None
     texts = [_TEXTS[each.flaw] for each in facts.flaws]
+    flaws = {each.flaw for each in facts.flaws}
+    at_risk = context.states_at_risk if Flaw.OLD_SCHEMA_GONE in flaws else ""
     return context.finding(
         [example for each in facts.flaws for example in each.examples],
         severity=max(_severity(facts, each) for each in facts.flaws),
         evidence="; ".join(
-            f"{count(each.count, noun)} {what}"
+            f"{count(each.count, noun)} {what.format(example=each.examples[0])}"
             for each, (noun, what, _, _) in zip(facts.flaws, texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "
-        "schema-id names an existing schema",
+        "schema-id names an existing schema; Iceberg's TableMetadata: entries of the logs are in "
+        "the order of time, within a minute",
         effect=" ".join(effect for *_, effect, _ in texts),
-        remedy=" ".join(remedy for *_, remedy in texts),
+        remedy=" ".join(remedy for *_, remedy in texts) + at_risk,
         sql=() if facts.ref is not None else _repair(context),
     )
 
@@ -159,13 +162,13 @@ def _repair(context: Context) -> tuple[str, ...]:
         return (context.call("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
     if Flaw.OLD_SCHEMA_GONE in examples:
         ids = tuple(map(int, examples[Flaw.OLD_SCHEMA_GONE]))
-        return (context.call("expire_snapshots", snapshot_ids=ids),)
+        return (context.expire(ids),)
     return ()
 
 
 def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
     """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
-    always_fails = flaw.flaw is Flaw.SCHEMA_GONE or (
+    always_fails = flaw.flaw in {Flaw.SCHEMA_GONE, *STOPPING_FLAWS} or (
         flaw.flaw is Flaw.UNCOUNTED_MANIFESTS and facts.format_version > 1
     )
     return Severity.CRITICAL if always_fails else Severity.WARNING
@@ -201,5 +204,21 @@ _TEXTS = {
         "Iceberg 1.11.0 cannot load the table; other versions can.",
         "Give every engine another version of Iceberg than 1.11.0: no statement removes a former "
         "sort order.",
+    ),
+    Flaw.MISCOUNTED_MANIFESTS: (
+        "manifest",
+        "with another number of live files than the manifest list says, for example {example}",
+        "No engine opens a manifest without live files by the list, and engines count and plan by "
+        "these numbers: queries may miss rows or deletes, and commits may drop them for good.",
+        "Restore the manifest list from a backup, or roll back to a snapshot before it (look at that "
+        "snapshot first: icekit look --ref SNAPSHOT_ID).",
+    ),
+    Flaw.FUTURE_TIMES: (
+        "time",
+        "of the metadata in the future; every commit fails {example}",
+        "Every commit fails: Iceberg refuses one that is older than the last change.",
+        "If that moment is soon, wait. Otherwise copy the metadata file, correct "
+        "last-updated-ms and the timestamp-ms of the snapshots and of both logs in the copy, and "
+        "register the table with it (register_table). Set the clock of the machine that wrote it.",
     ),
 }

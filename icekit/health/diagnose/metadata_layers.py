@@ -1,8 +1,10 @@
 """Check manifests, snapshots, metadata files and statistics files: one function per finding."""
 
-from icekit.common.units import count, elapsed, percent, size, span
-from icekit.health.findings import Context, Finding, Severity
+from icekit.common.units import count, elapsed, first_names, percent, size, span
+from icekit.health.findings import NAMED_WRITERS, Context, Finding, Severity
+from icekit.health.retention import DEFAULT_STAGED_HOURS, HOUR_MS
 from icekit.health.snapshot_statistics import renewal
+from icekit.health.snapshots import History
 
 #: A choice: the time of one small request to an object store, in seconds.
 _REQUEST_SECONDS = 0.02
@@ -20,9 +22,9 @@ def fragmented_manifests(context: Context) -> Finding | None:
         each.is_fragmented(target) for each in manifests.by_spec
     ):
         return None
-    sql, evidence, remedy = [context.call("rewrite_manifests")], "", ""
+    statements, evidence, remedy = [context.call("rewrite_manifests")], "", ""
     if not facts.is_on(_MERGING):
-        sql.append(context.alter({_MERGING: "true"}))
+        statements.append(context.alter({_MERGING: "true"}))
         evidence = f"; {_MERGING} is false"
         remedy = (
             " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on "
@@ -41,7 +43,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
         f"an object store at 20 ms each, hardly any on a local disk. {context.command('tune planning')} "
         "measures it.",
         remedy=f"Rewrite the manifests; this does not touch data files.{remedy}",
-        sql=tuple(sql),
+        sql=tuple(statements),
     )
 
 
@@ -94,7 +96,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
     gone = history.expirable_count
-    sql: tuple[str, ...] = ()
+    statements: tuple[str, ...] = ()
     if not facts.is_on("gc.enabled"):
         remedy = (
             "The table has gc.enabled=false, so snapshots must not be expired: another table may "
@@ -103,8 +105,9 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     elif gone == 0:
         remedy = (
             "No snapshot would expire now: each is younger than the table's limit of "
-            f"{span(max_age)}, among the last of a branch (every branch keeps its own), or the "
-            "head of a branch or tag. Drop branches and tags that nobody needs, or state a "
+            f"{span(max_age)}, among the last of a branch (every branch keeps its own), the "
+            "head of a branch or tag, or needed by a writer or a staged write. Drop branches and "
+            "tags that nobody needs, or state a "
             f"shorter retention: {context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}."
         )
     else:
@@ -113,7 +116,14 @@ def snapshots_piling_up(context: Context) -> Finding | None:
             f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how "
             "far back people need to look."
         )
-        sql = (context.call("expire_snapshots", retain_last=retained),)
+        if history.writers or history.staged:
+            # Iceberg's procedure knows nothing of these.
+            remedy += (
+                " Do it with icekit maintain: expire_snapshots itself would also remove what "
+                f"{_needing(history)} need."
+            )
+        else:
+            statements = (context.call("expire_snapshots", retain_last=retained),)
     would = "" if gone is None else f"; {gone:,} would expire now"
     return context.finding(
         severity=Severity.INFO if gone == 0 else Severity.WARNING,
@@ -123,7 +133,41 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
         "file that a snapshot references can be deleted.",
         remedy=remedy,
-        sql=sql,
+        sql=statements,
+    )
+
+
+def _needing(history: History) -> str:
+    """Who needs snapshots: ``1 writer (Flink job 7f1c, checkpoint 41) and 2 staged writes``."""
+    parts = []
+    if history.writers:
+        writers = dict.fromkeys(state.text for state in history.writers)
+        names = first_names(writers, NAMED_WRITERS)
+        parts.append(f"{count(len(writers), 'writer')} ({names})")
+    if history.staged:
+        parts.append(count(len(history.staged), "unpublished staged write"))
+    return " and ".join(parts)
+
+
+def staged_writes(context: Context) -> Finding | None:
+    """Writes that were staged for an audit, and that nobody has published."""
+    staged = context.facts.history.staged
+    if not staged or context.facts.ref is not None:
+        return None
+    kept = span(DEFAULT_STAGED_HOURS * HOUR_MS)
+    return context.finding(
+        [write.wap_id for write in staged],
+        severity=Severity.INFO,
+        evidence=f"{count(len(staged), 'staged write')} that nobody has published: "
+        f"{'; '.join(write.text for write in staged[:NAMED_WRITERS])}"
+        + (f"; and {len(staged) - NAMED_WRITERS:,} more" if len(staged) > NAMED_WRITERS else ""),
+        threshold="one snapshot with a wap.id, to which no branch or tag leads",
+        source="write-audit-publish: spark.wap.id stages a snapshot, publish_changes publishes it",
+        effect="No query sees these rows. Iceberg's expire_snapshots removes them for good, with "
+        f"their files, when they are older than its time; icekit maintain keeps them for {kept} "
+        "(--keep-staged).",
+        remedy="Publish those that passed their audit (publish_changes with the wap_id). icekit "
+        "maintain removes the others when their time is over, and names them in its plan.",
     )
 
 

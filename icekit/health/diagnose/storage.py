@@ -32,10 +32,10 @@ def missing_files(context: Context) -> Finding | None:
         source="table spec: every file that metadata references must exist until no snapshot "
         "needs it",
         effect=effect,
-        remedy=remedy,
+        remedy=f"{remedy}{context.states_at_risk if snapshots else ''}",
         sql=(
             *([f"DELETE FROM {context.table} WHERE {lost}"] if lost else ()),
-            *([context.call("expire_snapshots", snapshot_ids=snapshots)] if snapshots else ()),
+            *([context.expire(snapshots)] if snapshots else ()),
         ),
     )
 

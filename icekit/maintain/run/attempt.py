@@ -17,6 +17,7 @@ from icekit.common.errors import (
     DiskFull,
     ParameterError,
 )
+from icekit.common.sql import display_name
 from icekit.common.units import count, counted
 from icekit.deletes.convert import is_refused
 from icekit.engine.errors import (
@@ -29,8 +30,9 @@ from icekit.engine.lake import Lake
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.health.definition import fragile
 from icekit.health.head import Head, head
-from icekit.health.metadata import Json, snapshots_by_id, specs
+from icekit.health.metadata import Json, check_clock, snapshots_by_id, specs
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.maintain.claims import now_ms
 from icekit.maintain.current_names import with_current_names
 from icekit.maintain.execute import deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.maintain.model import CONVERT, Action
@@ -190,6 +192,7 @@ class Runner:
         if self.lost():
             self.stop.set("claim")
             raise Stopped
+        check_clock(before.metadata, display_name(action.table), now_ms())
         self._check_fragile(left, before)
         progress.before_call()
         progress.attempts += 1

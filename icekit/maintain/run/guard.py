@@ -28,7 +28,16 @@ from icekit.health.orphans import (
     sharing,
 )
 from icekit.health.paths import meet, normal, path_sql
-from icekit.health.retention import HOUR_MS, LEAST_HOURS, Retained, retained
+from icekit.health.retention import (
+    HOUR_MS,
+    LEAST_HOURS,
+    Retained,
+    Retention,
+    conflict_with_limits,
+    expiry_before,
+    needs_of,
+    retained,
+)
 from icekit.maintain.actual import Actual
 from icekit.maintain.model import Action
 from icekit.maintain.run.attempt import ActionProgress, Runner
@@ -226,12 +235,16 @@ class ExpiryGuard(_Removal):
                 f"of {LEAST_HOURS:g} or more."
             )
         self.before = self.metadata()
-        split = retained(
-            self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000)
-        )
+        older_than_ms, now_ms = (int(each.timestamp() * 1000) for each in (older_than, now))
+        self.retention = self.action.retention or Retention()
+        expiring = expiry_before(self.before, older_than_ms, last, self.retention, now_ms)
+        self.summary = expiring.summary
+        split = expiring.snapshots
         self.named = split.expired
         # What passes the age limit of its own branch or ref soon may expire with the named ones.
         soon = self._by_own_age(self.before, _AHEAD_MS)
+        if conflict := conflict_with_limits(self.before, expiring.needs, now_ms + _AHEAD_MS):
+            raise RemovalRefused(f"{self.refusal}. {conflict}")
         self.checked = tuple(dict.fromkeys((*self.named, *soon.expired)))
         self.must_stay = tuple(each for each in soon.kept if each not in self.checked)
         self.refs, self.dropped = soon.refs, soon.refs_dropped
@@ -248,10 +261,20 @@ class ExpiryGuard(_Removal):
         if split.expired:
             arguments["snapshot_ids"] = split.expired
         long_ago = dt.datetime.fromtimestamp(0, dt.UTC)
-        return replace(self.action, arguments=arguments, older_than=long_ago)
+        return replace(self.action, arguments=arguments, older_than=long_ago, expiry=None)
 
     def check(self) -> None:
-        soon = self._by_own_age(self.metadata(), _AHEAD_MS // 2)
+        metadata = self.metadata()
+        # A rollback or a new branch may need what went by when the named ones were chosen.
+        now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
+        needs = needs_of(metadata, self.retention, now_ms)
+        if needs.snapshot_ids.intersection(self.checked):
+            raise RemovalRefused(
+                f"{self.refusal}: a writer or a staged write now needs "
+                f"{count(len(needs.snapshot_ids.intersection(self.checked)), 'snapshot')} of those "
+                "that were to expire, because another job changed a branch meanwhile. Try again."
+            )
+        soon = self._by_own_age(metadata, _AHEAD_MS // 2)
         more = {*soon.expired, *soon.refs_dropped}.difference(self.checked, self.dropped)
         if more:
             raise RemovalRefused(
@@ -321,7 +344,13 @@ class ExpiryGuard(_Removal):
         progress = self.progress
         more = not progress.is_counted or progress.result.manifest_lists > len(self.named)
         return prove_history(
-            self.lake, self.action.table, self.must_stay, self.refs, removed_more=more
+            self.lake,
+            self.action.table,
+            self.must_stay,
+            self.refs,
+            self.summary,
+            self.retention.writer_keys,
+            removed_more=more,
         )
 
 
@@ -397,7 +426,8 @@ class OrphanGuard(_Removal):
         if self.left:
             still = f"{count(self.left, 'orphan')} of {self.listed:,} still exist in a new listing"
             gone = Check(None, still)
-        return prove_live(self.lake, self.action.table, [Check(True, text), gone])
+        removed = count(self.listed - self.left, "orphan file")
+        return prove_live(self.lake, self.action.table, [Check(True, text), gone], [removed])
 
     def _as_located(self) -> str:
         """SQL for a listed path in the form of the table's location: the procedure accepts only

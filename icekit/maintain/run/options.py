@@ -17,7 +17,7 @@ from icekit.common.commands import (
 from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.engine.predicate import check_text
-from icekit.health.retention import Retention
+from icekit.health.retention import SETTINGS, Retention
 from icekit.maintain.policy import Policy
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES, check_procedures
 
@@ -94,7 +94,7 @@ def read_options(options: Proving) -> CommandOptions:
         check_procedures(procedures)
         storage = options.storage or "remove_orphan_files" in procedures
         settings = {
-            "retention": Retention.of(options.only("keep", "keep_last", "need")),
+            "retention": Retention.of(options.only(*SETTINGS)),
             "procedures": procedures,
             "storage": storage,
         }

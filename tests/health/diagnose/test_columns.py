@@ -3,12 +3,14 @@ limits.
 """
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from icekit.health.definition import Column, PartitionSpec, SortField
 from icekit.health.files import EqualityKey
 from icekit.health.manifest_counts import MetricsSample
+from icekit.health.metadata_sections import MetadataSection
 from icekit.health.model import TableFacts
 from tests.factories import (
     BY_CARRIER,
@@ -114,9 +116,20 @@ def metadata_of(manifests: int, data: int, file: int = KIB) -> TableFacts:
     return table_facts(groups=groups, manifests=held, metadata_bytes=file)
 
 
-def huge(metadata_bytes: int) -> TableFacts:
+def huge(
+    metadata_bytes: int = 9 * MIB,
+    snapshots: int = 9000,
+    name: str = "snapshots",
+    largest: str | None = None,
+    **more: Any,
+) -> TableFacts:
+    """A metadata file that is full of one section, and that of one of its keys."""
+    size = 8 * MIB if largest else 0
+    section = MetadataSection(name, 8 * MIB, 0.9, 500, largest, size)
     return dataclasses.replace(
-        metadata_of(KIB, GIB, metadata_bytes), history=history(snapshot_count=9000, schema_count=70)
+        metadata_of(KIB, GIB, metadata_bytes),
+        history=history(snapshot_count=snapshots, **more),
+        metadata_sections=(section,),
     )
 
 
@@ -209,7 +222,36 @@ SHOWN = {
     "thin_column_chunks": wide(250),
     "heavy_metadata": metadata_of(4600 * KIB, 6300 * KIB),
     "heavy_metadata in one file": huge(8 * MIB),
+    **{
+        f"heavy_metadata of {name}": huge(name=name, snapshots=1)
+        for name in (
+            "snapshots",
+            "snapshot-log",
+            "metadata-log",
+            "refs",
+            "statistics",
+            "partition-statistics",
+            "encryption-keys",
+            "schemas",
+            "sort-orders",
+            "some-new-section",
+        )
+    },
+    "heavy_metadata of one property": huge(name="properties", largest="quality.report"),
+    "heavy_metadata of summaries": huge(largest="my.offsets", expirable_count=0),
+    "heavy_metadata of summaries of partitions": huge(largest="partitions."),
+    "heavy_metadata of statistics of many": huge(name="statistics", expirable_count=7),
 }
+
+
+@pytest.mark.parametrize("name", [case for case in SHOWN if case.startswith("heavy_metadata of")])
+def test_nobody_is_told_to_expire_the_only_snapshot(name: str) -> None:
+    finding = required(SHOWN[name], "heavy_metadata")
+
+    if SHOWN[name].history.snapshot_count == 1:
+        assert "icekit maintain" not in finding.remedy
+        assert "xpire" not in finding.remedy
+    assert all("1970-01-01" in each for each in finding.sql if "expire_snapshots" in each)
 
 
 def test_metrics_are_dropped_only_where_filter_columns_are_declared_and_never_of_delete_keys() -> (

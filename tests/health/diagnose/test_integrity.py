@@ -84,11 +84,14 @@ def test_the_card_says_why_deletes_apply_to_nothing() -> None:
         assert said.startswith(f"1 {state} delete file; 0 records")
 
 
+FUTURE = MetadataFlaw(Flaw.FUTURE_TIMES, 3, ("until 2027-01-01 00:00 UTC",))
+
 CONTRADICTED = {
     Contradiction.DUPLICATE_FILES: small(integrity=TWICE),
     Contradiction.MISFILED_DELETES: misplaced(DeleteState.MISFILED),
     Contradiction.MANIFEST_BOUNDS: narrow(NARROW),
     Contradiction.SEVERAL_VECTORS: misplaced(DeleteState.SEVERAL_VECTORS),
+    Contradiction.UNREADABLE_METADATA: small(flaws=(FUTURE,)),
 }
 
 
@@ -107,7 +110,7 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
         plan(facts, findings)
     assert refused.value.contradictions == (name,)
     assert str(refused.value).startswith(
-        f"The manifests of db.events contradict each other ({name}), so nothing is rewritten. "
+        f"The metadata of db.events must be fixed first ({name}), so nothing is rewritten. "
     )
 
 
@@ -267,8 +270,26 @@ SHOWN = {
     "unreadable_metadata of version 1": facts_of(None, flaws=(UNCOUNTED,), format_version=1),
     **{
         f"unreadable_metadata {flaw.name}": facts_of(None, flaws=(MetadataFlaw(flaw, 1, ("7",)),))
-        for flaw in (Flaw.SCHEMA_GONE, Flaw.OLD_SCHEMA_GONE, Flaw.ORDER_BY_DROPPED)
+        for flaw in (
+            Flaw.SCHEMA_GONE,
+            Flaw.OLD_SCHEMA_GONE,
+            Flaw.ORDER_BY_DROPPED,
+        )
     },
+    "unreadable_metadata MISCOUNTED_MANIFESTS": facts_of(
+        None,
+        flaws=(
+            MetadataFlaw(
+                Flaw.MISCOUNTED_MANIFESTS,
+                2,
+                (
+                    "s3://b/m0.avro: 5 live files by the manifest list s3://b/snap-7.avro, 4 in the "
+                    "manifest",
+                ),
+            ),
+        ),
+    ),
+    "unreadable_metadata FUTURE_TIMES": facts_of(None, flaws=(FUTURE,)),
 }
 
 

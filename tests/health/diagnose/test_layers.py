@@ -12,10 +12,19 @@ from icekit.common.errors import ParameterError
 from icekit.health.findings import Findings
 from icekit.health.manifest_counts import RangeOverlap
 from icekit.health.model import TableFacts
-from icekit.health.snapshots import Commit, Ref, SnapshotStatistics, StatisticsAge
+from icekit.health.snapshots import (
+    Commit,
+    Ref,
+    SnapshotStatistics,
+    StagedWrite,
+    StatisticsAge,
+    WriterState,
+)
 from tests.factories import (
+    HOUR_MS,
     KIB,
     MIB,
+    NOW_MS,
     UNPARTITIONED,
     commit,
     file_group,
@@ -82,6 +91,9 @@ def statistics(
     return table_facts(statistics=(age,))
 
 
+STAGED = StagedWrite("audit-1", 7, NOW_MS - 23 * 24 * HOUR_MS, 50)
+FLINK = WriterState("Flink", "job 7f1c", ("7f1c",), "checkpoint 41", ("main",), 7, NOW_MS, 0)
+
 BORDERS: Borders = {
     # A hundred small ones, and more than twice as many as needed.
     "fragmented_manifests": (
@@ -103,6 +115,10 @@ BORDERS: Borders = {
         ],
     ),
     "snapshots_piling_up": ([hourly(100)], [hourly(99), hourly(100, oldest_snapshot_ms=None)]),
+    "staged_writes": (
+        [table_facts(history=history(staged=(STAGED,)))],
+        [table_facts(history=history()), table_facts(history=history(staged=(STAGED,)), ref="b")],
+    ),
     "metadata_files_piling_up": (
         [metadata_log(100), metadata_log(20, previous_versions_max="20")],
         [metadata_log(99), metadata_log(100, **{"delete-after-commit.enabled": "true"})],
@@ -151,6 +167,10 @@ SHOWN = {
     ),
     "snapshots_piling_up of shared files": hourly(100, {"gc.enabled": "false"}, expirable_count=7),
     "snapshots_piling_up of which none would expire": hourly(100, expirable_count=0),
+    "snapshots_piling_up that writers need": hourly(
+        100, expirable_count=7, writers=(FLINK,), staged=(STAGED,)
+    ),
+    "staged_writes": table_facts(history=history(staged=(STAGED,) * 7)),
     "metadata_files_piling_up": metadata_log(100),
     "distribution_mode": scattered(
         *[appended()] * 20, properties={"write.distribution-mode": "none"}

@@ -6,9 +6,11 @@ from zlib import crc32
 import pytest
 
 from icekit import diagnose
+from icekit.common.errors import MetadataUnreadable, TableContradicted
 from icekit.health.definition import Flaw
 from icekit.health.findings import Finding
 from icekit.health.model import TableFacts
+from icekit.maintain.service import plan_table
 from tests.damage import change_avro, change_metadata, on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named, Table
 
@@ -144,6 +146,52 @@ def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_coll
     cure(table, name, collector="spark")
 
     assert table.rows() == rows
+
+
+@pytest.mark.parametrize("listed", [0, 7])
+def test_a_manifest_list_with_wrong_numbers_is_named_by_both_collectors_and_stops_rewrites(
+    table: Table, listed: int
+) -> None:
+    """No engine opens a manifest that has no live files by the list."""
+    two_commits(table)
+    path = table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0]
+    manifests: list[str] = []
+
+    def lie(records: list[dict[str, Any]]) -> None:
+        manifests.append(records[0]["manifest_path"])
+        records[0]["added_files_count"] = listed
+        records[0]["existing_files_count"] = 0
+
+    change_avro(path, lie)
+    table.sql("REFRESH TABLE {t}")
+
+    for collector in ("local", "spark"):
+        facts = observed(table, collector=collector)
+        finding = next(f for f in diagnose(facts) if f.name == "unreadable_metadata")
+        assert f"{listed} live files by the manifest list {path}, 1 in the manifest" in (
+            finding.evidence
+        )
+        assert manifests[0] in finding.evidence
+        with pytest.raises(TableContradicted):
+            plan_table(table.lake, facts)
+
+
+def test_a_manifest_list_that_takes_deletes_for_data_is_refused_by_both_collectors(
+    table: Table,
+) -> None:
+    table.under_deletes()
+    path = table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0]
+
+    def swap(records: list[dict[str, Any]]) -> None:
+        for record in records:
+            record["content"] = 0
+
+    change_avro(path, swap)
+    table.sql("REFRESH TABLE {t}")
+
+    for collector in ("local", "spark"):
+        with pytest.raises(MetadataUnreadable, match="holds data files, but it holds delete files"):
+            observed(table, collector=collector)
 
 
 def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_rewritten(

@@ -38,7 +38,8 @@ def test_the_example_is_a_policy_and_has_every_key() -> None:
         "events",
         "others",
     ]
-    optional = {*PolicyOptions.declared, "where", "batch_bytes", "storage"} - {"budget"}
+    optional = {*PolicyOptions.declared, "where", "batch_bytes", "storage", "writer_keys"}
+    optional -= {"budget"}
     for key in (
         {*SchedulePolicy.declared, *Rule.declared}
         | {name for section in SECTIONS.values() for name in section.declared}
