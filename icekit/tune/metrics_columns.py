@@ -9,11 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.commands import MetricsColumnsOptions
 from icekit.common.sql import set_properties
-from icekit.common.units import count, first_names, plain
+from icekit.common.units import count, first_names, plain, size
 from icekit.common.view import BYTES, NUMBER
 from icekit.engine.metadata_tables import metadata_table
 from icekit.health.definition import Column
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from icekit.engine.lake import Lake
 
 NOW, BOUNDS, USED = "now", "longer bounds", "only used columns"
+SHORT = "shorter bounds"
 READ, BYTES_OF = "data files that a filter reads", "bytes of manifests"
 _MEASURES = (Measure(READ, NUMBER), Measure(BYTES_OF, BYTES))
 DEFAULT, COLUMN = "write.metadata.metrics.default", "write.metadata.metrics.column."
@@ -44,12 +46,12 @@ _GAIN, _COLLIDING = 0.1, 0.01
 #: Choices: unused statistics are worth a change if manifests shrink by this share, and have this
 # many such columns or bytes.
 _UNUSED_SHARE, _UNUSED_COLUMNS, _UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
+#: A choice: the bytes of one column's statistics in a manifest entry that are worth shorter bounds.
+_HEAVY_BYTES = 1024
 #: The columns that a note lists, and the data files whose statistics are measured.
 _SHOWN, _SAMPLED = 100, 300
-_STATISTICS = (
-    *("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"),
-    *("lower_bounds", "upper_bounds"),
-)
+_NUMBER_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+_BOUND_MAPS = ("lower_bounds", "upper_bounds")
 _REWRITTEN = "Each table was rewritten, so that only the metrics of their columns differ."
 _EFFECT = (
     "filters on columns without statistics (including a MERGE's keys and runtime filters) skip no "
@@ -113,9 +115,42 @@ def unused(facts: TableFacts, modes: Mapping[str, str]) -> list[Column]:
     ]
 
 
-def proposals(facts: TableFacts, modes: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The properties of each variant: longer bounds of used columns, and no statistics for the
-    others where these are worth a setting that somebody has to remember when a new filter comes up.
+def shorter_bounds(
+    facts: TableFacts, modes: Mapping[str, str], sizes: Mapping[str, float]
+) -> dict[str, str]:
+    """The modes of columns whose statistics are large, where the mode in force keeps more than
+    filters need: what used columns need, and Iceberg's default for others. ``sizes`` are bytes in a
+    manifest entry.
+    """
+    shorter: dict[str, str] = {}
+    for column in facts.columns:
+        mode = modes.get(column.name, truncate(LENGTHS[0]))
+        is_heavy = sizes.get(column.name, 0) >= _HEAVY_BYTES
+        if is_heavy and rank(mode) < rank(column.metrics_mode):
+            shorter[column.name] = mode
+    return shorter
+
+
+def outdated(facts: TableFacts, sizes: Mapping[str, float]) -> list[Column]:
+    """Columns whose statistics in existing files are larger than the mode in force can make them:
+    the files are older than the mode.
+    """
+    found: list[Column] = []
+    for column in facts.columns:
+        length = _TRUNCATE.fullmatch(column.metrics_mode)
+        # Four bytes a character, in two bounds; the upper one may be a character longer.
+        most = _HEAVY_BYTES + 8 * (int(length[1]) + 1) if length else float(_HEAVY_BYTES)
+        if rank(column.metrics_mode) < rank(FULL) and sizes.get(column.name, 0) >= most:
+            found.append(column)
+    return found
+
+
+def proposals(
+    facts: TableFacts, modes: Mapping[str, str], sizes: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, dict[str, str]]:
+    """The properties of each variant: longer bounds of used columns, shorter ones of columns whose
+    statistics are large (``sizes`` in a manifest entry), and no statistics for unused columns where
+    these are worth a setting that somebody has to remember when a new filter comes up.
     """
     columns = facts.by_name
     identity = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
@@ -125,6 +160,9 @@ def proposals(facts: TableFacts, modes: Mapping[str, str]) -> dict[str, dict[str
         if rank(columns[n].metrics_mode) < rank(mode) and n not in identity
     }
     variants = {BOUNDS: longer} if longer else {}
+    shorter = {COLUMN + name: mode for name, mode in shorter_bounds(facts, modes, sizes).items()}
+    if shorter:
+        variants[SHORT] = {**longer, **shorter}
     is_much = facts.manifests.data_bytes >= _UNUSED_BYTES
     idle = len(unused(facts, modes))
     if idle >= _UNUSED_COLUMNS or (idle and is_much):
@@ -133,19 +171,21 @@ def proposals(facts: TableFacts, modes: Mapping[str, str]) -> dict[str, dict[str
             for n, mode in modes.items()
             if COLUMN + n not in facts.properties
         }
-        variants[USED] = {**kept, **longer, DEFAULT: NONE}
+        variants[USED] = {**kept, **longer, **shorter, DEFAULT: NONE}
     return variants
 
 
 def chosen(measured: Measurements) -> str | None:
     """The variant to advise: filters read no more files with it than now, and they read fewer, or
-    much smaller manifests.
+    much smaller manifests, or bounds that were large are short.
     """
-    for name in (USED, BOUNDS):
+    for name in (USED, SHORT, BOUNDS):
         reads, sizes = (measured.pair(figure, NOW, name) for figure in (READ, BYTES_OF))
         if reads is None or sizes is None or reads[1] > reads[0]:
             continue
         is_smaller = name == USED and sizes[1] <= (1 - _UNUSED_SHARE) * sizes[0]
+        # Manifests are compressed; in memory, large bounds take what they take.
+        is_smaller |= name == SHORT and sizes[1] <= sizes[0]
         if is_smaller or saves_files(*reads):
             return name
     return None
@@ -173,7 +213,8 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     names = sort_columns(facts, queries.filters)
     drawn = sample(lake, facts, names, sample_bytes=trial.sample_bytes)
     modes = needed_modes(facts, queries.filters, drawn)
-    settings = proposals(facts, modes)
+    sizes = entry_bytes(lake, facts)
+    settings = proposals(facts, modes, sizes)
     variants = {
         name: partial(_write, properties=properties)
         for name, properties in {NOW: {}, **settings}.items()
@@ -185,10 +226,10 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     with experiment.open():
         experiment.measure("the filters", partial(_measure, asked=asked))
     best = chosen(experiment.measured)
-    verdict, changes = _advice(facts, experiment.measured, best, settings, modes)
+    verdict, changes = _advice(facts, experiment.measured, best, settings, modes, sizes)
     needed = first_names((f"{name} {mode}" for name, mode in modes.items()), _SHOWN)
-    sizes = sorted(entry_bytes(lake, facts).items(), key=lambda named: -named[1])
-    taken = first_names((f"{name} {plain(each)}" for name, each in sizes), _SHOWN)
+    largest_first = sorted(sizes.items(), key=lambda named: -named[1])
+    taken = first_names((f"{name} {plain(each)}" for name, each in largest_first), _SHOWN)
     return experiment.answer(
         "metrics-columns",
         verdict,
@@ -207,21 +248,23 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
 def entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     """The mean bytes of each leaf column's statistics in a manifest entry, over some data files."""
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
-    rows = files.select(*_STATISTICS).limit(_SAMPLED).collect()
-    pairs = (pair for row in rows for figures in row for pair in (figures or {}).items())
+    # Bounds may be large: only their lengths come to the driver.
+    lengths = [f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS]
+    rows = files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *lengths).collect()
     sizes = Counter[int]()
-    for field_id, value in pairs:
-        sizes[field_id] += _avro_bytes(field_id) + _avro_bytes(value)
+    for row in rows:
+        for place, figures in enumerate(row):
+            for field_id, number in (figures or {}).items():
+                content = number if place >= len(_NUMBER_MAPS) else 0
+                sizes[field_id] += _avro_bytes(field_id) + _avro_bytes(number) + content
     return {c.name: sizes[c.field_id] / max(len(rows), 1) for c in facts.columns}
 
 
-def _avro_bytes(value: int | bytes) -> int:
-    """The bytes of a value in Avro (specification, "Binary encoding"): a number has a bit for its
-    sign, and seven bits in each byte; the length is in front of other bytes.
+def _avro_bytes(number: int) -> int:
+    """The bytes of a number in Avro (specification, "Binary encoding"): it has a bit for its sign,
+    and seven bits in each byte. The length of other values is a number in front of them.
     """
-    if isinstance(value, int):
-        return -(-(value.bit_length() + 1) // 7)
-    return _avro_bytes(len(value)) + len(value)
+    return -(-(number.bit_length() + 1) // 7)
 
 
 def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
@@ -246,6 +289,7 @@ def _advice(
     best: str | None,
     settings: Mapping[str, Mapping[str, str]],
     modes: Mapping[str, str],
+    sizes: Mapping[str, float],
 ) -> tuple[str, list[Change]]:
     """The verdict, and the properties of a variant with the rewrite of existing files."""
     now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
@@ -253,6 +297,13 @@ def _advice(
         f"Statistics of {count(len(unused(facts, modes)), 'column')} have no use in any known "
         "filter, sort order, partitioning or delete key."
     )
+    if best is None and (columns := outdated(facts, sizes)):
+        heaviest = max(columns, key=lambda column: sizes[column.name])
+        old = (
+            f"The statistics of {heaviest.name} take {size(sizes[heaviest.name])} in each manifest "
+            f"entry: its files are older than its mode {heaviest.metrics_mode}."
+        )
+        return f"Rewrite the existing files. {old}", [ddl.rewrite_old(facts, old, None)]
     if best is None:
         read, files = plain(measured.value(NOW, READ) or 0), facts.data.file_count
         verdict = (
@@ -263,11 +314,21 @@ def _advice(
     properties, gain = settings[best], measured.gain(NOW, best)
     names = [name.removeprefix("write.metadata.metrics.") for name in properties]
     effect = _EFFECT if best == USED else None
-    why = why if best == USED else f"Longer bounds tell values apart{gain}."
+    if best == BOUNDS:
+        why = f"Longer bounds tell values apart{gain}."
+    if best == SHORT:
+        shorter = shorter_bounds(facts, modes, sizes)
+        heaviest_name = max(shorter, key=lambda name: sizes[name])
+        gain = (
+            f": the statistics of {heaviest_name} take {size(sizes[heaviest_name])} in each "
+            "manifest entry"
+        )
+        why = f"Filters skip as many files with {shorter[heaviest_name]}."
     changes = [to_set(facts, properties, why, now=now, side_effect=effect)]
     read_files = measured.pair(READ, NOW, best)
-    # Without a gain, the next compaction, which rewrites files anyway, is early enough.
-    if read_files is not None and saves_files(*read_files):
+    # Without a gain, the next compaction, which rewrites files anyway, is early enough; but entries
+    # with large bounds slow down every plan until then.
+    if best == SHORT or (read_files is not None and saves_files(*read_files)):
         old = (
             "New settings apply only to new files; the others keep their metrics until they are "
             "rewritten (rewrite_manifests copies metrics unchanged)."

@@ -16,15 +16,18 @@ from icekit.tune.metrics_columns import (
     DEFAULT,
     NOW,
     READ,
+    SHORT,
     USED,
     chosen,
     entry_bytes,
     needed_mode,
     needed_modes,
+    outdated,
     proposals,
     rank,
 )
 from tests.factories import manifest_facts, table_facts
+from tests.maintain.tables import Named
 
 WIDE = (
     *(Column(n, f"c{n}", "double", False, n, "truncate(16)") for n in range(1, 81)),
@@ -32,6 +35,7 @@ WIDE = (
     Column(91, "late", "string", False, 91, "none"),
 )
 FACTS = table_facts(columns=WIDE)
+MODES = ("truncate(16)", "full")
 LONG = [f"https://example.org/shop/items/{n:04}" for n in range(50)]
 
 
@@ -74,6 +78,55 @@ def test_unused_statistics_are_left_out_where_they_are_many_and_used_ones_stay()
     large = table_facts(**few, manifests=manifest_facts(data_bytes=2**30))
     assert proposals(large, modes)[USED][DEFAULT] == "none"
     assert proposals(table_facts(**few), {"url": "truncate(16)"}) == {}
+
+
+def test_large_bounds_are_cut_to_what_filters_need() -> None:
+    documents = Column(1, "text", "string", False, 0, "full")
+    facts = table_facts(columns=(documents, *WIDE[:2]))
+    large = {"text": 1.4e6, "c1": 40.0}
+
+    def short(modes: dict[str, str], sizes: dict[str, float]) -> dict[str, str] | None:
+        return proposals(facts, modes, sizes).get(SHORT)
+
+    setting = "write.metadata.metrics.column.text"
+    assert short({}, large) == {setting: "truncate(16)"}, "of no use"
+    assert short({"text": "truncate(48)"}, large) == {setting: "truncate(48)"}
+    assert short({"text": "counts"}, large) == {setting: "counts"}, "only asked for nulls"
+    assert short({"text": "full"}, large) is None, "shorter ones would be equal"
+    assert short({}, {"text": 1023.0}) is None
+
+
+def test_bounds_that_the_mode_in_force_would_cut_are_of_older_files() -> None:
+    short, full = (Column(i, mode, "string", False, i, mode) for i, mode in enumerate(MODES))
+    facts = table_facts(columns=(short, full))
+
+    assert outdated(facts, {"truncate(16)": 1.4e6, "full": 1.4e6}) == [short]
+    assert outdated(facts, {"truncate(16)": 200.0}) == []
+
+
+def test_shorter_bounds_are_advised_if_manifests_shrink_and_no_filter_reads_more() -> None:
+    measured = Measurements(_MEASURES)
+    measured.add(NOW, {READ: 3, BYTES_OF: 1_400_000})
+    measured.add(SHORT, {READ: 3, BYTES_OF: 900})
+
+    assert chosen(measured) == SHORT
+
+
+@pytest.mark.spark
+def test_a_column_with_large_bounds_gets_shorter_ones(named: Named) -> None:
+    table = named("documents").create(
+        "id bigint, text string", "", write_metadata_metrics_default="full"
+    )
+    text = "repeat(sha2(CAST(id AS string), 512), 300)"
+    table.sql(f"INSERT INTO {{t}} SELECT id, {text} FROM range(0, 40, 1, 2)")
+
+    answer = table.lake.tune(
+        "metrics-columns", table.name, filters=["id = 7"], progress=lambda _: None
+    )
+
+    assert answer.advised == SHORT
+    assert "'write.metadata.metrics.column.text' = 'truncate(16)'" in answer.script.sql[0]
+    assert "the statistics of text take 75 KiB in each manifest entry" in answer.verdict
 
 
 @pytest.mark.parametrize(
