@@ -179,8 +179,9 @@ class Thresholds:
     recent_commits: int = 20
     #: A choice: columns with statistics in every data file's manifest entry.
     metrics_columns: int = 64
-    #: A choice: sampled files needed to judge a column's bounds.
-    min_sampled_files: int = 10
+    #: A choice: sampled files needed to judge a column's bounds; as many as make small files worth a
+    # rewrite.
+    min_sampled_files: int = 5
     #: A choice: share of sampled files that a point lookup must read.
     stab_share: float = 0.5
     #: A choice: share of the bytes of sampled data files that are no columns.

@@ -104,8 +104,10 @@ class ColumnSample:
     """One column's statistics in the sampled data files.
 
     ``stab_share`` is the mean share of sampled files that a point lookup on the column
-    must read by its bounds (1.0: bounds never skip); None with fewer than two files. In
-    ``null_file_count`` files every value is null.
+    must read by its bounds (1.0: bounds never skip); None with fewer than two files.
+    ``partition_overlap`` is the mean share of the other sampled files of its partition that a
+    lookup of a file's value must read; None if no partition has two. In ``null_file_count`` files
+    every value is null.
     """
 
     column: str
@@ -113,6 +115,7 @@ class ColumnSample:
     counts_file_count: int
     stab_share: float | None
     null_file_count: int = 0
+    partition_overlap: float | None = None
 
 
 @frozen

@@ -20,6 +20,7 @@ from icekit.common.errors import MetadataUnreadable, first_line
 from icekit.health.decode import Read, record_reader
 from icekit.health.definition import Column, PartitionSpec
 from icekit.health.files import Partition
+from icekit.health.filter_opens import FileRange, mean_opens, overlap
 from icekit.health.manifest_counts import (
     ColumnSample,
     ManifestFacts,
@@ -115,13 +116,15 @@ def files_of(
     raw: bytes,
     fields: frozenset[str],
     of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    *,
+    stride: int = 1,
 ) -> Iterator[tuple[Record, Partition, int, int | None]]:
     """The live files of a manifest, each with its partition, and the sequence number and the
     snapshot that it was added with: its entry's, or else those of the manifest (table spec,
     "Manifest Entry Inheritance").
 
     Of a file, only the ``fields`` are read, statistics by the ids of their columns, and of the
-    statistics ``of_columns`` only these columns.
+    statistics ``of_columns`` only these columns. Only one entry in ``stride`` is read.
     """
     import fastavro
 
@@ -131,11 +134,15 @@ def files_of(
         blocks = fastavro.block_reader(io.BytesIO(raw))
         schema = blocks.metadata["avro.schema"]
         read = _reader(schema, fields | {"partition"}, tuple(of_columns.items()))
+        skip = _reader(schema, frozenset(), ()) if stride > 1 else read
+        number = 0
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
             for _ in range(block.num_records):
-                entry, at = read(data, at)
-                if entry["status"] == 2:
+                number += 1
+                is_skipped = number % stride > 0
+                entry, at = (skip if is_skipped else read)(data, at)
+                if is_skipped or entry["status"] == 2:
                     continue
                 file, snapshot_id = entry["data_file"], entry.get("snapshot_id")
                 sequence, values = entry.get("sequence_number"), tuple(file["partition"].values())
@@ -187,6 +194,9 @@ def listed_as_other(manifest: Record, held: str, listed: str) -> MetadataUnreada
 
 #: A choice: the data files of a sample of statistics.
 SAMPLED_FILES = 300
+#: A choice: the manifests that such a sample reads; the least, and the most where each has few
+# files.
+_LEAST_MANIFESTS, _MOST_MANIFESTS = 3, 100
 
 
 def is_delete_manifest(manifest: Record) -> bool:
@@ -315,30 +325,36 @@ def sample_metrics(
     read: Callable[[str], bytes],
     identifier_ids: Collection[int],
 ) -> MetricsSample:
-    """Sample the statistics of up to 300 data files in up to three data manifests: the newest, the
-    oldest and a middle one, so that a sample also has files written before a setting changed.
+    """Sample the statistics of up to 300 data files in manifests from the newest to the oldest, so
+    that a sample also has files written before a setting changed: in three, or in as many more as
+    that takes, up to 100.
 
     ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
     live = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
-    if not live:
+    shares = _sampled_manifests(live)
+    if not shares:
         return MetricsSample()
-    data = [live[i] for i in sorted({0, len(live) // 2, len(live) - 1})]
     files: list[Record] = []
+    partitions: list[Partition] = []
     writes: dict[int, list[Record]] = defaultdict(list)
-    most = SAMPLED_FILES // len(data)
-    for manifest in data:
-        listed = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
+    most_of = {manifest["manifest_path"]: most for manifest, most in shares}
+    for manifest, content in read_ahead(read, [manifest for manifest, _ in shares]):
+        most = most_of[manifest["manifest_path"]]
+        stride = max(1, live_count(manifest) // most)
+        listed = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
         sampled = list(islice(listed, most + 1))
         files += [file for file, *_ in sampled[:most]]
-        for file, _, _, snapshot_id in sampled if len(sampled) <= most else ():
+        partitions += [partition for _, partition, *_ in sampled[:most]]
+        is_whole = stride == 1 and len(sampled) <= most
+        for file, _, _, snapshot_id in sampled if is_whole else ():
             writes[snapshot_id or 0].append(file)
     commits = sorted(writes.items())
     sized = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
     return MetricsSample(
         len(files),
-        tuple(_column_sample(column, files) for column in columns),
+        tuple(_column_sample(column, files, partitions) for column in columns),
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(sum(f["column_sizes"].values()) for f in sized),
@@ -348,6 +364,29 @@ def sample_metrics(
             filter(None, (_repeated_identifiers(*commit, identifiers) for commit in commits))
         ),
     )
+
+
+def _sampled_manifests(live: Sequence[Record]) -> list[tuple[Record, int]]:
+    """The manifests that a sample of statistics reads, evenly spread, and how many files of each: as
+    many of each as possible.
+    """
+    number = min(len(live), _LEAST_MANIFESTS)
+    spread: list[Record] = []
+    while number:
+        spread = [live[i * (len(live) - 1) // max(number - 1, 1)] for i in range(number)]
+        enough = sum(map(live_count, spread)) >= SAMPLED_FILES
+        if enough or number in {len(live), _MOST_MANIFESTS}:
+            break
+        number = min(2 * number, len(live), _MOST_MANIFESTS)
+    shares: list[tuple[Record, int]] = []
+    files = SAMPLED_FILES
+    by_size = sorted(spread, key=lambda m: live_count(m) if is_counted(m) else SAMPLED_FILES)
+    for place, manifest in enumerate(by_size):
+        equal = max(1, files // (len(by_size) - place))
+        most = min(equal, live_count(manifest)) if is_counted(manifest) else equal
+        shares.append((manifest, most))
+        files -= most
+    return shares
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -413,17 +452,29 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
     )
 
 
-def _column_sample(column: Column, files: Sequence[Record]) -> ColumnSample:
+def _column_sample(
+    column: Column, files: Sequence[Record], partitions: Sequence[Partition]
+) -> ColumnSample:
     counts, nulls, lows, highs = (
         [(file.get(name) or {}).get(column.field_id) for file in files]
         for name in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
     )
-    bounds = [pair for pair in zip(lows, highs, strict=True) if None not in pair]
-    ranges = list(filter(None, (range_of(column.type, *pair) for pair in bounds)))
-    is_known = len(ranges) == len(bounds) > 1
-    # The values that are looked up are the lower bounds of all files.
-    hits = _meeting(ranges, ((low, low) for low, _ in ranges))
-    share = hits / len(ranges) ** 2 if is_known else None
+    bounds_file_count = sum(None not in pair for pair in zip(lows, highs, strict=True))
+    ranges: list[FileRange] = []
+    by_partition: dict[Partition, list[FileRange]] = defaultdict(list)
+    for file, partition, low, high in zip(files, partitions, lows, highs, strict=True):
+        values = range_of(column.type, low, high)
+        if values is not None:
+            ranges.append(FileRange(*values, file["record_count"]))
+            by_partition[partition].append(ranges[-1])
+    is_known = len(ranges) == bounds_file_count > 1
     # A file in which every value is null has no bounds, and needs none.
     empty = sum(a is not None and a == b for a, b in zip(counts, nulls, strict=True))
-    return ColumnSample(column.name, len(bounds), len(files) - counts.count(None), share, empty)
+    return ColumnSample(
+        column.name,
+        bounds_file_count,
+        len(files) - counts.count(None),
+        mean_opens(ranges) / len(ranges) if is_known else None,
+        empty,
+        partition_overlap=overlap(by_partition.values()) if is_known else None,
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from icekit.health.counts import Rollup
 from icekit.health.definition import Column, PartitionField, PartitionSpec
+from icekit.health.files import Partition
 from icekit.health.key_bounds import range_end
 from icekit.health.manifest_counts import RepeatedIdentifiers, SampledWrite
 from icekit.health.manifests import (
@@ -15,6 +16,7 @@ from icekit.health.manifests import (
     FileCounts,
     _column_sample,
     _repeated_identifiers,
+    _sampled_manifests,
     _write,
     manifest_facts,
 )
@@ -30,7 +32,6 @@ def test_shares_are_what_trying_every_pair_says(seed: int) -> None:
     ranges = [(low := chance.randrange(50), low + chance.randrange(10)) for _ in range(40)]
     pairs = list(permutations(ranges, 2))
     meeting = sum(a[0] <= b[1] and b[0] <= a[1] for a, b in pairs)
-    hits = sum(low <= value <= high for value, _ in ranges for low, high in ranges)
     bounds = [numbers(*ends) for ends in ranges]
     manifests = [
         {
@@ -43,8 +44,43 @@ def test_shares_are_what_trying_every_pair_says(seed: int) -> None:
 
     (overlap,) = manifest_facts(manifests, [BY_ID], FileCounts(40, 0), 1).overlaps
     assert overlap.mean_share == pytest.approx(meeting / len(pairs))
-    sample = _column_sample(ID, [added(1, ends) for ends in bounds])
-    assert sample.stab_share == pytest.approx(hits / len(ranges) ** 2)
+
+
+def test_the_share_that_a_lookup_reads_is_of_all_files_and_of_those_of_a_partition() -> None:
+    """Two partitions of six files; in each, the files are disjoint, and meet those of the other."""
+    files = [added(1, numbers(i * 10, i * 10 + 9)) for _ in range(2) for i in range(6)]
+    partitions = [Partition(0, (part,)) for part in range(2) for _ in range(6)]
+
+    sample = _column_sample(ID, files, partitions)
+    apart = _column_sample(ID, files, [Partition(0, (i,)) for i in range(12)])
+
+    assert sample.stab_share == pytest.approx(2 / 12)
+    assert sample.partition_overlap == 0
+    assert (apart.stab_share, apart.partition_overlap) == (sample.stab_share, None)
+
+
+def sampled(*entries: int) -> tuple[dict[int, int], int]:
+    """For live manifests with so many entries: how many files of each are sampled, by its place;
+    and all of them.
+    """
+    manifests = [{"manifest_path": i, "added_files_count": n} for i, n in enumerate(entries)]
+    shares = {manifest["manifest_path"]: most for manifest, most in _sampled_manifests(manifests)}
+    return shares, sum(shares.values())
+
+
+def test_a_sample_of_statistics_reads_as_many_manifests_as_it_takes() -> None:
+    nine, of_nine = sampled(*[1] * 9)
+    many, of_many = sampled(*[1] * 10_000)
+    some, of_some = sampled(*[10] * 200)
+    large, of_large = sampled(*[10_000] * 50)
+    uneven, of_uneven = sampled(1, 10_000, 1)
+
+    assert (set(nine), of_nine) == (set(range(9)), 9), "every file"
+    assert (len(many), min(many), max(many), of_many) == (100, 0, 9_999, 100)
+    assert (len(some), of_some) == (48, 300)
+    assert (large, of_large) == ({0: 100, 24: 100, 49: 100}, 300)
+    assert (uneven, of_uneven) == ({0: 1, 2: 1, 1: 298}, 300)
+    assert sampled() == ({}, 0)
 
 
 def test_a_manifest_that_only_lists_removed_files_is_not_counted() -> None:

@@ -5,6 +5,7 @@ function per finding.
 from icekit.common.units import count, percent, size
 from icekit.health.definition import PartitionSpec
 from icekit.health.files import Kind
+from icekit.health.filter_opens import opens_of_share
 from icekit.health.findings import Context, Finding, Severity
 from icekit.health.sort_order import quoted
 from icekit.health.where import NO_BOUNDS
@@ -145,8 +146,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     return context.finding(
         names,
         evidence="; ".join(
-            f"a value of {seen.column} is within the bounds of {percent(share)} of "
-            f"{seen.bounds_file_count} sampled data files"
+            f"a filter on one value of {seen.column} opens "
+            f"{_opened(seen.bounds_file_count, share, facts.data.file_count)}"
             for seen, share in sick
         ),
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
@@ -158,6 +159,15 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         "with a long shared prefix, first keep longer bounds (icekit tune metrics-columns).",
         sql=tuple(statements),
     )
+
+
+def _opened(sampled: int, share: float, file_count: int) -> str:
+    """``9 of 9 data files``, ``about 40 of 40 data files (100 % of 20 sampled)``."""
+    opens = f"{opens_of_share(share, sampled, file_count):,.0f}"
+    text = f"{opens} of {count(file_count, 'data file')}"
+    if sampled >= file_count:
+        return text
+    return f"about {text} ({percent(share)} of {sampled} sampled)"
 
 
 def _state_metrics(context: Context) -> tuple[str, ...]:

@@ -172,12 +172,12 @@ BORDERS: Borders = {
         ],
     ),
     "too_many_metrics": ([table_facts(columns=many(65))], [table_facts(columns=many(64))]),
-    # Half of ten files or more. Of a sort order, only the first column as it is.
+    # Half of five files or more. Of a sort order, only the first column as it is.
     "unclustered_filter_columns": (
-        [clustered(0.5), clustered(0.5, files=10), ordered(BY_SORT)],
+        [clustered(0.5), clustered(0.5, files=5), ordered(BY_SORT)],
         [
             clustered(0.49),
-            clustered(1.0, files=9),
+            clustered(1.0, files=4),
             clustered(1.0, filters=()),
             ordered(THEN, BY_SORT),
             ordered(dataclasses.replace(BY_SORT, transform="bucket[4]")),

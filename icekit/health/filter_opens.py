@@ -1,0 +1,196 @@
+"""Estimate how many files a filter on one value of a column opens, from the bounds of the files."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from icekit.common import frozen
+from icekit.common.units import plain
+
+
+class FileRange(NamedTuple):
+    """The least and the greatest value of one file in a column, and the file's rows."""
+
+    low: Any
+    high: Any
+    rows: int = 1
+
+
+def mean_opens(ranges: Sequence[FileRange]) -> float:
+    """The mean number of these files that a filter ``column = value`` opens, for the values of
+    their rows: 1 if no two ranges overlap, all if they are the same.
+
+    Nobody knows how values are distributed within a file, so that they count as evenly spread over
+    its range. 0 without files.
+    """
+    if not ranges:
+        return 0.0
+    spans = _spans(ranges)
+    overlaps = _Overlaps(spans)
+    weights = [max(each.rows, 1) for each in ranges]
+    total = sum(
+        weight * overlaps.over(low, high) / (high - low)
+        for weight, (low, high) in zip(weights, spans, strict=True)
+    )
+    return min(max(total / sum(weights), 1.0), float(len(ranges)))
+
+
+def opens_among(ranges: Sequence[FileRange], file_count: int) -> float:
+    """The mean number of files that such a filter opens among ``file_count``, of which these are a
+    random sample.
+    """
+    return opens_of_share(mean_opens(ranges) / max(len(ranges), 1), len(ranges), file_count)
+
+
+def opens_of_share(share: float, sampled: int, file_count: int) -> float:
+    """The mean number of files that a filter opens among ``file_count``, if it opens a share of
+    those that were sampled.
+    """
+    opens = share * sampled
+    if sampled < 2 or file_count <= sampled:
+        return opens
+    # A value is always within the range of its own file.
+    return 1 + (file_count - 1) * (opens - 1) / (sampled - 1)
+
+
+def overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
+    """The mean share of the other files of its group that a filter on a file's values opens; None
+    if no group has two files.
+    """
+    others = 0.0
+    pairs = 0
+    for group in groups:
+        if len(group) > 1:
+            others += len(group) * (mean_opens(group) - 1)
+            pairs += len(group) * (len(group) - 1)
+    return others / pairs if pairs else None
+
+
+def _spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
+    """The ranges as whole numbers that keep the order of the values, and their distances where
+    these have any; each up to, and without, its second number.
+    """
+    lows = [each.low for each in ranges]
+    highs = [max(each.low, each.high) for each in ranges]
+    if isinstance(lows[0], str):
+        numbers = _of_texts([*lows, *highs])
+    elif isinstance(lows[0], int):
+        numbers = [int(value) for value in (*lows, *highs)]
+    else:
+        numbers = _of_fractions([*lows, *highs])
+    count = len(ranges)
+    return [(numbers[i], numbers[count + i] + 1) for i in range(count)]
+
+
+def _of_texts(texts: Sequence[str]) -> list[int]:
+    raw = [text.encode() for text in texts]
+    first = min(raw)
+    last = max(raw)
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
+        min(len(first), len(last)),
+    )
+    width = max(len(each) for each in raw) - shared
+    return [int.from_bytes(each[shared:].ljust(width, b"\0"), "big") for each in raw]
+
+
+# The steps that a range of numbers with fractions is divided into.
+_STEPS = 1 << 60
+
+
+def _of_fractions(values: Sequence[float | Decimal]) -> list[int]:
+    finite = [value for value in values if math.isfinite(value)]
+    least = min(finite, default=0)
+    width = max(finite, default=0) - least  # type: ignore[operator]
+
+    def step(value: Any) -> int:
+        if not math.isfinite(value):
+            return -1 if value < 0 else _STEPS + 1
+        return int((value - least) / width * _STEPS) if width else 0
+
+    return [step(value) for value in values]
+
+
+class _Overlaps:
+    """What some spans have in common with another one, in O(log n)."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        every = list(spans)
+        self.lows = sorted(low for low, _ in every)
+        self.highs = sorted(high for _, high in every)
+        self.low_sums = [0, *accumulate(self.lows)]
+        self.high_sums = [0, *accumulate(self.highs)]
+
+    def over(self, low: int, high: int) -> int:
+        """The lengths that the spans have between two numbers, added up."""
+        return self._before(high) - self._before(low)
+
+    def _before(self, number: int) -> int:
+        """The lengths that the spans have below a number, added up."""
+        begun = bisect_left(self.lows, number)
+        ended = bisect_left(self.highs, number)
+        return (begun * number - self.low_sums[begun]) - (ended * number - self.high_sums[ended])
+
+
+#: A choice: from here on a filter counts as slower.
+_WORSE = 1.1
+_LEAST_DIFFERENCE = 0.5
+
+
+@frozen
+class FilterOpens:
+    """How many files of an action a filter on one value of a column opens, before and after a
+    rewrite.
+    """
+
+    column: str
+    files_before: int
+    opens_before: float
+    files_after: int
+    opens_after: float
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the rewrite makes the filter slower: it opens over a tenth more files, and a
+        larger share of them (where large files are split, a filter opens more, and reads no more).
+        """
+        opens_more = self.opens_after > _WORSE * self.opens_before
+        is_noticeable = self.opens_after - self.opens_before >= _LEAST_DIFFERENCE
+        share_before = self.opens_before / max(self.files_before, 1)
+        share_after = self.opens_after / max(self.files_after, 1)
+        return opens_more and is_noticeable and share_after > _WORSE * share_before
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether the filter skips files, before or after."""
+        skips_before = self.opens_before < _SKIPS * self.files_before
+        return skips_before or self.opens_after < _SKIPS * self.files_after
+
+    @property
+    def before(self) -> str:
+        """``1 of 60``."""
+        return f"{plain(self.opens_before, 2)} of {self.files_before:,}"
+
+    @property
+    def after(self) -> str:
+        """``1 of 12``."""
+        return f"{plain(self.opens_after, 2)} of {self.files_after:,}"
+
+    @property
+    def change(self) -> str:
+        """``a filter on id opens 1 of 60 files before, 1 of 12 after``."""
+        return f"a filter on {self.column} opens {self.before} files before, {self.after} after"
+
+    @property
+    def warning(self) -> str:
+        """``A filter on id opens 12 of 12 files afterwards, and 1 of 60 before``."""
+        return f"A filter on {self.column} opens {self.after} files afterwards, and {self.before} before"
+
+
+# A filter that opens less than this share of the files skips some.
+_SKIPS = 0.9
