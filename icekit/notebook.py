@@ -16,7 +16,7 @@ from icekit.common.commands import NOTEBOOKS
 from icekit.common.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
 from icekit.common.options import Settings
 from icekit.common.saving import Result
-from icekit.common.terminal import has_front_end
+from icekit.common.terminal import ATTENDED, has_front_end, is_kernel
 from icekit.health.findings import Thresholds
 from icekit.health.model import TableFacts
 from icekit.show.explorer import SWITCH
@@ -48,6 +48,8 @@ def begin(
     if by_papermill and not has_front_end():
         # papermill runs it with parameters: nobody is there to move a slider.
         os.environ.setdefault(SWITCH, "off")
+    if is_kernel() and not has_front_end():
+        os.environ.setdefault(ATTENDED, "no")
     _find_lake()
     more = cell_globals.get("more", {})
     if not isinstance(more, Mapping):

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from icekit.common.errors import require_known
 from icekit.common.secrets import own_words
 
 # Control characters but line ends and tabs, halves of characters, and those that turn or break a
@@ -81,6 +82,29 @@ def open_closed_streams() -> None:
         except OSError:
             with contextlib.suppress(OSError):
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+#: ``no``: nobody reads a plan before it runs, as in a run by papermill, which sets it for itself.
+ATTENDED = "ICEKIT_ATTENDED"
+
+
+def is_attended() -> bool:
+    """Tell whether somebody may read a plan before it runs: unless ``ICEKIT_ATTENDED=no``.
+
+    Raises :class:`~icekit.common.errors.ParameterError` for a value other than yes and no.
+    """
+    state = os.environ.get(ATTENDED) or "yes"
+    require_known(state, ("yes", "no"), f"{ATTENDED} value")
+    return state == "yes"
+
+
+def is_kernel() -> bool:
+    """Tell whether this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    return hasattr(get_ipython(), "get_parent")
 
 
 def has_front_end() -> bool:

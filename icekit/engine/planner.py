@@ -5,24 +5,23 @@ take; reads and writes no data.
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.errors import StatementRefused
 from icekit.common.sql import Identifier, identifier
 from icekit.common.terminal import quiet_errors
-from icekit.engine.bridge import elements, is_case_sensitive, load_now
+from icekit.engine.bridge import compiled, elements, is_case_sensitive, load_now
 from icekit.engine.errors import complaint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Bins that Iceberg keeps open as it packs files into tasks (read.split.planning-lookback), unless a
-# table says otherwise.
-_LOOKBACK = 10
 # Files whose deletes are asked for one by one.
 MAX_FILES_LOOKED_AT = 5_000
 
@@ -33,7 +32,8 @@ class PlannedRewrite:
     the table's size.
 
     ``delete_files`` counts the delete files that apply, once for each data file; None
-    if not requested, or if there are too many.
+    if not requested, or if there are too many. ``ranges`` are those of :func:`ranges_of`, if they
+    were requested.
     """
 
     groups: int
@@ -42,6 +42,15 @@ class PlannedRewrite:
     files_out: int
     delete_files: int | None = None
     largest_group_bytes: int = 0
+    ranges: Mapping[str, Any] = field(default_factory=dict)
+
+
+@frozen
+class RewritePlan:
+    """Iceberg's plan of a rewrite: its groups, objects of its API, and the planner that made it."""
+
+    planner: Any
+    groups: Sequence[Any]
 
 
 @frozen
@@ -112,52 +121,59 @@ def plan_rewrite(
     *,
     where: str | None,
     of_deletes: bool = False,
-) -> Any:
+    files_by: str | None = None,
+    bounds_of: Sequence[str] = (),
+) -> RewritePlan:
     """Iceberg's plan of a rewrite of a snapshot's files; ``table`` and ``snapshot`` are objects of
     its API, and errors are the engine's own.
 
-    Options that the planner does not know are ignored.
+    The data files of a partition are taken in the order of the column ``files_by``; the plan has
+    the bounds of the columns ``bounds_of``. Options that the planner does not know are ignored.
     """
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    chosen = iceberg.expressions.Expressions.alwaysTrue()
+    row_filter = iceberg.expressions.Expressions.alwaysTrue()
     if where is not None:
-        chosen = filter_expression(spark, name, where)
+        row_filter = filter_expression(spark, name, where)
     exact_case = is_case_sensitive(spark)
     if of_deletes:
-        planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, chosen, exact_case)
+        planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, row_filter, exact_case)
     else:
-        planner = iceberg.actions.BinPackRewriteFilePlanner(
-            table, chosen, snapshot.snapshotId(), exact_case
+        planner = compiled(
+            spark,
+            table,
+            "OrderedPlanner",
+            table,
+            row_filter,
+            snapshot,
+            exact_case,
+            files_by,
+            list(bounds_of),
         )
     valid = {str(option) for option in elements(planner.validOptions())}
     planner.init({key: value for key, value in options.items() if key in valid})
-    return planner.plan()
+    return RewritePlan(planner, list(elements(planner.plan().groups())))
 
 
 def rolled_up(
-    plan: Any, *, spark: SparkSession | None = None, deletes: bool = False
+    plan: RewritePlan | None, *, keeps_order: bool = False, deletes: bool = False
 ) -> PlannedRewrite:
     """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files
     over data files.
 
-    With ``spark``, files out are at least the tasks that a rewrite which keeps the order of rows
-    reads a group in, packed as Iceberg packs them: each task writes a file, and begins another at
-    the target size. A group's own number is what its bytes come to.
+    With ``keeps_order``, files out are at least the tasks that a rewrite which keeps the order of
+    rows reads a group in: each task writes a file, and begins another at the target size. A group's
+    own number is what its bytes come to.
     """
     if plan is None:
         return PlannedRewrite(0, 0, 0, 0)
-    packing: Any = spark._jvm.org.apache.iceberg.util.TableScanUtil if spark is not None else None  # type: ignore[union-attr]
     groups = files = total = out = largest = 0
     over: int | None = 0 if deletes else None
-    for group in elements(plan.groups()):
+    for group in plan.groups:
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
         written = int(group.expectedOutputFiles())
-        if packing is not None:
-            tasks = packing.planTaskGroups(
-                group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0
-            )
-            written = max(written, int(tasks.size()))
+        if keeps_order:
+            written = max(written, int(plan.planner.tasks(group)))
         out += written
         if files > MAX_FILES_LOOKED_AT:
             over = None
@@ -166,15 +182,26 @@ def rolled_up(
     return PlannedRewrite(groups, files, total, out, over, largest)
 
 
+def ranges_of(spark: SparkSession, plan: RewritePlan, most: int) -> dict[str, Any]:
+    """The bounds of some files before and after a rewrite of data files, as
+    ``OrderedPlanner.ranges`` gives them.
+    """
+    jvm: Any = spark._jvm
+    ranges: dict[str, Any] = json.loads(
+        plan.planner.ranges(jvm.java.util.ArrayList(plan.groups), most)
+    )
+    return ranges
+
+
 def partitions_with_files_up_to(
-    spark: SparkSession, plan: Any, sequence_number: int
+    spark: SparkSession, plan: RewritePlan, sequence_number: int
 ) -> Iterator[tuple[str, ...]]:
     """The partitions, as Java's texts of their values, in which a plan takes a file that was there
     at a sequence number; again for each group.
     """
     jvm: Any = spark._jvm
     kind = jvm.java.lang.Class.forName("java.lang.Object")
-    for group in elements(plan.groups()):
+    for group in plan.groups:
         if any(
             int(task.file().fileSequenceNumber() or 0) <= sequence_number
             for task in elements(group.fileScanTasks())

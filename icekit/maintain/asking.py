@@ -5,23 +5,29 @@ about its size, how many seconds.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.engine.bridge import head_of, load_now
 from icekit.engine.errors import explaining
-from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
+from icekit.engine.planner import PlannedRewrite, RewritePlan, plan_rewrite, ranges_of, rolled_up
 from icekit.maintain.model import Action, Prediction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def engine_plan(spark: SparkSession, action: Action) -> Any:
-    """Iceberg's plan of a rewrite of data files or of position delete files; None for a table
-    without a snapshot.
+#: A choice: the files before a rewrite, and those after it, whose ranges are looked at.
+SAMPLED_RANGES = 300
+
+
+def engine_plan(
+    spark: SparkSession, action: Action, bounds_of: Sequence[str] = ()
+) -> RewritePlan | None:
+    """Iceberg's plan of a rewrite of data files, with the bounds of some columns, or of position
+    delete files; None for a table without a snapshot.
 
     Needs a classic session; raises the errors of :mod:`icekit.common.errors`.
     """
@@ -39,18 +45,25 @@ def engine_plan(spark: SparkSession, action: Action) -> Any:
             action.options,
             where=action.where,
             of_deletes=action.rewrites_deletes,
+            files_by=action.order.files_by,
+            bounds_of=bounds_of,
         )
 
 
-def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
+def ask_planner(
+    spark: SparkSession, action: Action, *, deletes: bool = False, bounds_of: Sequence[str] = ()
+) -> PlannedRewrite:
     """What an action would rewrite with its filter and options, by the procedure's own planner.
 
-    ``deletes`` also counts the delete files that apply. Raises as :func:`engine_plan` does.
+    ``deletes`` also counts the delete files that apply, and ``bounds_of`` are columns whose ranges
+    before and after are given, unless rows are sorted. Raises as :func:`engine_plan` does.
     """
     keeps_order = not (action.order.is_sorting or action.rewrites_deletes)
-    return rolled_up(
-        engine_plan(spark, action), spark=spark if keeps_order else None, deletes=deletes
-    )
+    plan = engine_plan(spark, action, bounds_of if keeps_order else ())
+    planned = rolled_up(plan, keeps_order=keeps_order, deletes=deletes)
+    if plan is None or not (bounds_of and keeps_order):
+        return planned
+    return replace(planned, ranges=ranges_of(spark, plan, SAMPLED_RANGES))
 
 
 def by_planner(

@@ -30,7 +30,7 @@ from icekit.maintain.actions import excluding
 from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.asking import ask_planner, engine_plan
 from icekit.maintain.group_rows import NotHere
-from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
+from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action, RewriteOrder
 from icekit.maintain.position_deletes import PositionDeletes, check_paths
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
 from icekit.prove.checked import COMPARED_POSITIONS_TAG
@@ -369,8 +369,9 @@ def _rewrite_data(
     """
     with contextlib.suppress(NotHere):
         return CheckedRewrite(spark, action, table, tags, stop=stop, check=check).run()
-    planned = rolled_up(check_paths(spark, action))
-    if not planned.groups:
+    plan = check_paths(spark, action)
+    planned = rolled_up(plan)
+    if plan is None or not planned.groups:
         return RewriteResult(planned)
     # Dangling deletes are dropped in a separate commit, which then carries the tags too. Files that
     # move to another spec get a new sequence number, so that an equality delete of the meantime is
@@ -378,6 +379,12 @@ def _rewrite_data(
     # one under the new spec would.
     options = {key: value for key, value in action.options.items() if key != DANGLING}
     options["use-starting-sequence-number"] = "false"
+    # Iceberg shuffles the rows of files that move to another spec anyway, by their new partitions
+    # and the table's sort order: without one, by the column that their files were in the order of.
+    column = action.order.files_by
+    is_unordered = not (action.order.is_sorting or bool(table.sortOrder().isSorted()))
+    if column and is_unordered and any(plan.planner.moves(group) for group in plan.groups):
+        action = replace(action, order=RewriteOrder("sort", ((column,),)))
     stock = spark_actions(spark).rewriteDataFiles(table)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
     if action.branch:

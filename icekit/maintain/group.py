@@ -79,7 +79,11 @@ class Group(GroupRows):
                 stock = self._stock()
                 share = self._live_share(samples.values(), stock)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                frame = reading.frame(reading_name, {"split-size": str(self._split_size(share))})
+                split_size = self._split_size(share, files)
+                # Only files that follow each other are read together: a new file then covers a part
+                # of the range that they are in the order of.
+                in_order = {"split-size": str(split_size), "lookback": "1"}
+                frame = reading.frame(reading_name, in_order)
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)

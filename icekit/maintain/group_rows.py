@@ -265,14 +265,17 @@ class GroupRows:
             raise ReadersDisagree(disagreement_of(files, read.row_count, counted))
         return read
 
-    def _split_size(self, share: float) -> int:
-        """About the bytes of a split whose rows become one file, if such a share of them lives."""
-        size_bytes = int(self.group.inputSplitSize())
+    def _split_size(self, share: float, files: int) -> int:
+        """About the bytes of a split whose rows become one of so many files, if such a share of
+        them lives.
+        """
         # Rows that are shuffled are not written split by split.
         if self.rewrite.runner is not None or self.is_shuffled:
-            return size_bytes
+            return int(self.group.inputSplitSize())
         weight = float(self.java.weight(self.tasks)) if self.by_reader else 1.0
-        return min(int(size_bytes * weight / share), 2**62)
+        # As they are staged: a join applies equality deletes, whose bytes then do not count.
+        staged = self.java.plain(self.tasks, False) if self.keys else self.tasks
+        return int(self.java.splitSize(self.group, staged, weight / share, files))
 
     def _placed(
         self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str

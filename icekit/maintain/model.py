@@ -13,6 +13,7 @@ from icekit.common.commands import command_line
 from icekit.common.units import count, size, span
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.health.files import Partition
+from icekit.health.filter_opens import FilterOpens
 from icekit.health.metadata import Json
 from icekit.health.retention import ExpirySummary, Retention
 from icekit.health.snapshot_statistics import renewal, statistics_of
@@ -53,7 +54,8 @@ class Prediction:
     before a rewrite how many rows they delete; because position deletes may be of data files that
     are gone; or because rows go into an unknown number of partitions. ``rows_in`` are the rows of
     ``files_in`` before deletes, as many per byte as the table has on average. ``data_files_read``
-    are the data files that a conversion also reads.
+    are the data files that a conversion also reads. ``filters`` is what filters on columns with
+    bounds open of the files before and after.
     """
 
     files_in: int = 0
@@ -70,6 +72,12 @@ class Prediction:
     is_maximum: bool = False
     rows_in: int = 0
     data_files_read: int = 0
+    filters: tuple[FilterOpens, ...] = ()
+
+    @property
+    def slower_filters(self) -> tuple[FilterOpens, ...]:
+        """The filters that open more files afterwards."""
+        return tuple(each for each in self.filters if each.is_worse)
 
     @property
     def unit_out(self) -> str:
@@ -117,10 +125,13 @@ class RewriteOrder:
     """The row order of a rewrite: an ascending ``sort`` by columns, or a curve through them.
 
     ``by`` holds column paths. ``sort`` without columns means the table's own sort order.
+    ``files_by`` is the column in whose order a rewrite that sorts no rows takes the files of a
+    partition, so that each new file holds neighbours; None without bounds to go by.
     """
 
     strategy: str = "binpack"
     by: tuple[tuple[str, ...], ...] = ()
+    files_by: str | None = None
 
     @property
     def is_sorting(self) -> bool:
@@ -236,6 +247,7 @@ class SkipReason(StrEnum):
     OVER_BUDGET = "over budget"
     PLANNER_FINDS_NOTHING = "planner finds nothing"
     SAVES_NOTHING = "saves nothing"
+    SLOWER_FILTERS = "slower filters"
 
 
 # What follows the number of partitions in a sentence.
@@ -250,6 +262,8 @@ _WORDS = {
     "whole, and those that save the most file opens per byte come first",
     SkipReason.PLANNER_FINDS_NOTHING: "the engine's planner finds nothing to rewrite",
     SkipReason.SAVES_NOTHING: "a rewrite would save no file open",
+    SkipReason.SLOWER_FILTERS: "where a filter would open more files after the rewrite; only a person "
+    "starts it, with icekit compact --execute",
 }
 
 
@@ -359,6 +373,14 @@ class Plan(Shown):
             return f"{names} {verb} refused; nothing else is worth doing."
         return self.waits or NOTHING
 
+    def warnings(self) -> list[Block]:
+        """What somebody should know before all else: the filters that get slower."""
+        return [
+            Sentence(f"{opens.warning} ({action.action_id}).", "Slower filter")
+            for action in self.actions
+            for opens in action.prediction.slower_filters
+        ]
+
     def details(self) -> list[Block]:
         """What follows the summary: the actions, what is left alone, and notes."""
         blocks: list[Block] = [_action(action) for action in self.actions]
@@ -383,6 +405,7 @@ class Plan(Shown):
             kind, label = "warning", "▲ refused" if self.refused else "▲ left alone"
         return [
             Badge(kind, label, self.name),
+            *self.warnings(),
             Sentence(self.summary, is_strong=True),
             *self.details(),
         ]
@@ -435,6 +458,10 @@ def _action(action: Action) -> Item:
     pairs = [("why", action.why), ("predicted", predicted(action.prediction))]
     if action.partition_names:
         pairs.insert(1, ("where", _named(action.partition_names, len(action.partitions))))
+    if action.order.files_by:
+        pairs.append(("order", f"new files keep the order of {action.order.files_by}"))
+    if filters := [opens.change for opens in action.prediction.filters if opens.is_notable]:
+        pairs.append(("filters", "; ".join(filters)))
     return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])
 
 

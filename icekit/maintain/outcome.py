@@ -12,6 +12,7 @@ from icekit.common.errors import EXIT_UNHEALTHY, Status
 from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span
 from icekit.common.view import TEXT, Badge, Block, Folded, Grid, Listing, Sentence, Shown
+from icekit.health.filter_opens import FilterOpens
 from icekit.health.retention import ExpirySummary
 from icekit.maintain.actual import Actual
 from icekit.maintain.claims import ActionRecord
@@ -20,7 +21,9 @@ from icekit.maintain.model import EQUALITY_DELETE, Action, Explained, Plan, Pred
 
 @frozen
 class ActionOutcome:
-    """The outcome of one action; ``actual`` is read from the table's own commits."""
+    """The outcome of one action; ``actual`` is read from the table's own commits. ``filters`` is
+    what filters open of the files before, and of those that it wrote.
+    """
 
     action: Action
     status: Status
@@ -29,6 +32,7 @@ class ActionOutcome:
     seconds: float = 0.0
     snapshot_ids: tuple[int, ...] = ()
     error: str | None = None
+    filters: tuple[FilterOpens, ...] = ()
 
     @property
     def change(self) -> str:
@@ -124,6 +128,7 @@ class Outcome(Shown):
                 return self.plan.blocks()
             return [
                 Badge("info", "dry run", self.plan.name),
+                *self.plan.warnings(),
                 Sentence(self.plan.summary, is_strong=True),
                 Folded("The plan", self.plan.details()),
                 Sentence(
@@ -145,9 +150,21 @@ class Outcome(Shown):
                 for a in self.actions
                 if a.error
             ),
+            *(Sentence(text, a.action.action_id) for a in self.actions for text in _filters(a)),
             *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
             *map(Sentence, _afterwards(self)),
         ]
+
+
+def _filters(outcome: ActionOutcome) -> Iterable[str]:
+    """What filters open before and after, and what was predicted if that differs."""
+    predicted = {each.column: each for each in outcome.action.prediction.filters}
+    for opens in outcome.filters:
+        if not opens.is_notable:
+            continue
+        expected = predicted.get(opens.column, opens)
+        note = "" if expected.after == opens.after else f" (predicted {expected.after})"
+        yield f"{opens.change}{note}."
 
 
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
@@ -274,6 +291,7 @@ class ActionDocument:
     snapshot_ids: Sequence[int]
     error: str | None
     expiry: ExpirySummary | None = None
+    filters: Sequence[FilterOpens] = ()
 
 
 @frozen
@@ -362,4 +380,5 @@ def _action(outcome: ActionOutcome) -> ActionDocument:
         outcome.snapshot_ids,
         outcome.error,
         action.expiry,
+        outcome.filters,
     )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, TableContradicted, require_known
 from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
@@ -14,12 +15,14 @@ from icekit.health.column_support import order_refusal, require_supported
 from icekit.health.definition import fragile
 from icekit.health.diagnose import diagnose
 from icekit.health.files import Partition
+from icekit.health.filter_opens import FilterOpens
 from icekit.health.findings import Finding, Findings, Thresholds
 from icekit.health.model import TableFacts
 from icekit.health.rollup import sort_key
 from icekit.maintain.actions import Rewriting, drop_dangling, parallelism, rewrite_action
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import Candidate
+from icekit.maintain.file_order import files_by
 from icekit.maintain.model import (
     Action,
     Explained,
@@ -58,6 +61,7 @@ def plan(
     predict: Predict = lambda action: action,
     speed: Speed | None = None,
     now: dt.datetime | None = None,
+    attended: bool = True,
 ) -> Plan:
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
@@ -65,7 +69,9 @@ def plan(
     commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
     predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
     minutes. A policy with limits of its own (``min_files``, ``delete_ratio``) has ``findings`` made
-    again with these. A table where nothing is worth doing gives a plan without actions. Raises
+    again with these. Unless somebody is there to read the plan (``attended``), rewrites that make a
+    filter slower are left alone. A table where nothing is worth doing gives a plan without actions.
+    Raises
     :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
     :class:`~icekit.common.errors.TableContradicted` for a table with
     :attr:`~icekit.health.model.TableFacts.contradictions`, and
@@ -89,11 +95,12 @@ def plan(
             parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **how)
         )
     shared = Rewriting(facts, limits, order, {e.name: e.value for e in explained})
-    planner = _Planner(shared, predict, selected.limits, list(selected.skipped))
+    planner = _Planner(shared, predict, selected.limits, list(selected.skipped), attended)
     for batch in _batches(selected.chosen, policy):
         planner.add(batch)
     planner.add_dangling(findings)
     actions = tuple(planner.actions)
+    slower = _slower_filters(facts, planner.slower_filters)
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
     return Plan(
         facts.catalog,
@@ -104,9 +111,9 @@ def plan(
         actions,
         parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
         left_alone=tuple(planner.skipped),
-        notes=tuple(_notes(facts, findings, actions, policy, small_target)),
+        notes=(*_notes(facts, findings, actions, policy, small_target), *slower),
         made_at_ms=int(now.timestamp() * 1000),
-        waits=None if actions else _waits(selected, small_target),
+        waits=None if actions else _waits(selected, small_target, slower),
     )
 
 
@@ -120,7 +127,7 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
     for name in policy.columns:
         require_known(name, known, "column")
     if policy.strategy == "binpack":
-        return RewriteOrder()
+        return RewriteOrder(files_by=files_by(facts))
     wanted = policy.columns
     if not wanted and policy.strategy == "sort" and facts.sort_order:
         return RewriteOrder("sort")
@@ -165,7 +172,9 @@ class _Planner:
     predict: Predict
     limits: Limits
     skipped: list[Skipped]
+    attended: bool = True
     actions: list[Action] = field(default_factory=list)
+    slower_filters: list[FilterOpens] = field(default_factory=list)
 
     def add(self, batch: Sequence[Candidate]) -> None:
         """Add the action of a batch, or say why its partitions are left alone."""
@@ -185,6 +194,9 @@ class _Planner:
             return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
         if saves_nothing(fitted):
             return self._skip(SkipReason.SAVES_NOTHING, partitions)
+        if fitted.prediction.slower_filters and not self.attended:
+            self.slower_filters += fitted.prediction.slower_filters
+            return self._skip(SkipReason.SLOWER_FILTERS, fitted.partitions)
         self.actions.append(fitted)
         if cut := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
             self._skip(SkipReason.OVER_BUDGET, cut)
@@ -236,10 +248,23 @@ def saves_nothing(action: Action) -> bool:
     return action.must_save and action.prediction.file_opens_saved <= 0
 
 
-def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
-    """Why nothing is planned although rewrites would help: every candidate was left alone, or the
-    target file size is wrong.
+def _slower_filters(facts: TableFacts, slower: Sequence[FilterOpens]) -> list[str]:
+    """Why rewrites wait for a person: the filter that gets slowest; empty if none does."""
+    if not slower:
+        return []
+    worst = max(slower, key=lambda opens: opens.opens_after / opens.opens_before)
+    command = command_line("compact", facts.catalog, facts.name, "--execute")
+    return [
+        f"{worst.warning}: such a rewrite starts only when a person starts it, with `{command}`."
+    ]
+
+
+def _waits(selected: RewriteSelection, small: Finding | None, slower: Sequence[str]) -> str | None:
+    """Why nothing is planned although rewrites would help: every candidate was left alone, the
+    target file size is wrong, or a person should decide.
     """
+    if slower:
+        return slower[0]
     if selected.found and not selected.chosen:
         is_recent = any(s.is_recent for s in selected.skipped)
         flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""

@@ -116,7 +116,7 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
     plan = engine_plan(spark, action)
     deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
     tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    for group in elements(plan.groups()):
+    for group in plan.groups if plan else ():
         tasks.addAll(group.fileScanTasks())
     if not action.rewrites_deletes:
         deletes.check_listed(tasks)

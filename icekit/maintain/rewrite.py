@@ -119,9 +119,16 @@ class CheckedRewrite(RewriteSession):
         if self.snapshot is None:
             return RewriteResult(rolled_up(None))
         plan = plan_rewrite(
-            self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
+            self.spark,
+            action.sql_name,
+            self.table,
+            self.snapshot,
+            options,
+            where=action.where,
+            files_by=action.order.files_by,
         )
-        groups, planned = list(elements(plan.groups())), rolled_up(plan)
+        groups = plan.groups
+        planned = rolled_up(plan)
         if not groups:
             return RewriteResult(planned)
         keys = self._keys_of(groups)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import display_name
+from icekit.common.terminal import is_attended
 from icekit.engine.bridge import has_bridge, missing_api
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
@@ -21,10 +22,12 @@ from icekit.health.diagnose import diagnose
 from icekit.health.files import DELETE_KINDS
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.head import head, written_within
+from icekit.health.manifests import manifest_list
 from icekit.health.model import TableFacts
 from icekit.maintain.asking import Speed, ask_planner, by_planner, speed_of
 from icekit.maintain.candidates import dropped_by
 from icekit.maintain.claims import ActionRecord
+from icekit.maintain.file_order import FileBounds, planned_columns, predicted_opens
 from icekit.maintain.ledger import Ledger, open_ledger
 from icekit.maintain.model import DANGLING, Action, Plan, Prediction, statistics_notes
 from icekit.maintain.plan import plan
@@ -72,7 +75,8 @@ class EnginePlanner:
     """Predicts actions: the first ``most`` by the engine's own planner; the estimates of the others
     stay, and their ``source`` says so.
 
-    Without a session with a bridge every estimate stays.
+    Without a session with a bridge every estimate stays. ``bounds`` then tell what filters open, if
+    the table has few files.
     """
 
     spark: SparkSession | None
@@ -81,6 +85,7 @@ class EnginePlanner:
     speed: Speed | None = None
     row_speed: Speed | None = None
     most: int = 0
+    bounds: FileBounds | None = None
     asked: set[str] = field(default_factory=set)
 
     def __call__(self, action: Action) -> Action:
@@ -95,7 +100,10 @@ class EnginePlanner:
             files = count_dangling(spark, action.sql_name, branch=action.branch)
             p = replace(p, delete_files_removed=files)
         elif not action.only_drops:
-            p = self._by_planner(spark, action) if spark is not None else p
+            if spark is not None:
+                p = self._by_planner(spark, action)
+            elif self.bounds is not None and self.bounds.is_small:
+                p = replace(p, filters=self.bounds.opens(action))
             shuffled = p.bytes_in if p.shuffle_bytes else 0
             p = replace(p, shuffle_bytes=shuffled, seconds=self._seconds(p))
         return replace(action, prediction=p)
@@ -110,7 +118,13 @@ class EnginePlanner:
         """The files and bytes of a rewrite by the engine's planner."""
         facts, estimate = self.facts, action.prediction
         # Each file must be examined only where deletes decide which files are taken.
-        planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
+        columns = planned_columns(facts, estimate.files_in)
+        planned = ask_planner(
+            spark,
+            action,
+            deletes="delete-ratio-threshold" in action.options,
+            bounds_of=[column.name for column in columns],
+        )
         files_out = planned.files_out
         if any(p.spec_id != facts.default_spec_id for p in action.partitions):
             share = planned.files_in / max(estimate.files_in, 1)
@@ -123,6 +137,7 @@ class EnginePlanner:
             rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
             delete_files_removed=delete_files_removed(facts, action, planned, self.sequence_number),
             file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
+            filters=predicted_opens(columns, planned.ranges) if planned.ranges else (),
         )
 
 
@@ -167,6 +182,7 @@ def plan_table(
     exact: bool = True,
     now: dt.datetime | None = None,
     stop: Stop | None = None,
+    attended: bool = True,
     progress: Callable[[str], None] = print,
 ) -> Plan:
     """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
@@ -175,7 +191,9 @@ def plan_table(
     file opens per byte. ``trial`` also tries each action, complete or as a sample, on a zero-copy
     clone in the namespace ``icekit_scratch``, which writes next to the table for a while, and
     predicts from the result; ``stop`` ends a trial early. Without ``exact``, a plan starts no Spark
-    where the metadata tells what is selected: no deletes, no older partition spec.
+    where the metadata tells what is selected: no deletes, no older partition spec. If nobody reads
+    the plan before it runs (not ``attended``, or ``ICEKIT_ATTENDED=no``), rewrites after which a
+    filter opens more files are left alone.
 
     Reads metadata and the ledger; runs nothing. Raises the errors of :mod:`icekit.common.errors`.
     """
@@ -193,7 +211,11 @@ def plan_table(
     past = ledger, display_name(lake.sql_name(facts.table))
     speed, row_speed = past_speed(*past), past_speed(*past, figure="rows_in")
     bridge = spark if spark is not None and has_bridge(spark) else None
-    planner = EnginePlanner(bridge, facts, at.sequence_number, speed, row_speed, most)
+    bounds = None
+    location = (at.snapshot or {}).get("manifest-list")
+    if location and _is_plain(facts) and policy.strategy == "binpack":
+        bounds = FileBounds(facts, read, manifest_list(read(location), location))
+    planner = EnginePlanner(bridge, facts, at.sequence_number, speed, row_speed, most, bounds)
     planned = plan(
         facts,
         findings,
@@ -204,6 +226,7 @@ def plan_table(
         predict=planner,
         speed=speed,
         now=now,
+        attended=attended and is_attended(),
     )
     notes = [*planned.notes]
     if planned.actions:

@@ -137,6 +137,31 @@ class Table(tables.Table):
 
 Named = Callable[[str], Table]
 
+#: The files of :func:`scattered`, their rows, and how far apart their first values are.
+FILES, FILE_ROWS, STEP = 24, 300, 1000
+
+
+def scattered(table: Table, by: str = "", **properties: Any) -> Table:
+    """A table of files with ids of their own, which four commits wrote in no order; ``other`` is
+    disjoint, too, but in another order. Compaction leaves about a quarter of the files.
+    """
+    table.create("id bigint, other bigint, code string, v string", by, **properties)
+    for commit in range(4):
+        file = f"pmod((id div {FILE_ROWS} + {commit * FILES // 4}) * 7, {FILES})"
+        rows = table.spark.range(0, FILE_ROWS * FILES // 4, 1, FILES // 4).selectExpr(
+            f"{file} * {STEP} + id % {FILE_ROWS} AS id",
+            f"pmod({file} * 11, {FILES}) * {STEP} + id % {FILE_ROWS} AS other",
+            f"concat('code-', lpad(CAST({file} * {STEP} + id % {FILE_ROWS} AS string), 12, '0')) AS code",
+            "sha2(CAST(id AS string), 512) AS v",
+        )
+        rows.writeTo(table.sql_name).append()
+    size = table.sql("SELECT sum(file_size_in_bytes) FROM {t}.data_files")[0][0]
+    table.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.target-file-size-bytes' = "
+        f"'{size * 4 // FILES}')"
+    )
+    return table
+
 
 def is_proved(outcome: Outcome) -> Outcome:
     """See that a run is done and proved."""

@@ -15,12 +15,15 @@ from icekit.engine.column_types import Engine
 from icekit.health.definition import Column, PartitionField, PartitionSpec, SortField
 from icekit.health.diagnose import diagnose
 from icekit.health.files import FileGroup, Kind, Partition
+from icekit.health.filter_opens import FilterOpens
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.integrity import DeleteState, UnappliedDeletes
+from icekit.health.manifest_counts import MetricsSample
 from icekit.health.model import TableFacts
 from icekit.health.snapshots import Ref
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import candidates
+from icekit.maintain.file_order import files_by
 from icekit.maintain.model import (
     NOTHING,
     Action,
@@ -45,6 +48,7 @@ from tests.factories import (
     MIB,
     NEWER,
     UNPARTITIONED,
+    column_sample,
     commit,
     file_group,
     finding,
@@ -651,6 +655,67 @@ def test_the_engines_planner_has_the_last_word() -> None:
 
     assert nothing.actions == ()
     assert left(nothing) == [(SkipReason.PLANNER_FINDS_NOTHING, 1)]
+
+
+SLOWER = FilterOpens("carrier", 5, 1.0, 1, 1.0), FilterOpens("amount", 60, 1.0, 12, 8.25)
+
+
+def opening_more(action: Action) -> Action:
+    """An engine that opens more files for a filter on one column afterwards."""
+    return replace(action, prediction=replace(action.prediction, filters=SLOWER))
+
+
+def test_a_rewrite_that_makes_a_filter_slower_is_left_to_a_person() -> None:
+    warning = "A filter on amount opens 8.2 of 12 files afterwards, and 1 of 60 before"
+
+    attended = made(ONE_DAY, predict=opening_more)
+    alone = made(ONE_DAY, predict=opening_more, attended=False)
+    one_of_two = made(
+        TWO_DAYS,
+        predict=lambda action: (
+            opening_more(action) if action.partitions[0] == partition(FIRST_DAY) else action
+        ),
+        max_action_partitions=1,
+        attended=False,
+    )
+
+    assert attended.text().splitlines()[2] == f"Slower filter: {warning} (a1)."
+    assert (alone.actions, left(alone)) == ((), [(SkipReason.SLOWER_FILTERS, 1)])
+    assert alone.waits is not None
+    assert alone.waits.startswith(f"{warning}: such a rewrite starts only when a person")
+    assert "icekit compact db.events --catalog prod --execute" in alone.waits
+    # Nothing else waits for it.
+    assert left(one_of_two) == [(SkipReason.SLOWER_FILTERS, 1)]
+    assert taken(one_of_two) == [partition(FIRST_DAY + 1)]
+    assert one_of_two.notes[-1] == alone.waits
+
+
+def clustered(**overlaps: tuple[float, float | None]) -> TableFacts:
+    """Facts with columns of this overlap in the table and within a partition."""
+    columns = [
+        column_sample(name, stab_share=share, partition_overlap=within)
+        for name, (share, within) in overlaps.items()
+    ]
+    return table_facts(metrics_sample=MetricsSample(20, tuple(columns)))
+
+
+def test_files_are_taken_in_the_order_of_the_column_that_separates_them_best() -> None:
+    one = clustered(carrier=(0.05, None), amount=(0.3, None), event_id=(0.2, None))
+    # Partitions by day separate the times of the table, but not those of a day.
+    by_day = clustered(event_time=(0.05, 1.0), event_id=(0.4, 0.1))
+    none = clustered(carrier=(1.0, 1.0), amount=(0.9, 0.9))
+
+    assert files_by(one) == "carrier"
+    assert files_by(replace(one, filter_columns=("amount",))) == "amount", (
+        "declared, and skips files"
+    )
+    assert files_by(by_day) == "event_id"
+    assert files_by(none) == "amount"
+    assert files_by(replace(none, filter_columns=("carrier",))) == "carrier"
+    assert files_by(clustered()) is None
+    assert made(of(small(), metrics_sample=one.metrics_sample)).actions[0].order == RewriteOrder(
+        files_by="carrier"
+    )
 
 
 def eight_files_each(action: Action) -> Action:

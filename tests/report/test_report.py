@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from icekit import Thresholds, diagnose
+from icekit import Thresholds, diagnose, notebook
 from icekit.common.commands import DiagnoseOptions
 from icekit.common.errors import ParameterError
 from icekit.common.saving import as_data, slug
+from icekit.common.terminal import is_attended
 from icekit.health.diagnose import document
 from icekit.health.model import TableFacts
 from icekit.notebook import begin
@@ -222,6 +223,23 @@ def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest
     with pytest.raises(ParameterError, match="no parameter 'tabel'; did you mean table"):
         begin({"In": ["", tagged, '# Parameters\ntabel = "db.u"']})
     begin({"In": ["", tagged]})
+
+
+@pytest.mark.parametrize("has_front_end", [False, True])
+def test_nobody_reads_a_plan_in_a_kernel_without_a_front_end(
+    has_front_end: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ICEKIT_ATTENDED", "")
+    monkeypatch.delenv("ICEKIT_ATTENDED")
+    monkeypatch.setattr(notebook, "is_kernel", lambda: True)
+    monkeypatch.setattr(notebook, "has_front_end", lambda: has_front_end)
+
+    begin({})
+
+    assert is_attended() is has_front_end
+    monkeypatch.setenv("ICEKIT_ATTENDED", "perhaps")
+    with pytest.raises(ParameterError, match="ICEKIT_ATTENDED value"):
+        is_attended()
 
 
 @pytest.fixture

@@ -324,6 +324,13 @@ public class Staging {
     throw new NoSuchMethodException(name);
   }
 
+  /** The size of a split by which the rows of each become one file of a group, if the splits are so many times as large as its files. */
+  public long splitSize(RewriteFileGroup group, List tasks, double growth, int files) {
+    long least = (long) Math.min(group.inputSplitSize() * growth, (double) (1L << 62));
+    long most = (long) Math.min(Splits.most(group) * growth, (double) (1L << 62));
+    return Splits.size(tasks, least, most, files);
+  }
+
   public String stage(List tasks, String id) {
     SparkTableCache.get().add(id, table);
     ScanTaskSetManager.get().stageTasks(table, id, tasks);

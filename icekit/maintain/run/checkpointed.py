@@ -2,6 +2,7 @@
 table if the proof fails.
 """
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +14,14 @@ from icekit.common.units import count, size, span
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stopped
+from icekit.health.filter_opens import FilterOpens
 from icekit.health.head import head
 from icekit.health.metadata import TARGET, number, properties_of
 from icekit.health.orphans import ORPHAN_AGE
 from icekit.maintain.actual import is_there
 from icekit.maintain.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.execute import require_api, smaller_parts
+from icekit.maintain.file_order import actual_opens
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Action, Plan
 from icekit.maintain.outcome import ActionOutcome, Outcome, as_before
@@ -224,12 +227,24 @@ class CheckpointedRun(Runner):
             progress.seconds,
             tuple(progress.commits),
             error,
+            filters=self._filters(action, progress),
         )
         outcome = replace(outcome, status=self._proved(outcome, guard))
         self.outcomes.append(outcome)
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
         save(outcome.status, error)
         return parts
+
+    def _filters(self, action: Action, progress: ActionProgress) -> tuple[FilterOpens, ...]:
+        """What filters open of the files that an action took, and of those that it wrote; none if
+        its commits cannot be read any more.
+        """
+        # What the action did does not depend on it.
+        with contextlib.suppress(Exception):
+            read = self.lake.tables.source(self.plan.table).read
+            metadata = head(self.lake, self.plan.table).metadata
+            return actual_opens(read, metadata, action, progress.commits.values())
+        return ()
 
     def _split(self, action: Action, problem: BaseException) -> tuple[Status, Sequence[Action]]:
         """The smaller parts to run instead of an action that was too large, if there are any."""

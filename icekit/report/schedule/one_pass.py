@@ -330,6 +330,8 @@ class _Pass:
                 return None
             given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
             given |= {"exact": rule.execute and not self.dry_run, "progress": lambda _: None}
+            # Nobody reads the plan before it runs.
+            given |= {"attended": not rule.execute}
             return plan_table(lake, facts, findings, policy, **given)
         if not findings:
             return None

@@ -19,7 +19,7 @@ from icekit.report.schedule.one_pass import run_policy
 from icekit.report.schedule.reading import parse_policy
 from icekit.report.schedule.result import PassResult, TableResult
 from tests.commands import command
-from tests.maintain.tables import Named, contents
+from tests.maintain.tables import FILES, Named, contents, scattered
 from tests.report.schedule.lakes import unrendered
 
 __all__ = ["unrendered"]
@@ -68,6 +68,20 @@ def passed(
         policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=say
     )
     return made, {one.table: one for one in made.tables}
+
+
+def test_a_pass_does_not_start_a_rewrite_that_makes_a_filter_slower(
+    named: Named, lake: Lake, tmp_path: Path
+) -> None:
+    table = scattered(named("slower"), icekit_filter__columns="id")
+
+    _, tables = passed(tmp_path)
+
+    (step,) = tables["scratch.slower"].steps
+    assert step.status is Status.NOTHING
+    assert step.summary.startswith("A filter on other opens ")
+    assert "icekit compact scratch.slower --execute" in step.summary
+    assert table.file_count() == FILES
 
 
 def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(
