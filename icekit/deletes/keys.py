@@ -7,7 +7,7 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import display_name, free_name, identifier
 from icekit.engine.column_types import Ability, Engine
-from icekit.health.key_fields import path_to, paths_to
+from icekit.health.key_fields import is_fixed, path_to, paths_to
 from icekit.health.metadata import Json, schema_of, schemas_of
 
 
@@ -22,19 +22,17 @@ class KeyColumn:
 
     field_id: int
     names: tuple[str, ...]
+    type_name: str
     sql: str
     required: bool
     is_current: bool
 
     @property
-    def is_read_alike(self) -> bool:
-        """Whether Iceberg's own reader gives the same rows to every query of a table with deletes
-        by this column.
-
-        Of a field inside a struct, it finds the value only where the query reads the struct with
-        that field (DeleteFilter.fileProjection adds what is missing at the top level).
+    def is_read_right(self) -> bool:
+        """Whether Iceberg's own reader applies deletes by this column rightly in every query, see
+        :func:`icekit.health.key_fields.misread_fields`.
         """
-        return self.is_current and len(self.names) == 1
+        return self.is_current and len(self.names) == 1 and not is_fixed(self.type_name)
 
     @property
     def title(self) -> str:
@@ -93,8 +91,11 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
         is_current = path_to(current, field_id) is not None
         # If any schema allowed nulls, old files may hold them.
         required = is_current and all(field.get("required") for steps in every for field in steps)
-        sql = key_sql([_name(field) for field in path])
-        columns[field_id] = KeyColumn(field_id, names, sql, required, is_current)
+        # Of a struct that is null, each field is null (table spec, "Equality Delete Files").
+        sql = identifier(*[_name(field) for field in path])
+        columns[field_id] = KeyColumn(
+            field_id, names, str(path[-1]["type"]), sql, required, is_current
+        )
         paths.append(path)
     return DeleteKeys(columns, _fields(paths))
 
@@ -139,18 +140,6 @@ def _with_path(fields: Sequence[Json], path: Sequence[Json]) -> Sequence[Json]:
     if rest:
         restored["type"] = {"type": "struct", "fields": _with_path([], rest)}
     return [*fields, restored]
-
-
-def key_sql(names: Sequence[str]) -> str:
-    """SQL for the value of a key column by its names, outermost first.
-
-    To Iceberg's readers a struct that is null does not equal one whose field is null, so the value
-    of a nested field includes whether each of its structs is null.
-    """
-    if len(names) == 1:
-        return identifier(*names)
-    missing = ", ".join(f"{identifier(*names[:depth])} IS NULL" for depth in range(1, len(names)))
-    return f"struct({missing}, {identifier(*names)})"
 
 
 def _check(name: str, kind: object) -> None:

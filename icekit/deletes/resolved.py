@@ -27,7 +27,7 @@ from icekit.deletes.join import (
     with_newest,
 )
 from icekit.deletes.key_view import KeyView
-from icekit.deletes.keys import key_sql, with_fields
+from icekit.deletes.keys import with_fields
 from icekit.deletes.listing import local
 from icekit.health.metadata import schema_of
 from icekit.sandbox.clones import clone
@@ -105,7 +105,7 @@ def stripped(
         view = KeyView(lake.spark, found, stack)
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [
-            f"{key_sql(c.names)} AS {identifier(row_key(c.field_id))}"
+            f"{identifier(*c.names)} AS {identifier(row_key(c.field_id))}"
             for c in found.keys.columns.values()
         ]
         keys = f"struct({', '.join(columns)})"

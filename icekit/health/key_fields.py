@@ -34,20 +34,28 @@ def paths_to(metadata: Json, field_id: int) -> Iterator[tuple[Json, ...]]:
             yield path
 
 
+def is_fixed(kind: object) -> bool:
+    """Whether a type of a schema is ``fixed``, of any length."""
+    return str(kind).startswith("fixed")
+
+
 def misread_fields(
     metadata: Json, field_ids: Iterable[int], *, reads_dropped_keys: bool
 ) -> Mapping[int, str]:
-    """The key fields by which Iceberg's own reader does not apply deletes the same way in every
-    query, each with its dotted name (its id, if no schema has it).
+    """The key fields by which Iceberg's own reader does not apply deletes rightly in every query,
+    each with its dotted name (its id, if no schema has it).
 
-    ``reads_dropped_keys`` says whether the reader finds top-level columns that were dropped.
+    Of a field inside a struct, the reader finds the value only where the query reads the struct
+    with that field (DeleteFilter.fileProjection adds what is missing at the top level). Of several
+    ``fixed`` keys in a delete file, it applies only the last. ``reads_dropped_keys`` says whether
+    it finds top-level columns that were dropped.
     """
     current = schema_of(metadata)["fields"]
     titles: dict[int, str] = {}
     for field_id in sorted(set(field_ids)):
         path = next(paths_to(metadata, field_id), ())
-        is_current = path_to(current, field_id) is not None
-        if len(path) == 1 and (is_current or reads_dropped_keys):
+        is_found = path_to(current, field_id) is not None or reads_dropped_keys
+        if len(path) == 1 and is_found and not is_fixed(path[-1]["type"]):
             continue
         titles[field_id] = display_name([str(field["name"]) for field in path]) or str(field_id)
     return titles

@@ -56,9 +56,9 @@ class TableFacts:
     that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
     ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
     although they were asked for. ``misread_keys`` are the key columns of equality deletes that Spark
-    does not apply the same way in every query. ``metadata_bytes`` is the size of the table's metadata
-    file, ``metadata_sections`` its largest parts. ``engine`` would work on the table, and
-    ``unsupported_columns`` are those of the current schema that it cannot read or write.
+    misreads. ``metadata_bytes`` is the size of the table's metadata file, ``metadata_sections`` its
+    largest parts. ``engine`` would work on the table, and ``unsupported_columns`` are those of the
+    current schema that it cannot read or write.
     """
 
     catalog: str

@@ -186,9 +186,9 @@ def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Par
         )
     if shared.facts.misread_keys and shared.facts.equality_delete_partitions:
         why += (
-            f". Spark's own reader misreads deletes by {', '.join(shared.facts.misread_keys)}, "
-            "inside a struct: queries show other rows than the specification says until this is "
-            "done, and its own rewrite_data_files would make that permanent"
+            f". Spark's own reader misreads deletes by {', '.join(shared.facts.misread_keys)}: "
+            "queries show other rows than the specification says until this is done, and its own "
+            "rewrite_data_files would make that permanent"
         )
     return why
 

@@ -201,8 +201,8 @@ class GroupRows:
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         # Whether Iceberg's own reader applies the equality deletes.
-        are_read_alike = all(key.is_read_alike for key in keys)
-        self.by_reader = bool(keys) and are_read_alike and rewrite.applied(group) is not None
+        are_read_right = all(key.is_read_right for key in keys)
+        self.by_reader = bool(keys) and are_read_right and rewrite.applied(group) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):
@@ -212,10 +212,10 @@ class GroupRows:
         self.chosen = (
             self.tasks
             if self.by_reader and rewrite.check
-            else self._some(SAMPLED_FILES if self.keys and rewrite.check and are_read_alike else 0)
+            else self._some(SAMPLED_FILES if self.keys and rewrite.check and are_read_right else 0)
         )
         #: Files of which the outcome says what Iceberg's own reader shows of them.
-        self.misread = self._some(0 if are_read_alike or not rewrite.check else SAMPLED_FILES)
+        self.misread = self._some(0 if are_read_right or not rewrite.check else SAMPLED_FILES)
         # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
         lists_by_column = {
             key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)

@@ -7,7 +7,7 @@ from icekit.common import frozen
 from icekit.common.sql import free_prefix, identifier
 from icekit.deletes.applies import unless_ruled_out
 from icekit.deletes.join import same_value
-from icekit.deletes.keys import KeyColumn, key_sql
+from icekit.deletes.keys import KeyColumn
 from icekit.engine.staging import Staging
 
 
@@ -50,9 +50,9 @@ class Key:
     row_columns: RowColumns
 
     @property
-    def is_read_alike(self) -> bool:
-        """Whether Iceberg's own reader applies these deletes the same way in every query."""
-        return all(column.is_read_alike for column in self.columns)
+    def is_read_right(self) -> bool:
+        """Whether Iceberg's own reader applies these deletes rightly in every query."""
+        return all(column.is_read_right for column in self.columns)
 
     @property
     def ruled_out(self) -> str:
@@ -72,7 +72,7 @@ class Key:
     @property
     def values(self) -> list[str]:
         """SQL for the key of a row of the table."""
-        return [key_sql(column.names) for column in self.columns]
+        return [identifier(*column.names) for column in self.columns]
 
     @property
     def deleted_values(self) -> list[str]:

@@ -302,12 +302,12 @@ class CheckedRewrite(RewriteSession):
             raise ReadersDisagree(disagreement_of(int(tasks.size()), *rows_shown))
 
     def _misread(self, titles: Iterable[str], refusal: NotHere) -> IcekitError:
-        """The error for deletes that icekit cannot resolve here, where Iceberg's own reader does
-        not apply those by some fields the same way in every query.
+        """The error for deletes that icekit cannot resolve here, where Iceberg's own reader
+        misreads those by some fields.
         """
         why = (
-            f"{str(refusal).rstrip('.')}, and Iceberg's own reader does not apply deletes by {', '.join(titles)} "
-            "the same way in every query"
+            f"{str(refusal).rstrip('.')}, and Iceberg's own reader misreads deletes by "
+            f"{', '.join(titles)}"
         )
         if self.dropped_specs or isinstance(refusal.__cause__, ConversionRefused):
             return ReadersDisagree(

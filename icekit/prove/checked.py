@@ -52,7 +52,7 @@ class Checked:
     ``files`` the data files that Iceberg's own reader read for the check, ``of_files`` the live
     rows in these.
 
-    Where that reader's answer depends on the query (keys inside structs), ``unread_live`` are the
+    Where that reader misreads the deletes (keys inside structs, fixed ones), ``unread_live`` are the
     rows of a few files that live, and ``shown_with_columns`` and ``shown_without`` are those that
     it gave before the commit to a query of all columns, and of none.
     """
@@ -83,7 +83,7 @@ class Checked:
         return (
             f"; of some old files {count(self.unread_live, 'row')} live by the specification, but "
             f"Iceberg's own reader showed {self.shown_with_columns:,} to a query of all columns "
-            f"and {self.shown_without:,} to one of none, because a key is inside a struct"
+            f"and {self.shown_without:,} to one of none, because it misreads the key"
         )
 
     @classmethod

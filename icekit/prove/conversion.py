@@ -279,7 +279,7 @@ class _Check:
         """
         if not chosen:
             return CheckedPositions()
-        if not all(column.is_read_alike for column in self.found.keys.columns.values()):
+        if not all(column.is_read_right for column in self.found.keys.columns.values()):
             return self._disagreement(chosen)
         before = self._read(chosen)
         after = self._read(self.java.changed(chosen))

@@ -140,7 +140,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
             elif misread:
                 unreadable[side] = (
                     f"snapshot {side} has equality deletes by {', '.join(misread.values())}, which "
-                    f"Iceberg's own reader does not apply the same way in every query, and {why}"
+                    f"Iceberg's own reader misreads, and {why}"
                 )
         yield replace(reader, read=read, unreadable=unreadable)
 

@@ -121,23 +121,6 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
     assert table.ids() == [5]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "deletes",
-    ["NULL", "named_struct('x', cast(NULL AS int))", "named_struct('x', 1)"],
-    ids=["a null struct", "a struct of a null", "a struct of a value"],
-)
-def test_nulls_within_structs_are_equal_to_what_the_engine_says(table: Table, deletes: str) -> None:
-    table.create("id bigint, s struct<x: int, y: int>")
-    table.data(
-        "VALUES (1, NULL), (2, named_struct('x', cast(NULL AS int), 'y', 1)), "
-        "(3, named_struct('x', 1, 'y', 1))"
-    )
-    table.delete("s.x", f"SELECT {deletes}")
-
-    table.converted()
-
-
 def test_null_equals_null_in_keys(table: Table) -> None:
     table.create("id bigint, a int, b string")
     table.data("VALUES (1, NULL, NULL), (2, NULL, 'x'), (3, 1, NULL), (4, 1, 'null')")

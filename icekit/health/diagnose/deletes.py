@@ -75,7 +75,7 @@ def executor_cache(context: Context) -> Finding | None:
 
 
 def misread_equality_deletes(context: Context) -> Finding | None:
-    """Equality deletes by a field inside a struct, which readers apply in some queries only."""
+    """Equality deletes by a field inside a struct, or of a type, that readers misread."""
     facts = context.facts
     if context.heap.is_empty or not facts.misread_keys:
         return None
@@ -83,14 +83,14 @@ def misread_equality_deletes(context: Context) -> Finding | None:
     return context.finding(
         facts.misread_keys,
         severity=Severity.CRITICAL,
-        evidence=f"{count(records, 'equality delete record')} by {', '.join(facts.misread_keys)}, "
-        "inside a struct: Spark finds the value only in queries that read this struct, and so gives "
-        "a different number of rows to SELECT * than to count(*)",
-        threshold="one equality delete by a field inside a struct",
+        evidence=f"{count(records, 'equality delete record')} by {', '.join(facts.misread_keys)}: "
+        "Spark misreads deletes by a field inside a struct, or by a column of type fixed",
+        threshold="one equality delete by such a column",
         source="Iceberg 1.12: DeleteFilter.fileProjection looks missing keys up among top-level "
-        "columns",
-        effect="Queries that do not read the struct lose rows that are not deleted; if the field or "
-        "the struct was dropped, so does every query.",
+        "columns; of several fixed keys in a delete file, only the last is applied",
+        effect="Queries that do not read the struct lose rows that are not deleted, and so does every "
+        "query if the field was dropped: SELECT * and count(*) give different rows. Of fixed keys, "
+        "deleted rows are visible.",
         remedy=f"Run {context.command('compact')} or {context.command('convert')}: both find the "
         "rows that are deleted by the specification, and every query shows the same rows "
         "afterwards. Do not use Spark's own rewrite_data_files, which keeps what its reader shows.",
