@@ -116,7 +116,7 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(
     assert not joined
     monkeypatch.setattr(readers, "HEAP_SHARE", 0.0)
     assert prove_commits(sick.lake, sick.name, ids).ok is True
-    assert [snapshot_id for *_, snapshot_id in joined] == [parent]
+    assert [snapshot_id for *_, snapshot_id, _ in joined] == [parent]
     sick.files.refresh()
     sick.sql("DELETE FROM {t} WHERE v = 7")
     assert prove_commits(sick.lake, sick.name, sick.snapshots()[-1:]).ok is False
