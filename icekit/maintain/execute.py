@@ -31,7 +31,7 @@ from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.asking import ask_planner, engine_plan
 from icekit.maintain.group_rows import NotHere
 from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action, RewriteOrder
-from icekit.maintain.position_deletes import PositionDeletes, check_paths
+from icekit.maintain.position_deletes import PositionDeletes, check_paths, other_rows_explained
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
 from icekit.prove.checked import COMPARED_POSITIONS_TAG
 from icekit.prove.conversion import check_positions
@@ -319,7 +319,8 @@ def _run(
             positions = PositionDeletes.of_table(spark, table).java
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
         deletes = actions.rewritePositionDeletes(guarded(spark, loaded, positions=positions))
-        _set_up(spark, action, deletes, action.options, tags).execute()
+        with other_rows_explained():
+            _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:

@@ -4,12 +4,15 @@ out.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from icekit.common.errors import DeletesUnmatched
+from icekit.common.errors import DeletesUnmatched, ReadersDisagree
 from icekit.common.units import count
 from icekit.engine.bridge import compiled, elements, head_of, load_now
+from icekit.engine.errors import causes_of
 from icekit.engine.staging import Staging
 from icekit.maintain.asking import engine_plan
 from icekit.prove.checked import RowsDiffer
@@ -122,6 +125,33 @@ def check_paths(spark: SparkSession, action: Action) -> Any:
         deletes.check_listed(tasks)
     deletes.check_paths(deletes.java.files(tasks), None if action.rewrites_deletes else tasks)
     return plan
+
+
+# As the guard of the commit (GuardedOperations) begins its refusal, before the data file.
+_OTHER_ROWS = "Cannot commit: other rows of a data file would be deleted by position than before: "
+
+
+@contextlib.contextmanager
+def other_rows_explained() -> Iterator[None]:
+    """Raise :class:`~icekit.common.errors.ReadersDisagree` where the guard refuses a rewrite of
+    position deletes after which other rows would be deleted.
+    """
+    try:
+        yield
+    except Exception as error:
+        paths = [
+            cause.message.removeprefix(_OTHER_ROWS)
+            for cause in causes_of(error)
+            if cause.message.startswith(_OTHER_ROWS)
+        ]
+        if not paths:
+            raise
+        raise ReadersDisagree(
+            f"{paths[0]} has a deletion vector, and position deletes that readers ignore because "
+            "of it. Iceberg's own action would merge them, and so delete rows that readers show. "
+            "Nothing was committed. If these rows should go, delete them again. `icekit compact` "
+            "with --scope major rewrites the data file as readers show it."
+        ) from error
 
 
 def _count(staging: Staging, tasks: Any) -> int:

@@ -20,7 +20,7 @@ from icekit.health.diagnose import diagnose
 from icekit.health.files import Kind
 from icekit.health.findings import COMPACTED, MAINTAINED, Findings, Thresholds
 from icekit.health.head import head
-from icekit.health.integrity import Contradiction
+from icekit.health.integrity import Contradiction, DeleteState
 from icekit.health.model import TableFacts
 from icekit.health.orphans import ORPHAN_AGE
 from icekit.health.retention import Retention, expiry
@@ -190,6 +190,14 @@ def _deletes(case: _Case) -> list[Action]:
     asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
     total = facts.total(Kind.POSITION_DELETES)
     if not asked or not total.file_count:
+        return []
+    if facts.unapplied_in(DeleteState.REPLACED):
+        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
+        case.notes.append(
+            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: beside them are "
+            "some that a deletion vector replaces, and rewrite_position_delete_files would merge "
+            "these too. icekit compact drops those first (finding replaced_deletes)."
+        )
         return []
     if names := facts.fields_named_as_columns_of_position_deletes:
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])

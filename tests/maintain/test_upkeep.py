@@ -12,6 +12,7 @@ from icekit.health.definition import PartitionField, PartitionSpec
 from icekit.health.diagnose import diagnose
 from icekit.health.files import Kind
 from icekit.health.findings import Finding, Findings
+from icekit.health.integrity import DeleteState, UnappliedDeletes
 from icekit.health.manifest_counts import ManifestFacts, SpecManifests
 from icekit.health.manifests import by_spec
 from icekit.health.retention import Retention
@@ -112,6 +113,18 @@ def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() 
     assert plan.waits in repr(plan)
     only_statistics = MissingFiles((MissingCount(Role.STATISTICS, 1, 0, 0),))
     assert planned(sick(missing=only_statistics), *ALL).actions
+
+
+def test_position_deletes_are_not_rewritten_beside_some_that_a_vector_replaces() -> None:
+    replaced = UnappliedDeletes(
+        partition(FIRST_DAY), Kind.POSITION_DELETES, DeleteState.REPLACED, 1, KIB, 5
+    )
+    deletes = file_group(*[KIB] * 9, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY))
+    facts = sick(groups=(*healthy_groups(), deletes), format_version=3, unapplied=(replaced,))
+    plan = planned(facts, "v2_position_deletes")
+
+    assert plan.actions == ()
+    assert "finding replaced_deletes" in plan.notes[0]
 
 
 def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
