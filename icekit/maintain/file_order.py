@@ -107,7 +107,11 @@ def _ranges(
         if cell is None:
             return None
         try:
-            ends = [from_bytes(column.type, bytes.fromhex(end)) for end in cell.split()]
+            # The bound of an empty text is empty, too.
+            ends = [
+                from_bytes(column.type, bytes.fromhex(end))
+                for end in (cell.split(" ") if cell else ())
+            ]
         except ValueError:
             return None
         found.append(FileRange(ends[0], ends[1], int(file[0])) if ends else None)
