@@ -5,7 +5,7 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
-from icekit.common.sql import display_name, free_name, identifier
+from icekit.common.sql import free_name, identifier
 from icekit.engine.column_types import Ability, Engine
 from icekit.health.key_fields import is_fixed, path_to, paths_to
 from icekit.health.metadata import Json, schema_of, schemas_of
@@ -33,11 +33,6 @@ class KeyColumn:
         :func:`icekit.health.key_fields.misread_fields`.
         """
         return self.is_current and len(self.names) == 1 and not is_fixed(self.type_name)
-
-    @property
-    def title(self) -> str:
-        """The dotted name, as a person writes it."""
-        return display_name(self.names)
 
 
 @frozen

@@ -94,8 +94,6 @@ public class PositionDeletes {
     return found;
   }
 
-  public boolean haveEqualityDeletes(List tasks) { return !staging.deletes(tasks).isEmpty(); }
-
   /** The delete files of the tasks that hold paths, each once. */
   public List files(List tasks) {
     Map found = new LinkedHashMap();
