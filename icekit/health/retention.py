@@ -459,7 +459,9 @@ def needs_of(metadata: Json, retention: Retention, now_ms: int) -> Needs:
     dropped = _refs_too_old(metadata, now_ms)
     states = {
         state: chain(lineages, state, dropped)
-        for state in writer_states(metadata, stated_keys(retention.writer_keys), lineages)
+        for state in writer_states(
+            metadata, stated_keys(retention.writer_keys), lineages, most_silent_ms=writer_ms
+        )
     }
     kept_states = tuple(
         state

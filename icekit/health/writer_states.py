@@ -9,6 +9,7 @@ that is gone, so the state is lost as soon as any snapshot between is.
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -237,12 +238,17 @@ class Tally:
 
 
 def writer_states(
-    metadata: Json, other_keys: Sequence[WriterKeys] = (), lineages: Lineages | None = None
+    metadata: Json,
+    other_keys: Sequence[WriterKeys] = (),
+    lineages: Lineages | None = None,
+    *,
+    most_silent_ms: float = math.inf,
 ) -> tuple[WriterState, ...]:
     """The newest state of each job on each branch, newest first.
 
     A job that writes to several branches looks for its state on each. A state that is the newest of
-    its job on several branches is one.
+    its job on several branches is one, apart from branches on which the job has been silent for
+    more than ``most_silent_ms``.
     """
     carried = _carried(metadata, (*WRITERS, *other_keys))
     if not carried:
@@ -255,17 +261,18 @@ def writer_states(
         for place, snapshot_id in enumerate(snapshot_ids):
             for each in carried.get(snapshot_id, ()):
                 places[each.job][path].append(place)
-                values[each.job, snapshot_id] = each
-    newest: dict[tuple[_Job, int], list[str]] = defaultdict(list)
+                values.setdefault((each.job, snapshot_id), each)
+    newest: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
+    last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
     for branch in lineages.branches:
         ranges = lineages.ranges(branch)
         for job, by_path in places.items():
             first = _first(lineages, ranges, by_path)
             if first is not None:
-                newest[job, first].append(branch)
-    last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
+                silent_ms = last_ms[branch] - snapshots[first]["timestamp-ms"]
+                newest[job, first, silent_ms > most_silent_ms].append(branch)
     states = []
-    for (job, snapshot_id), branches in newest.items():
+    for (job, snapshot_id, _), branches in newest.items():
         found = values[job, snapshot_id]
         committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
         keys = found.keys
@@ -308,21 +315,29 @@ def _last_write(lineages: Lineages, snapshots: Mapping[int | None, Json], branch
 
 def _carried(metadata: Json, every: Sequence[WriterKeys]) -> dict[int, list[_Carried]]:
     """What each snapshot carries, by its id; only snapshots that carry something."""
-    exact = {keys.state_key: keys for keys in every if not keys.state_key.endswith(".")}
-    beginnings = {keys.state_key: keys for keys in every if keys.state_key.endswith(".")}
+    # By a key that somebody states again, jobs are told apart in both ways: both states stay.
+    exact: dict[str, list[WriterKeys]] = defaultdict(list)
+    beginnings: dict[str, WriterKeys] = {}
+    for keys in every:
+        if keys.state_key.endswith("."):
+            beginnings.setdefault(keys.state_key, keys)
+        else:
+            exact[keys.state_key].append(keys)
     first_parts = tuple(beginnings)
     carried: dict[int, list[_Carried]] = {}
     for snapshot in metadata.get("snapshots") or ():
         summary = summary_of(snapshot)
         states = [
-            _Carried(exact[key], _ids(exact[key], summary), summary[key])
+            _Carried(keys, _ids(keys, summary), summary[key])
             for key in exact.keys() & summary.keys()
+            for keys in exact[key]
         ]
         for key in summary:
             if key.startswith(first_parts):
-                beginning = next(each for each in beginnings if key.startswith(each))
-                ids = (key.removeprefix(beginning),)
-                states.append(_Carried(beginnings[beginning], ids, summary[key]))
+                for beginning, keys in beginnings.items():
+                    if key.startswith(beginning):
+                        ids = (key.removeprefix(beginning),)
+                        states.append(_Carried(keys, ids, summary[key]))
         if states:
             carried[snapshot["snapshot-id"]] = sorted(states, key=lambda each: each.job)
     return carried

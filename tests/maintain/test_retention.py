@@ -297,6 +297,34 @@ def test_a_writer_that_is_silent_while_others_write_is_named_and_not_kept_for_ev
     assert "the state of 1 writer" in str(expiry(daily(9, {2: FLINK}), none, NOW).summary.goes)
 
 
+def test_a_branch_at_rest_keeps_the_state_of_a_silent_writer_for_itself_and_not_on_main() -> None:
+    meta = daily(45, {2: FLINK}, {"rest": {"snapshot-id": 4, "type": "branch"}})
+
+    left = after(meta)
+
+    assert {each["snapshot-id"] for each in left["snapshots"]} == {2, 3, 4, 43, 44, 45}
+    assert walk(left, CHECKPOINT, "rest") == "41"
+    found = expiry(meta, KEEP_THREE, NOW).summary
+    # By age and number, the branch keeps its last three.
+    assert [kept.state.branches for kept in found.states_kept] == [("rest",)]
+    assert "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)" in found.goes
+
+
+@pytest.mark.parametrize(
+    "stated", ["spark.sql.streaming.epochId", "spark.sql.streaming.epochId by app-id"]
+)
+def test_a_key_that_is_stated_again_takes_no_state_from_the_jobs_of_its_writer(stated: str) -> None:
+    queries = [
+        {"spark.sql.streaming.queryId": query, "spark.sql.streaming.epochId": "8"}
+        for query in ("q1", "q2")
+    ]
+    meta = daily(20, dict(enumerate(queries, 9)))
+
+    left = after(meta, Retention(keep_hours=1, keep_last=3, writer_keys=(stated,)))
+
+    assert {each["snapshot-id"] for each in left["snapshots"]} == set(range(9, 21))
+
+
 def test_maintenance_does_not_make_a_writer_silent_and_a_table_at_rest_keeps_its_state() -> None:
     replaces = {n: {"operation": "replace"} for n in range(4, 46)}
     meta = daily(45, {2: FLINK, **replaces})
