@@ -290,7 +290,8 @@ def _hulls(bounded: Sequence[Column], files: Sequence[_File]) -> Iterator[str | 
         if None in cells:
             yield None
             continue
-        ends = [cell.split() for cell in cells if cell]
+        # As in _ranges.
+        ends = [cell.split(" ") for cell in cells if cell]
         if not ends:
             yield ""
             continue
@@ -298,6 +299,10 @@ def _hulls(bounded: Sequence[Column], files: Sequence[_File]) -> Iterator[str | 
         def value(end: str, column: Column = column) -> Any:
             return from_bytes(column.type, bytes.fromhex(end))
 
-        low = min((low for low, _ in ends), key=value)
-        high = max((high for _, high in ends), key=value)
+        try:
+            low = min((low for low, _ in ends), key=value)
+            high = max((high for _, high in ends), key=value)
+        except ValueError:
+            yield None
+            continue
         yield f"{low} {high}"

@@ -1,6 +1,8 @@
 """What filters open, from the ranges that the engine's planner gives."""
 
-from icekit.maintain.file_order import predicted_opens
+import pytest
+
+from icekit.maintain.file_order import _File, _hulls, predicted_opens
 from tests.factories import COLUMNS
 
 
@@ -16,3 +18,23 @@ def test_an_empty_text_is_a_bound_and_a_file_of_nulls_has_none() -> None:
 
     assert (opens.files_before, opens.files_after) == (3, 2)
     assert opens.opens_before == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "hull"),
+    [
+        ((" 61", "62 63"), " 63"),
+        ((" ", "62 63"), " 63"),
+        (("62 63", ""), "62 63"),
+        (("", ""), ""),
+        (("62 63", None), None),
+        (("ff ff", "62 63"), None),
+    ],
+)
+def test_files_together_have_the_range_of_all_unless_one_has_none_that_can_be_read(
+    cells: tuple[str | None, ...], hull: str | None
+) -> None:
+    (text, *_) = (column for column in COLUMNS if column.type == "string")
+    files = [_File(1, 1, (cell,), (0,)) for cell in cells]
+
+    assert list(_hulls([text], files)) == [hull]
