@@ -34,8 +34,9 @@ from icekit.health.manifests import (
 from icekit.health.rollup import bucket_of, kind_of
 from icekit.health.summaries import field_ranges, narrow_fields, of_manifests
 
-#: A choice: the most manifests without live files that are opened to see that this is right.
-MOST_UNREAD = 100
+#: A choice: the most manifests without live files that are opened to see that this is right, and
+# their bytes: after a rewrite of a large table, these are all of its old manifests.
+MOST_UNREAD, MOST_UNREAD_BYTES = 100, 8 * 2**20
 
 
 def roll_up(
@@ -78,13 +79,19 @@ def roll_up(
 
 def live_in_unread(manifests: Sequence[Record], read: Callable[[str], bytes]) -> dict[str, int]:
     """The live files of the newest manifests that have none by the manifest list, by path: no
-    engine opens these, so a wrong number there hides rows.
+    engine opens these, so a wrong number there hides rows. Only of some, if they are large.
     """
     unread = [manifest for manifest in manifests if not may_have_live(manifest)]
     newest = sorted(unread, key=lambda each: -(each.get("sequence_number") or 0))[:MOST_UNREAD]
+    some: list[Record] = []
+    bytes_left = MOST_UNREAD_BYTES
+    for manifest in newest:
+        if manifest["manifest_length"] <= bytes_left:
+            some.append(manifest)
+            bytes_left -= manifest["manifest_length"]
     return {
         manifest["manifest_path"]: sum(1 for _ in files_of(manifest, raw, frozenset()))
-        for manifest, raw in read_ahead(read, newest)
+        for manifest, raw in read_ahead(read, some)
     }
 
 

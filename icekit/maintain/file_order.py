@@ -33,8 +33,8 @@ from icekit.health.values import from_bytes, range_of
 from icekit.maintain.model import Action
 
 #: A choice: the most files and manifests that are read for a prediction without the engine's
-# planner.
-_MOST_FILES, _MOST_MANIFESTS = 20_000, 300
+# planner, which takes about 0.15 ms for each file.
+_MOST_FILES, _MOST_MANIFESTS = 2_000, 100
 # A choice: the ranges that the driver holds while it plans, of about 150 bytes each.
 _MOST_RANGES = 400_000
 # A choice: the most files whose ranges are looked at after a run.
@@ -192,7 +192,7 @@ class FileBounds:
 
     @property
     def is_small(self) -> bool:
-        """Whether all files can be read in about a second."""
+        """Whether all files can be read in a fraction of a second."""
         return self.facts.data.file_count <= _MOST_FILES and len(self.manifests) <= _MOST_MANIFESTS
 
     @cached_property

@@ -10,6 +10,7 @@ from icekit.health.counts import Rollup
 from icekit.health.definition import Column, PartitionField, PartitionSpec
 from icekit.health.files import Partition
 from icekit.health.key_bounds import range_end
+from icekit.health.local import MOST_UNREAD_BYTES, live_in_unread
 from icekit.health.manifest_counts import RepeatedIdentifiers, SampledWrite
 from icekit.health.manifests import (
     BOUNDS,
@@ -21,6 +22,7 @@ from icekit.health.manifests import (
     manifest_facts,
 )
 from icekit.health.rollup import bucket_of, edges, max_file_size, min_file_size
+from tests.avro import manifest
 
 ID = Column(1, "id", "long", True, 0, "full")
 BY_ID = PartitionSpec(0, (PartitionField(1000, "id", "identity", 1, "id", "long"),))
@@ -202,3 +204,23 @@ def test_records_beyond_the_identifiers_that_bounds_leave_share_them(
 
     assert (found and found.most) == most
     assert found is None or isinstance(found, RepeatedIdentifiers)
+
+
+def test_manifests_without_live_files_are_opened_to_see_it_up_to_some_bytes() -> None:
+    """After a rewrite of a large table, these are all of its old manifests."""
+    sizes = [MOST_UNREAD_BYTES // 2 + 1, MOST_UNREAD_BYTES // 2, MOST_UNREAD_BYTES // 2, 1000]
+    manifests = [
+        {
+            "manifest_path": str(number),
+            "manifest_length": size,
+            "partition_spec_id": 0,
+            "sequence_number": 10 - number,
+            "added_snapshot_id": 1,
+            "added_files_count": 0,
+            "existing_files_count": 0,
+        }
+        for number, size in enumerate(sizes)
+    ]
+    empty = manifest({}, [])
+
+    assert live_in_unread(manifests, lambda _: empty) == {"0": 0, "3": 0}
