@@ -4,7 +4,7 @@ since it was planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from icekit.health.metadata import (
@@ -22,12 +22,13 @@ from icekit.maintain.model import Action
 
 
 def with_current_names(action: Action, metadata: Json) -> Action:
-    """The action with the current names of the columns that it sorts by, and with the filter for
-    its partitions in current names.
+    """The action with the current names of the columns that it sorts rows or files by, and with the
+    filter for its partitions in current names.
     """
     order = action.order
     paths = tuple(_current_path(metadata, path) for path in order.by)
-    action = replace(action, order=replace(order, by=paths))
+    files_by = order.files_by and _current_name(metadata, order.files_by)
+    action = replace(action, order=replace(order, by=paths, files_by=files_by))
     if action.where is None or not action.partitions:
         return action
     by_id = {spec.spec_id: spec for spec in specs(metadata)}
@@ -40,15 +41,27 @@ def with_current_names(action: Action, metadata: Json) -> Action:
 
 def _current_path(metadata: Json, path: tuple[str, ...]) -> tuple[str, ...]:
     """The path of a column now; the same if the table has a column of that path, or never had."""
-    current = {field.names: field for field in _fields(schema_of(metadata))}
-    if path in current:
-        return path
-    by_id = {field.field_id: field for field in current.values()}
+    field = _current_field(metadata, lambda each: each.names == path)
+    return path if field is None else field.names
+
+
+def _current_name(metadata: Json, name: str) -> str | None:
+    """The dotted name of a column now; None if it was dropped."""
+    field = _current_field(metadata, lambda each: each.name == name)
+    return None if field is None else field.name
+
+
+def _current_field(metadata: Json, is_named: Callable[[Field], bool]) -> Field | None:
+    """The column of a name now, or else the one that had it last."""
+    current = list(_fields(schema_of(metadata)))
+    if field := next(filter(is_named, current), None):
+        return field
+    by_id = {each.field_id: each for each in current}
     for schema in sorted(schemas_of(metadata), key=lambda each: -int(each.get("schema-id", 0))):
         for field in _fields(schema):
-            if field.names == path and field.field_id in by_id:
-                return by_id[field.field_id].names
-    return path
+            if is_named(field) and field.field_id in by_id:
+                return by_id[field.field_id]
+    return None
 
 
 def _fields(schema: Json) -> Iterator[Field]:
