@@ -327,17 +327,16 @@ def _carried(metadata: Json, every: Sequence[WriterKeys]) -> dict[int, list[_Car
     carried: dict[int, list[_Carried]] = {}
     for snapshot in metadata.get("snapshots") or ():
         summary = summary_of(snapshot)
-        states = [
-            _Carried(keys, _ids(keys, summary), summary[key])
-            for key in exact.keys() & summary.keys()
-            for keys in exact[key]
-        ]
-        for key in summary:
-            if key.startswith(first_parts):
-                for beginning, keys in beginnings.items():
-                    if key.startswith(beginning):
-                        ids = (key.removeprefix(beginning),)
-                        states.append(_Carried(keys, ids, summary[key]))
+        states: list[_Carried] = []
+        for key, value in summary.items():
+            if key in exact:
+                states += [_Carried(keys, _ids(keys, summary), value) for keys in exact[key]]
+            elif key.startswith(first_parts):
+                states += [
+                    _Carried(keys, (key.removeprefix(beginning),), value)
+                    for beginning, keys in beginnings.items()
+                    if key.startswith(beginning)
+                ]
         if states:
             carried[snapshot["snapshot-id"]] = sorted(states, key=lambda each: each.job)
     return carried

@@ -135,6 +135,6 @@ def full_disk(lake: Lake, failure: Exception, action: Action) -> str:
     free = f"; {size(disk.free_bytes)} are free now" if disk else ""
     return (
         f"The disk of {whose}{folder} is full: {reason(failure)}. This action needs about "
-        f"{size(needed)} there{free}. icekit removed what this attempt had written, and did not "
-        f"try again. Free some space, or {advice}; then run it again."
+        f"{size(needed)} there{free}. icekit did not try again, and removed what this attempt had "
+        f"written as far as it could list it. Free some space, or {advice}; then run it again."
     )
