@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -134,13 +135,13 @@ class Group(GroupRows):
         """
         from pyspark.sql import functions as F
 
-        dropped: dict[str, set[str]] = {}
-        for key in self.keys:
-            for column in key.columns:
-                if not column.is_current and len(column.names) > 1:
-                    dropped.setdefault(column.names[0], set()).add(identifier(*column.names[1:]))
+        dropped: dict[str, list[str]] = defaultdict(list)
+        # Also those that only other groups need: all are read with the same fields.
+        for column, *inside in self.rewrite.restored_fields if self.keys else ():
+            if inside:
+                dropped[column].append(identifier(*inside))
         return [
-            F.col(identifier(name)).dropFields(*sorted(dropped[name])).alias(name)
+            F.col(identifier(name)).dropFields(*dropped[name]).alias(name)
             if name in dropped
             else F.col(identifier(name))
             for name in names

@@ -16,7 +16,7 @@ from icekit.common.errors import ReadersDisagree
 from icekit.common.sql import identifier
 from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
 from icekit.deletes.join import tasks as tasks_for
-from icekit.deletes.keys import DeleteKeys, with_fields
+from icekit.deletes.keys import DeleteKeys, restored_fields, with_fields
 from icekit.engine.bridge import compiled, elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop
@@ -118,6 +118,8 @@ class RewriteSession:
         #: Reads rows and deletes with the fields of all keys, see :meth:`read_fields`.
         self.key_staging = self.staging
         self.key_metadata: Json = self.metadata
+        #: The fields that these rows have more, inside structs and outside.
+        self.restored_fields: tuple[tuple[str, ...], ...] = ()
         self._delete_stagings: dict[tuple[int, ...], Staging] = {}
         self.added = RowColumns(self._column_names())
         self.snapshot = head_of(table, branch)
@@ -135,6 +137,10 @@ class RewriteSession:
         self.key_metadata = with_fields(self.metadata, field_ids)
         if self.key_metadata is self.metadata:
             return
+        current = schema_of(self.metadata)["fields"]
+        self.restored_fields = tuple(
+            restored_fields(current, schema_of(self.key_metadata)["fields"])
+        )
         self.key_staging = self._staging_of({**self.key_metadata, **_WITHOUT_SNAPSHOTS})
         self.added = RowColumns(self._column_names())
 

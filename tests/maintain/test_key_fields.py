@@ -53,6 +53,13 @@ SHAPES = {
         "named_struct('k', {k})",
         "s",
     ),
+    "dropped inner struct": (
+        "s.t.k",
+        "s struct<t: struct<k: bigint>, x: string>",
+        "named_struct('t', named_struct('k', {k}), 'x', 'y')",
+        "named_struct('t', named_struct('k', {k}))",
+        "s.t",
+    ),
     "dropped column": ("k", "k bigint", "{k}", "{k}", "k"),
     "beside a required field": (
         "s.k",
@@ -127,6 +134,27 @@ def test_the_outcome_says_what_icebergs_reader_showed_instead(table: Table, tmp_
     # Of a few files, chosen at random.
     disagreement = r"showed \d to a query of all columns and \d to one of none"
     assert re.search(disagreement, repr(outcome.proof))
+
+
+def test_rows_of_a_group_are_without_the_dropped_fields_that_only_another_group_needs(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    table.create("id bigint, s struct<k: bigint, x: string>, part int", "part")
+    commit = table.commit()
+    for part in range(2):
+        for start in (part * 100, part * 100 + 4):
+            made = f"named_struct('k', id + {start}, 'x', 'y')"
+            commit.data(f"SELECT id + {start}, {made}, {part} FROM range(4)", {"part": part})
+    commit.done()
+    table.delete("s.k", "SELECT named_struct('k', 2L)", {"part": 0})
+    table.delete("id", "SELECT 102L", {"part": 1})
+    table.sql("ALTER TABLE {t} DROP COLUMN s.k")
+    table.files.refresh()
+    rewrite(table)
+    table.files.refresh()
+
+    assert table.ids() == [0, 1, *range(3, 8), 100, 101, *range(103, 108)]
 
 
 @pytest.mark.parametrize("shape", ["leaf", "dropped leaf"])
