@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from icekit.health.diagnose.document import ReportDocument
 from icekit.maintain.outcome import PlanDocument
 from icekit.maintain.proposals import Proposals
+from icekit.report.overview import Overview
 from icekit.report.schedule.result import PassResult
 from icekit.show.compare import ComparisonDocument
 from icekit.tune.answer import AnswerDocument
@@ -21,6 +22,7 @@ KINDS: dict[str, type[Any]] = {
     "comparison": ComparisonDocument,
     "proposals": Proposals,
     "pass": PassResult,
+    "overview": Overview,
 }
 
 

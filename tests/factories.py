@@ -238,6 +238,7 @@ def finding(
         "table": "db.events",
         "where": ("event_day=2026-01-01",),
         "where_count": 1,
+        "figure": "90 of 100 would go",
         "evidence": "compaction would remove 90 of 100 data files",
         "threshold": "5 files under 0.75 of the target in one partition",
         "source": "rewrite_data_files: min-input-files",

@@ -21,6 +21,7 @@ from icekit.maintain import outcome
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.proposals import Proposals
+from icekit.report.overview import Overview, TableSummary
 from icekit.report.schedule.result import PassResult
 from icekit.tune.answer import Answer, Confidence
 from tests.factories import table_facts
@@ -46,6 +47,9 @@ DOCUMENTS: dict[str, Any] = {
         by_hand=(),
     ),
     "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)),
+    "Overview": Overview(
+        catalog="lake", storage=False, tables=[TableSummary(table="db.t", status="healthy")]
+    ),
 }
 
 

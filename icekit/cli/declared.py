@@ -99,9 +99,9 @@ def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
             name, nargs=how["nargs"], choices=how.get("choices"), help=help, **given
         )
         return False
-    action = parser.add_argument(
-        f"--{name.replace('_', '-')}", dest=declared.name, help=help, **given
-    )
+    flags = [f"-{how['short']}"] if "short" in how else []
+    flags.append(f"--{name.replace('_', '-')}")
+    action = parser.add_argument(*flags, dest=declared.name, help=help, **given)
     is_rare: bool = how.get("rare", False)
     if is_rare:
         action.rare, action.help = help, argparse.SUPPRESS  # type: ignore[attr-defined]

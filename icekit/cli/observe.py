@@ -18,9 +18,9 @@ from icekit.common.commands import (
     PlanOptions,
     ReportOptions,
 )
-from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, IcekitError, ParameterError
-from icekit.common.sql import display_name, is_pattern
-from icekit.common.terminal import say
+from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
+from icekit.common.sql import EVERY_TABLE, is_pattern, matches
+from icekit.common.terminal import counter, never_silent, say
 from icekit.health.findings import Severity, Thresholds
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from icekit.show.compare import ComparedStates
 
 
+_LOOK = """\
+Exit status: 0 looked at; 1 a table has a finding as serious as --fail-on; 2
+misconfigured, or a table cannot be read (the others are listed); 3 a bug in
+icekit.
+"""
 _PLAN = """\
 Reads only metadata, and runs nothing.
 
@@ -63,17 +68,19 @@ icekit writes every report before it fails.
 @command(
     "look",
     LookOptions,
-    "print a health card of one table, or a line for each table of a pattern ('db.*'); starts "
-    "no JVM for small tables",
+    "print a health card of one table, or a line for each table of a pattern ('db.*') or of the "
+    "whole catalog; starts no JVM for small tables",
+    _LOOK,
 )
 def look_at(options: LookOptions) -> int:
-    """Print the health card of a table, or a line for each table of a pattern; returns the exit
+    """Print the health card of a table, or a line for each of several tables; returns the exit
     status.
     """
     Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
-        show = _look_at_many if is_pattern(options.table) else _look_at_one
-        worst = show(lake, options)
+        if not options.table or is_pattern(options.table):
+            return _look_at_many(lake, options)
+        worst = _look_at_one(lake, options)
     return EXIT_UNHEALTHY if worst and worst.fails(options.fail_on) else EXIT_HEALTHY
 
 
@@ -88,7 +95,7 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
 
         say(as_json(document(*shown)))
         return look.findings.worst
-    is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    is_painted = _is_painted()
     later = ""
     facts = look.facts
     if facts.recent or facts.contradictions or facts.unsupported_columns:
@@ -99,30 +106,35 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     return look.findings.worst
 
 
-def _look_at_many(lake: Lake, options: LookOptions) -> Severity | None:
-    """A line for each table, the most serious first, with its first finding."""
-    from icekit.common.view import BYTES, COUNT, TEXT, Grid
+def _look_at_many(lake: Lake, options: LookOptions) -> int:
+    """A line for each table, the worst first; returns the exit status."""
+    from icekit.report.overview import overview
+    from icekit.show.overview import text
 
-    if options.json or options.ref:
-        raise ParameterError("--json and --ref take one table; for many, use icekit report.")
-    ranked: list[tuple[int, list[object]]] = []
-    for name in lake.match([options.table]):
-        table = display_name(name)
-        try:
-            look = looked_at(lake, table, options, **options.only("collector", "storage"))
-        except IcekitError as problem:
-            ranked.append((Severity.CRITICAL, [table, "unreadable", None, None, str(problem)]))
-            continue
-        data, findings = look.facts.data, look.findings
-        first = next((f"{f.title}: {f.evidence}" for f in findings), "")
-        row = [table, findings.status, data.file_count, data.size_in_bytes, first]
-        ranked.append((findings.worst or 0, row))
-    ranked.sort(key=lambda each: -each[0])
-    columns = {"table": TEXT, "status": TEXT, "files": COUNT, "size": BYTES, "first": TEXT("")}
-    width = _width()
-    for line in Grid("", columns, [row for _, row in ranked], shown=len(ranked)).lines():
-        say(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
-    return Severity(ranked[0][0]) if ranked and ranked[0][0] else None
+    if options.ref:
+        raise ParameterError("--ref takes one table; without it, each is read as it is now.")
+    with never_silent("listing tables"):
+        if options.table:
+            names = lake.match([options.table])
+        else:
+            every = lake.tables.names()
+            names = [name for name in every if matches(EVERY_TABLE, name, lake.name)]
+    with counter("reading tables", len(names)) as read_so_far:
+        tables = overview(lake, names, options, read_so_far)
+    if options.json:
+        from icekit.common.saving import as_json
+
+        say(as_json(tables))
+        return tables.exit_status
+    is_painted = _is_painted()
+    shown = text(tables, _width(), color=is_painted, verbose=options.verbose)
+    say(shown, is_painted=is_painted)
+    return tables.exit_status
+
+
+def _is_painted() -> bool:
+    """Whether standard output is a terminal that shows colours."""
+    return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 @command(

@@ -120,8 +120,19 @@ class Failing(Settings):
     )
 
 
-class LookOptions(Json, Failing, OfStorage, Judging, OfSnapshot, OfTable):
+class LookOptions(Json, Failing, OfStorage, Judging, OfSnapshot, OfCatalog):
     """``icekit look``."""
+
+    table: str = setting(
+        "",
+        "such as db.events, or a pattern: 'db.*', or 'db.**' with the namespaces inside db "
+        "(default: every table of the catalog)",
+        nargs="?",
+    )
+    verbose: bool = setting(
+        False, "of several tables: also say why a table cannot be read", short="v", only="command"
+    )
+    jobs: int = setting(4, "of several tables: how many are read at the same time", "N", rare=True)
 
 
 class CompareOptions(Json, OfThresholds, OfCatalog):

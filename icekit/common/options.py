@@ -34,8 +34,8 @@ def setting(
     (by default by the default's type).
 
     ``how`` says what it is to a command: ``rare`` (only in ``--help-all``), ``nargs`` (an argument
-    without dashes), ``repeats`` (the option is the singular, and may be given again); or ``only``:
-    it is only a ``command``'s, or only a ``notebook``'s.
+    without dashes), ``repeats`` (the option is the singular, and may be given again), ``short`` (a
+    letter for it); or ``only``: it is only a ``command``'s, or only a ``notebook``'s.
     """
     return Declared(default, {"help": help, "metavar": metavar, "read": read, **how})
 

@@ -59,8 +59,8 @@ def _levels(text: str) -> list[tuple[str, bool]]:
     )
 
 
-#: The level of a pattern that stands for one or more levels of a name.
-_SEVERAL = "**"
+#: The level of a pattern that stands for one or more levels of a name; alone, every table.
+EVERY_TABLE = "**"
 
 
 @cache
@@ -73,7 +73,7 @@ def pattern_levels(text: str) -> Identifier:
     :class:`~icekit.common.errors.InvalidName` for what :func:`parse_identifier` rejects.
     """
     levels = tuple(glob.escape(part) if is_quoted else part for part, is_quoted in _levels(text))
-    if len(levels) < 2 and levels != (_SEVERAL,):
+    if len(levels) < 2 and levels != (EVERY_TABLE,):
         raise InvalidName(
             f"{text!r} has no namespace. Write it as namespace.table, such as db.*, or ** for "
             "every table."
@@ -107,7 +107,7 @@ def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
 def _takes(levels: Identifier, name: Identifier) -> bool:
     if not levels or not name:
         return not levels and not name
-    if levels[0] == _SEVERAL:
+    if levels[0] == EVERY_TABLE:
         return any(_takes(levels[1:], name[n:]) for n in range(1, len(name) + 1))
     return fnmatchcase(name[0], levels[0]) and _takes(levels[1:], name[1:])
 

@@ -4,6 +4,7 @@ and keep other programs' noise away.
 
 import contextlib
 import contextvars
+import math
 import os
 import re
 import sys
@@ -26,6 +27,10 @@ _OBEYED = re.compile(
 
 #: Seconds that a terminal may stay silent before it shows what icekit is waiting for.
 PATIENCE = 10.0
+#: Seconds between two numbers of a counter.
+_COUNTER_SECONDS = 0.1
+#: Returns to the start of a terminal's line, and empties it.
+_EMPTY_LINE = "\r\x1b[K"
 _last_written = 0.0
 # What is waited for, and since when; the innermost comes last.
 _waiting: list[tuple[str, float]] = []
@@ -144,6 +149,30 @@ def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
             stack.callback(watching.join)
             stack.callback(is_over.set)
         yield
+
+
+@contextlib.contextmanager
+def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Count on a terminal's standard error, ``icekit: reading tables: 12 of 40``; the line is gone
+    afterwards. Elsewhere nothing is written. Threads may share it.
+    """
+    stream = sys.stderr
+    is_terminal = stream is not None and stream.isatty()
+    shown_at = -math.inf
+
+    def show(number: int) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if is_terminal and now - shown_at >= _COUNTER_SECONDS:
+            shown_at = now
+            write(f"{_EMPTY_LINE}icekit: {harmless(what)}: {number:,} of {total:,}", stream)
+
+    try:
+        show(0)
+        yield show
+    finally:
+        if is_terminal:
+            write(_EMPTY_LINE, stream)
 
 
 def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:

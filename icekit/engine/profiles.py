@@ -3,7 +3,8 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from icekit.common.errors import ProfileError, nearest, unchained
@@ -28,11 +29,10 @@ def profile(name: str, embedded: str) -> dict[str, str]:
     profiles = unchained(_profiles, _explained)
     properties = profiles.get(name.lower())
     if properties is None:
-        every = ", ".join([embedded, *sorted(profiles)])
-        hint = nearest(name, [embedded, *profiles], count=1) or f"; the catalogs are {every}."
+        hint = nearest(name, [embedded, *profiles], count=1) or _every(profiles, embedded)
         raise ProfileError(
-            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
-            f"PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is configured{hint} {_looked_in()} Add it to .pyiceberg.yaml, or "
+            f"set PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     if not isinstance(properties, Mapping):
         raise ProfileError(
@@ -40,6 +40,50 @@ def profile(name: str, embedded: str) -> dict[str, str]:
             f".pyiceberg.yaml, or the variables PYICEBERG_CATALOG__{name.upper()}…."
         )
     return {key: str(value) for key, value in properties.items()}
+
+
+def without_catalog(lake: Path) -> str:
+    """What to do where no catalog is named and there is no embedded lake at ``lake``, in up to four
+    lines.
+    """
+    profiles = sorted(unchained(_profiles, _explained))
+    demo = "No table at hand? `icekit demo` unpacks a few that need maintenance."
+    if profiles:
+        lines = [
+            f"No catalog is named, and there is no embedded lake at {lake} (ICEKIT_LAKE).",
+            f"Add --catalog with one of {', '.join(profiles)}."
+            if len(profiles) > 1
+            else f"Add --catalog {profiles[0]}, the only catalog that is configured.",
+            demo,
+        ]
+    else:
+        lines = [
+            f"No catalog is configured, and there is no embedded lake at {lake} (ICEKIT_LAKE).",
+            _looked_in(),
+            "To configure one, set PYICEBERG_CATALOG__PROD__URI (and __WAREHOUSE, __TOKEN), then "
+            "run `icekit look --catalog prod`.",
+            demo,
+        ]
+    return "\n".join(lines)
+
+
+def _every(profiles: Iterable[str], embedded: str) -> str:
+    """The names of all catalogs, after a sentence that has named none of them."""
+    names = sorted(profiles)
+    if not names:
+        return f"; the only catalog is {embedded}, the embedded one."
+    return f"; the catalogs are {', '.join([embedded, *names[:-1]])} and {names[-1]}."
+
+
+def _looked_in() -> str:
+    """Where PyIceberg looks for its configuration, in its order, as a sentence."""
+    home = os.environ.get("PYICEBERG_HOME")
+    folders = [f"{home} (PYICEBERG_HOME)"] if home else []
+    folders += dict.fromkeys([str(Path("~").expanduser()), str(Path.cwd())])
+    return (
+        f"PyIceberg reads the first .pyiceberg.yaml of these folders: {', '.join(folders)}; and "
+        "variables PYICEBERG_CATALOG__…."
+    )
 
 
 def _profiles() -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ from icekit.common.waiting import within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.profiles import check_configuration
+from icekit.engine.profiles import check_configuration, without_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,10 +160,7 @@ class EmbeddedTables(Tables):
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.path / "catalog.db"
         if not database.exists():
-            raise TableNotFound(
-                f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build "
-                "a lake with `icekit lab`, or set ICEKIT_LAKE."
-            )
+            raise TableNotFound(without_catalog(self.path))
         # Where it may write, SQLite takes back what a killed writer did not commit.
         uri = f"{database.as_uri()}?mode=rw"
         try:

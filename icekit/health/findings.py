@@ -47,7 +47,8 @@ class Severity(IntEnum):
 class Finding:
     """A problem of a table, with the number behind it.
 
-    ``where`` names partitions or columns, worst first, at most ten of ``where_count``.
+    ``where`` names partitions or columns, worst first, at most ten of ``where_count``. ``figure``
+    follows the title where there is room for a few words, ``evidence`` is the whole sentence.
     ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in plain
     words what the problem costs, ``remedy`` what to do; ``command`` is what icekit runs for it, on
     a clone or as a dry run first (None: nothing, or not now), and ``sql`` has statements ready to
@@ -59,6 +60,7 @@ class Finding:
     table: str
     where: tuple[str, ...]
     where_count: int
+    figure: str
     evidence: str
     threshold: str
     source: str

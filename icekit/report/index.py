@@ -13,11 +13,10 @@ from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
 from icekit.health.findings import Thresholds
-from icekit.health.integrity import Contradiction
 from icekit.maintain.savings import Savings, total
 from icekit.report.history.store import Health
 from icekit.report.history.trend import Comparison, compare
-from icekit.report.result import JUDGED, STATUSES, ReportRun, Row
+from icekit.report.result import JUDGED, STATUSES, ReportRun, Row, changes_results
 
 _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
     "warning": "▲",
@@ -86,19 +85,13 @@ def write_index(index: Index, path: Path) -> Path:
     return write_text(path, page)
 
 
-#: What makes queries fail or give wrong rows.
-_WRONG = {"missing_files", "unmatched_deletes", "unreadable_metadata", *Contradiction}
-
-
 def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: unreadable tables, those whose queries go wrong, then scan savings,
     orphan files, severity, name.
     """
     grave, savings = STATUSES.index(row.status), row.savings or Savings()
-    found = row.health.findings if row.health else ()
-    is_right = all(name not in _WRONG or severity != "critical" for name, severity in found)
     return (
-        grave if row.status not in JUDGED else len(STATUSES) + is_right,
+        grave if row.status not in JUDGED else len(STATUSES) + (not changes_results(row.findings)),
         -savings.saved,
         -(savings.orphan_bytes or 0),
         grave,

@@ -17,6 +17,7 @@ from icekit.common.errors import (
 )
 from icekit.engine.errors import outside
 from icekit.health.findings import Severity, Thresholds
+from icekit.health.integrity import Contradiction
 from icekit.maintain.savings import Savings
 from icekit.report.history.store import Health
 
@@ -38,6 +39,14 @@ _FAILURES = {
     EXIT_MISCONFIGURED: Status.MISCONFIGURED,
     EXIT_CRASHED: Status.TIMED_OUT,
 }
+
+#: Findings that say, where they are critical, that queries fail or give wrong rows.
+_OF_RESULTS = {"missing_files", "unmatched_deletes", "unreadable_metadata", *Contradiction}
+
+
+def changes_results(findings: Iterable[tuple[str, str]]) -> bool:
+    """Whether queries fail or give wrong rows, by the names and severities of findings."""
+    return any(name in _OF_RESULTS and severity == "critical" for name, severity in findings)
 
 
 def check(options: ReportSection) -> Thresholds:

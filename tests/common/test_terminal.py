@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import os
 import pty
 import queue
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.common import terminal
-from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.common.terminal import counter, never_silent, stderr_to_file
 from tests.kernels import kernel
 
 
@@ -90,3 +91,31 @@ with terminal.never_silent("starting Spark", at_once=True):
     assert any(re.fullmatch("icekit: starting Spark… [01] s", line) for line in shown)
     assert shown[-1] == ""
     assert unseen == []
+
+
+def test_a_counter_is_one_line_of_a_terminal_which_is_empty_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(terminal, "_COUNTER_SECONDS", 0)
+    with a_terminal() as lines:
+        with counter("reading tables", 1200) as count_to:
+            count_to(1)
+            count_to(1200)
+        terminal.say("done", error=True)
+        # As a line ends where the cursor returns to its start.
+        shown = list(itertools.takewhile(lambda line: line != "\x1b[Kdone\n", lines))
+
+    assert shown == [
+        "\n",
+        "\x1b[Kicekit: reading tables: 0 of 1,200\n",
+        "\x1b[Kicekit: reading tables: 1 of 1,200\n",
+        "\x1b[Kicekit: reading tables: 1,200 of 1,200\n",
+    ]
+
+
+def test_a_counter_writes_nothing_where_there_is_no_terminal() -> None:
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error), counter("reading tables", 3) as count_to:
+        count_to(3)
+
+    assert error.getvalue() == ""

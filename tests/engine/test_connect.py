@@ -108,14 +108,61 @@ def test_a_view_is_no_table(own_lake: SqlCatalog, tmp_path: Path) -> None:
         observe("db.events")
 
 
-def test_no_lake_at_all_says_how_to_make_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home and a working directory without a lake and without a configuration."""
+    for name in [name for name in os.environ if name.upper().startswith("PYICEBERG_")]:
+        monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    for folder in (home, tmp_path / "work"):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path
 
-    with pytest.raises(TableNotFound, match="icekit lab"):
-        observe("db.events")
-    assert not (tmp_path / "none").exists()
+
+def test_no_lake_at_all_says_in_four_lines_how_to_configure_a_catalog(nothing: Path) -> None:
+    status, printed = command("look")
+
+    assert status == 2
+    assert printed.splitlines() == [
+        f"icekit: No catalog is configured, and there is no embedded lake at {nothing}/none "
+        "(ICEKIT_LAKE).",
+        f"PyIceberg reads the first .pyiceberg.yaml of these folders: {nothing}/home, "
+        f"{nothing}/work; and variables PYICEBERG_CATALOG__….",
+        "To configure one, set PYICEBERG_CATALOG__PROD__URI (and __WAREHOUSE, __TOKEN), then run "
+        "`icekit look --catalog prod`.",
+        "No table at hand? `icekit demo` unpacks a few that need maintenance.",
+    ]
+    assert command("look", "db.events") == (status, printed)
+    assert not (nothing / "none").exists()
+
+
+def test_where_catalogs_are_configured_and_none_is_named_they_are_listed(
+    nothing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "http://127.0.0.1:9")
+    assert "Add --catalog prod, the only catalog that is configured." in command("look")[1]
+
+    monkeypatch.setenv("PYICEBERG_CATALOG__DEV__URI", "http://127.0.0.1:9")
+    assert "Add --catalog with one of dev, prod." in command("look")[1]
+
+
+def test_an_unconfigured_catalog_is_refused_with_the_others_and_with_where_it_was_looked_for(
+    nothing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = f"{nothing}/home, {nothing}/work;"
+    alone = command("look", "--catalog", "quay")
+    monkeypatch.setenv("PYICEBERG_HOME", "/etc/lakes")
+    Path(nothing, "home", ".pyiceberg.yaml").write_text("catalog:\n  prod:\n    uri: http://c\n")
+    beside = command("look", "--catalog", "quay")
+
+    assert (alone[0], beside[0]) == (2, 2)
+    assert "'quay' is configured; the only catalog is lake, the embedded one. " in alone[1]
+    assert f"these folders: {folders}" in alone[1]
+    assert "'quay' is configured; the catalogs are lake and prod. " in beside[1]
+    assert f"these folders: /etc/lakes (PYICEBERG_HOME), {folders}" in beside[1]
 
 
 def metadata_file(catalog: SqlCatalog) -> Path:

@@ -2,7 +2,7 @@
 function per finding.
 """
 
-from icekit.common.units import count, percent, size
+from icekit.common.units import count, first_names, percent, size
 from icekit.health.definition import PartitionSpec
 from icekit.health.files import Kind
 from icekit.health.filter_opens import opens_of_share
@@ -42,6 +42,7 @@ def metrics_missing(context: Context) -> Finding | None:
         return None
     return context.finding(
         tuple(without),
+        figure=first_names(without, 2),
         evidence="; ".join(
             f"{name} (mode {facts.by_name[name].metrics_mode}) has no bounds in {files} of "
             f"{sample.file_count} sampled data files"
@@ -83,6 +84,7 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
     return context.finding(
         bare,
         severity=Severity.INFO,
+        figure=f"{len(bare):,} of {count(len(facts.columns), 'column')}",
         evidence=f"{len(facts.columns):,} columns; {count(len(bare), 'column')} beyond the first "
         f"{limit} get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
@@ -105,6 +107,7 @@ def too_many_metrics(context: Context) -> Finding | None:
     manifests = facts.manifests
     return context.finding(
         severity=Severity.INFO,
+        figure=f"of {count(len(kept), 'column')}",
         evidence=f"the sampled data files have statistics of {len(kept):,} columns: "
         f"{size(manifests.data_bytes / manifests.data_entry_count)} of manifest per data file, "
         f"{size(manifests.data_bytes)} in total",
@@ -145,6 +148,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         statements.append(f"ALTER TABLE {context.table} WRITE ORDERED BY {order}")
     return context.finding(
         names,
+        figure=first_names(names, 2),
         evidence="; ".join(
             f"a filter on one value of {seen.column} opens "
             f"{_opened(seen.bounds_file_count, share, facts.data.file_count)}"

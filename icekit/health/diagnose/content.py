@@ -53,6 +53,7 @@ def bytes_outside_columns(context: Context) -> Finding | None:
         )
     return context.finding(
         blooms,
+        figure=f"{percent(1 - share)} of the bytes",
         evidence=f"columns are {percent(share)} of the bytes of "
         f"{count(sample.sized_files, 'sampled data file')}: a file of "
         f"{size(sample.file_bytes / sample.sized_files)} on average holds "
@@ -81,6 +82,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
     enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
     return context.finding(
         severity=Severity.INFO,
+        figure=f"{size(chunk)} each",
         evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
         f"on average, and {size(mean / columns)} of a file of {size(mean)}",
         threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
@@ -123,6 +125,7 @@ def heavy_metadata(context: Context) -> Finding | None:
         evidence.append(f"the metadata file has {size(file)}{what}")
         remedy.append(advice)
     return context.finding(
+        figure=f"{size(manifests)} of manifests" if is_listed else f"{size(file)} a commit",
         evidence="; ".join(evidence),
         threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
         f"the data, or a metadata file of {size(limits.metadata_bytes)}",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from icekit.common.sql import unset_properties
-from icekit.common.units import count, percent, size
+from icekit.common.units import count, first_names, percent, size
 from icekit.engine.cluster import caches_deletes
 from icekit.health.files import Kind, Partition
 from icekit.health.findings import Context, Finding, Severity
@@ -35,6 +35,7 @@ def equality_deletes(context: Context) -> Finding | None:
     return context.finding(
         context.paths(a.partition for a in applied),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+        figure=count(heap.delete_record_count, "record"),
         evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
         f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
         f"{facts.data.file_count:,} data files ({percent(reached)} of the rows). A full scan loads "
@@ -61,6 +62,7 @@ def executor_cache(context: Context) -> Finding | None:
         "this session" if conf is not None else "every Spark session that does not turn it off"
     )
     return context.finding(
+        figure=f"with {count(context.heap.delete_file_count, 'delete file')}",
         evidence="queries can return deleted rows, or hang: the executor cache for delete files is "
         f"on in {sessions}, and this table has "
         f"{count(context.heap.delete_file_count, 'equality delete file')}",
@@ -83,6 +85,7 @@ def misread_equality_deletes(context: Context) -> Finding | None:
     return context.finding(
         facts.misread_keys,
         severity=Severity.CRITICAL,
+        figure=f"{records:,} by {first_names(facts.misread_keys, 2)}",
         evidence=f"{count(records, 'equality delete record')} by {', '.join(facts.misread_keys)}: "
         "Spark misreads deletes by a field inside a struct, or by a column of type fixed",
         threshold="one equality delete by such a column",
@@ -153,6 +156,7 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
     return context.finding(
         context.paths(sorted(shares, key=lambda p: -shares[p])),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
+        figure=f"{most}{percent(gone / rows)} of the rows",
         evidence=f"{count(total.file_count, noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
         f"{most}{gone:,} of {rows:,} rows are deleted "
@@ -179,6 +183,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
         statement = context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})
     return context.finding(
         severity=Severity.WARNING if files > data else Severity.INFO,
+        figure=f"{files:,} for {count(data, 'data file')}",
         evidence=f"format version {facts.format_version} with "
         f"{count(files, 'position delete file')} for {count(data, 'data file')}",
         threshold="any live position delete file; a warning if there are more than data files",
@@ -336,6 +341,7 @@ def _unapplied(context: Context, state: DeleteState, what: str, **fields: Any) -
     records = count(sum(each.record_count for each in deletes), "record")
     return context.finding(
         context.paths(dict.fromkeys(each.partition for each in deletes)),
+        figure=records,
         evidence=f"{count(files, 'delete file')} with {records} {what}{example}",
         **fields,
     )
@@ -369,6 +375,7 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
     total = sum(files for _, files in ignored.values())
     return context.finding(
         context.paths(sorted(ignored, key=lambda p: -ignored[p][0])),
+        figure=f"in {total:,} of {count(facts.data.file_count, 'file')}",
         evidence=f"{total:,} of {facts.data.file_count:,} data files, well-sized, with deletes "
         "that a default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that "
@@ -391,6 +398,7 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
         return None
     return context.finding(
         modes,
+        figure=count(len(modes), "setting"),
         evidence=f"format version 1 with merge-on-read in {', '.join(modes)}",
         threshold="merge-on-read for one kind of statement on a version 1 table",
         source="table spec, version 1: no delete files (a commit fails with: Deletes are "

@@ -54,6 +54,7 @@ def small_files(context: Context) -> Finding | None:
     return context.finding(
         context.paths(partitions),
         severity=Severity.CRITICAL if grave else Severity.WARNING,
+        figure=f"{gone:,} of {facts.data.file_count:,} would go",
         evidence=f"compaction would remove {gone:,} of "
         f"{count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of "
         f"{size(bytes_in / files_in)} on average in {count(len(partitions), 'partition')}; the "
@@ -84,6 +85,7 @@ def oversized_files(context: Context) -> Finding | None:
     return context.finding(
         context.paths(group.partition for group in over),
         severity=Severity.WARNING if share >= 0.05 else Severity.INFO,
+        figure=f"{total.file_count:,} of {facts.data.file_count:,}, up to {size(total.max_bytes or 0)}",
         evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} with "
         f"{size(total.size_in_bytes)} ({percent(share)} of the bytes); the largest is "
         f"{size(total.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
@@ -136,6 +138,7 @@ def target_too_small(context: Context) -> Finding | None:
     return context.finding(
         context.paths(sorted(files, key=lambda p: -files[p][0])),
         severity=Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
+        figure=f"{size(target)} for splits of {size(split)}",
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "
         f"split ({size(split)}). There are {count(existing, 'file')} of {size(total)} in "
         f"{count(len(files), 'partition')}; a target of {size(split)} would ask for {enough:,}",

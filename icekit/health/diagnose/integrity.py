@@ -20,6 +20,9 @@ def duplicate_files(context: Context) -> Finding | None:
     return context.finding(
         (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
         severity=Severity.CRITICAL,
+        figure=f"{count(integrity.duplicate_record_count, 'row')} again"
+        if integrity.duplicate_record_count
+        else count(integrity.duplicate_delete_file_count, "delete file"),
         evidence=f"{count(integrity.duplicate_data_file_count, 'data file')} and "
         f"{count(integrity.duplicate_delete_file_count, 'delete file')} with more than one live "
         f"entry, so scans count {count(integrity.duplicate_record_count, 'row')} again; "
@@ -78,6 +81,7 @@ def manifest_bounds(context: Context) -> Finding | None:
     return context.finding(
         [each.path for each in narrow],
         severity=Severity.CRITICAL,
+        figure=f"{count(files, 'manifest')} too narrow",
         evidence=f"{count(files, 'manifest')} with a partition summary that is narrower than the "
         f"entries; {_narrow(narrow[0])}",
         threshold="one partition value outside the summary of its manifest",
@@ -111,11 +115,13 @@ def unreadable_metadata(context: Context) -> Finding | None:
     if not facts.flaws:
         return None
     texts = [_TEXTS[each.flaw] for each in facts.flaws]
+    worst = max(facts.flaws, key=lambda each: _severity(facts, each))
     flaws = {each.flaw for each in facts.flaws}
     at_risk = context.states_at_risk if Flaw.OLD_SCHEMA_GONE in flaws else ""
     return context.finding(
         [example for each in facts.flaws for example in each.examples],
-        severity=max(_severity(facts, each) for each in facts.flaws),
+        severity=_severity(facts, worst),
+        figure=count(worst.count, _TEXTS[worst.flaw][0]),
         evidence="; ".join(
             f"{count(each.count, noun)} {what.format(example=each.examples[0])}"
             for each, (noun, what, _, _) in zip(facts.flaws, texts, strict=True)
@@ -145,6 +151,7 @@ def unsupported_columns(context: Context) -> Finding | None:
     ]
     return context.finding(
         [display_name(column.names) for column in facts.unsupported_columns],
+        figure=count(len(facts.unsupported_columns), "column"),
         evidence=limits_of(facts.engine, facts.unsupported_columns),
         threshold="one such column in the current schema",
         source="Iceberg's TypeToSparkType and writers of data files",

@@ -31,6 +31,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
             "a schedule instead."
         )
     return context.finding(
+        figure=f"{number:,} where {number - saved:,} would do",
         evidence=f"{count(number, 'manifest')} of {size(manifests.size_in_bytes / number)} on "
         f"average with {entries / number:,.1f} live entries each; {number - saved:,} of "
         f"{size(target)} would be enough{evidence}",
@@ -70,6 +71,7 @@ def overlapping_manifests(context: Context) -> Finding | None:
         return None
     return context.finding(
         [o.field for o in overlaps],
+        figure=f"{percent(best.mean_share)} of the others",
         evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
         f"other {count(best.manifest_count - 1, 'manifest')} on average; every other partition "
         "field is as bad or worse",
@@ -127,6 +129,9 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     would = "" if gone is None else f"; {gone:,} would expire now"
     return context.finding(
         severity=Severity.INFO if gone == 0 else Severity.WARNING,
+        figure=f"{gone:,} of {history.snapshot_count:,} would expire"
+        if gone
+        else f"{history.snapshot_count:,}",
         evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
         f"protected branches and tags: {len(history.refs):,}{would}",
         threshold=f"{limits.snapshots} snapshots",
@@ -158,6 +163,7 @@ def staged_writes(context: Context) -> Finding | None:
     return context.finding(
         [write.wap_id for write in staged],
         severity=Severity.INFO,
+        figure=f"{len(staged):,} not published",
         evidence=f"{count(len(staged), 'staged write')} that nobody has published: "
         f"{'; '.join(write.text for write in staged[:NAMED_WRITERS])}"
         + (f"; and {len(staged) - NAMED_WRITERS:,} more" if len(staged) > NAMED_WRITERS else ""),
@@ -183,6 +189,7 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         return None
     return context.finding(
         severity=Severity.INFO,
+        figure=f"{facts.history.metadata_log_count:,} in the log",
         evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
         "write.metadata.delete-after-commit.enabled is false",
         threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
@@ -221,6 +228,7 @@ def stale_statistics(context: Context) -> Finding | None:
     return context.finding(
         [str(age.snapshot_id) for age in stale],
         severity=Severity.INFO,
+        figure=f"{max(age.changed_count for age in stale):,} changes since",
         evidence="; ".join(ages),
         threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
         "of those at the time",

@@ -25,6 +25,7 @@ def skewed_partitions(context: Context) -> Finding | None:
     share = Totals.of(heavy).size_in_bytes / Totals.of(groups).size_in_bytes
     return context.finding(
         context.paths(g.partition for g in heavy),
+        figure=f"{most / max(1, median):,.0f} × the median",
         evidence=f"the largest of {len(groups):,} partitions holds {size(most)}, "
         f"{most / max(1, median):,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
         f"in {count(len(heavy), 'partition')} above the threshold",
@@ -63,6 +64,7 @@ def over_partitioned(context: Context) -> Finding | None:
     change = _coarser_spec(context, facts.target_bytes / max(1, mean))
     return context.finding(
         context.paths(g.partition for g in thin),
+        figure=f"{size(mean)} each",
         evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "
         f"average; the target file size is {size(facts.target_bytes)}. They have "
         f"{count(total.file_count, 'data file')}; "
@@ -120,6 +122,7 @@ def old_partition_spec(context: Context) -> Finding | None:
     return context.finding(
         context.paths(g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)),
         severity=Severity.WARNING if share >= 0.1 else Severity.INFO,
+        figure=f"{total.file_count:,} of {count(facts.data.file_count, 'file')}",
         evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} "
         f"({percent(share)} of the bytes) of spec {', '.join(map(str, specs))}; the current spec "
         f"is {facts.default_spec_id}",

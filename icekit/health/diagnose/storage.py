@@ -3,6 +3,7 @@ same location. One function per finding.
 """
 
 from icekit.common import sql
+from icekit.common.units import count
 from icekit.health.files import Kind
 from icekit.health.findings import Context, Finding, Severity
 from icekit.health.model import TableFacts
@@ -17,6 +18,8 @@ def missing_files(context: Context) -> Finding | None:
     severity = Severity.CRITICAL if missing.fails_scans else Severity.INFO
     if not missing.fails_scans and missing.count(Role.MANIFEST_LIST).gone_count:
         severity = Severity.WARNING
+    gone = sum(each.gone_count for each in missing.counts)
+    resized = sum(each.resized_count for each in missing.counts)
     lost = _lost_partitions(context, missing)
     effect, remedy = _effect_and_remedy(facts, missing, has_statement=lost is not None)
     snapshots = tuple(
@@ -27,6 +30,7 @@ def missing_files(context: Context) -> Finding | None:
     return context.finding(
         [file.path for file in missing.examples],
         severity=severity,
+        figure=f"{gone:,} gone, {resized:,} of another size",
         evidence=f"{'; '.join(map(_counted, missing.counts))}. {_example(facts, missing)}",
         threshold="one referenced file that is gone, or whose size is not what its entry says",
         source="table spec: every file that metadata references must exist until no snapshot "
@@ -128,6 +132,7 @@ def shared_location(context: Context) -> Finding | None:
         return None
     return context.finding(
         [other.path for other in storage.sharing.shared],
+        figure=f"with {count(len(storage.sharing.shared), 'table')}",
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
         threshold="one table of the catalog with a path that equals, contains or lies inside a "
         "path of this table",
@@ -151,6 +156,7 @@ def orphan_files(context: Context) -> Finding | None:
         unknown = f"; they may belong to another table ({storage.sharing.unchecked})"
     return context.finding(
         storage.examples,
+        figure=count(storage.orphan_count, "file"),
         evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 "
         f"days{unknown}",
         threshold="one file older than 3 days",

@@ -51,6 +51,7 @@ def one_writing_task(context: Context) -> Finding | None:
     files = sum(write.file_count for write in alone)
     total = sum(write.size_in_bytes for write in alone)
     return context.finding(
+        figure=f"{files / len(alone):,.1f} files each",
         evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for "
         f"{files / len(alone):,.1f} files of {size(total / files)} on average, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
@@ -120,6 +121,7 @@ def frequent_commits(context: Context) -> Finding | None:
             f"{size(context.min_file_size)}"
         )
     return context.finding(
+        figure=f"{span(gap * 1000)} apart",
         evidence=f"the last {len(appends):,} commits that wrote rows came {span(gap * 1000)} apart "
         f"with files of {size(added)} (median){less}",
         threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
@@ -167,6 +169,7 @@ def distribution_mode(context: Context) -> Finding | None:
             "one file per partition and commit."
         )
     return context.finding(
+        figure=f"{per_partition:,.1f} files per partition",
         evidence=f"{_of_last(len(scattered), len(recent))} appends wrote "
         f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
@@ -200,6 +203,7 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     names = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
     return context.finding(
         sample.identifiers,
+        figure=f"{worst.record_count - worst.most:,} repeated",
         evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
         f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst.snapshot_id} added "
         f"{count(worst.record_count, 'record')} with at most "
@@ -242,6 +246,7 @@ def vectors_rewritten(context: Context) -> Finding | None:
     written = sum(c.added_delete_files or 0 for c in again)
     replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
     return context.finding(
+        figure=f"{percent(replaced / written)} of {written:,}",
         evidence=f"{_of_last(len(again), len(changes))} commits with deletes wrote "
         f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
         f"{count(written, 'vector')} replaced an earlier one",
@@ -265,6 +270,7 @@ def managed_elsewhere(context: Context) -> Finding | None:
         return None
     return context.finding(
         severity=Severity.INFO,
+        figure=manager.name,
         evidence=manager.evidence,
         threshold="one property or location that only such a service has",
         source=f"the documentation of {manager.name}",

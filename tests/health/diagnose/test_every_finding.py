@@ -61,6 +61,8 @@ def test_a_finding_looks_like_its_golden_file_and_says_all_that_it_must(
     finding = required(SHOWN[case], case.split()[0])
 
     golden.fields(f"diagnose/{case.replace(' ', '-')}.yaml", finding)
+    # A list has a few words for it.
+    assert 0 < len(finding.figure) <= 40
     assert finding.threshold
     assert finding.source
     assert finding.effect.endswith(".")

@@ -1,0 +1,165 @@
+"""The tables of a catalog as a list for a terminal: one line each, the worst first."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from icekit.common import frozen
+from icekit.common.commands import command_line
+from icekit.common.units import count, printable, shorten, size
+from icekit.report.overview import UNREADABLE, Overview, TableSummary
+
+#: The width where there is no terminal.
+WIDTH = 100
+_NARROWEST = 40
+#: Narrower than this, the status is its mark alone.
+_WITH_WORDS = 80
+_GAP = "  "
+#: By status, the worst first.
+_MARKS = {UNREADABLE: "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
+_COLORS = {UNREADABLE: "1;31", "critical": "1;31", "warning": "33", "info": "36", "healthy": "32"}
+
+
+@frozen
+class _Row:
+    """The cells of a table's line."""
+
+    status: str
+    name: str
+    finding: str
+    files: str
+    bytes: str
+
+
+_HEAD = _Row("", "table", "what matters most", "files", "data")
+
+
+def text(
+    overview: Overview, width: int | None = None, *, color: bool = False, verbose: bool = False
+) -> str:
+    """The list in lines of at most ``width`` columns, and below it what to run next.
+
+    ``verbose`` adds why tables cannot be read. ``color`` adds ANSI colours, for a terminal.
+    """
+    columns = max(width or WIDTH, _NARROWEST)
+    parts = [
+        [_verdict(overview)],
+        list(_list(overview.tables, columns, color)),
+        list(_errors(overview.tables, columns)) if verbose else [],
+        list(_below(overview, is_explained=verbose)),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _verdict(overview: Overview) -> str:
+    """The numbers of tables: ``22 tables of catalog lake: 6 critical, 16 healthy.``."""
+    if not overview.tables:
+        return f"Catalog {printable(overview.catalog)} has no tables."
+    numbers = Counter(table.status for table in overview.tables)
+    parts = [f"{numbers[status]:,} {status}" for status in _MARKS if numbers[status]]
+    tables = count(len(overview.tables), "table")
+    return f"{tables} of catalog {printable(overview.catalog)}: {', '.join(parts)}."
+
+
+def _list(tables: Sequence[TableSummary], columns: int, color: bool) -> Iterator[str]:
+    """The heading, and a line for each table; nothing without tables."""
+    if not tables:
+        return
+    rows = [_HEAD, *(_row(table, with_word=columns >= _WITH_WORDS) for table in tables)]
+    statuses = max(len(row.status) for row in rows)
+    files = max(len(row.files) for row in rows)
+    sizes = max(len(row.bytes) for row in rows)
+    gaps = 4 * len(_GAP)
+    names, findings = _widths(rows, columns - statuses - files - sizes - gaps)
+    colors = [None, *(_COLORS[table.status] if color else None for table in tables)]
+    for row, code in zip(rows, colors, strict=True):
+        status = row.status.ljust(statuses)
+        cells = [
+            shorten(row.name, names).ljust(names),
+            _cut(row.finding, findings).ljust(findings),
+            row.files.rjust(files),
+            row.bytes.rjust(sizes),
+        ]
+        painted = status if code is None else f"\x1b[{code}m{status}\x1b[0m"
+        yield _GAP.join([painted, *cells]).rstrip()
+
+
+def _row(table: TableSummary, *, with_word: bool) -> _Row:
+    files = "" if table.file_count is None else f"{table.file_count:,}"
+    bytes_ = "" if table.size_in_bytes is None else size(table.size_in_bytes)
+    mark = _MARKS[table.status]
+    status = f"{mark} {table.status}" if with_word else mark
+    return _Row(status, printable(table.table), printable(_finding(table)), files, bytes_)
+
+
+def _finding(table: TableSummary) -> str:
+    """``small files: 96 of 100 would go; 2 more``; empty for a healthy table."""
+    if table.finding is None:
+        return table.problem
+    title = table.finding.replace("_", " ")
+    others = f"{_OTHERS}{table.finding_count - 1} more" if table.finding_count > 1 else ""
+    return f"{title}: {table.figure}{others}"
+
+
+#: What begins the number of a table's other findings.
+_OTHERS = "; "
+
+
+def _widths(rows: Sequence[_Row], columns: int) -> tuple[int, int]:
+    """The widths of names and of findings within some columns: names are cut once they take more
+    than half.
+    """
+    longest_name = max(len(row.name) for row in rows)
+    longest_finding = max(len(row.finding) for row in rows)
+    if longest_name + longest_finding <= columns:
+        return longest_name, longest_finding
+    name = min(longest_name, max(columns // 2, columns - longest_finding))
+    return name, columns - name
+
+
+def _cut(finding: str, columns: int) -> str:
+    """A finding within its column, without the number of others or cut after a word: a number that
+    is cut would be another one.
+    """
+    if len(finding) <= columns:
+        return finding
+    alone = finding.rpartition(_OTHERS)[0] or finding
+    return textwrap.shorten(alone, columns, placeholder=" …")
+
+
+def _errors(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:
+    """Why tables cannot be read; paths are never broken."""
+    for table in tables:
+        if table.error is None:
+            continue
+        yield from textwrap.wrap(
+            f"{printable(table.table)}: {table.error}",
+            columns,
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _below(overview: Overview, *, is_explained: bool) -> Iterator[str]:
+    """What the list leaves out, and the next command."""
+    if overview.tables and not overview.storage:
+        yield "Not looked for: missing and orphan files (--storage)."
+    unreadable = [table for table in overview.tables if table.is_unreadable]
+    if unreadable and not is_explained:
+        yield "Why tables are unreadable: add -v."
+    if (command := _next(overview)) is not None:
+        yield f"Next:  {printable(command)}"
+
+
+def _next(overview: Overview) -> str | None:
+    """The plan of the first table that can be read and has a finding, or else a look at one that
+    cannot be read; None if all are healthy.
+    """
+    for table in overview.tables:
+        if table.finding is not None:
+            return command_line("plan", overview.catalog, table.table)
+    for table in overview.tables:
+        if table.is_unreadable:
+            return command_line("look", overview.catalog, table.table)
+    return None
