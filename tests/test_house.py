@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "icekit"
 #: From the bottom up; a room imports from itself and from rooms named before it. A module belongs
 # to the room with the longest name that its own begins with.
 ROOMS = (
-    "common engine health health.diagnose sandbox deletes prove maintain maintain.run tune "
+    "common iceberg engine health health.diagnose sandbox deletes prove maintain maintain.run tune "
     "report.history report report.schedule show api notebook learn learn.lab learn.lessons cli"
 ).split()
 SPARK = {"pyspark", "py4j"}
@@ -148,7 +148,7 @@ def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_chang
     loaded = _loaded(LOOK)
 
     assert {name.partition(".")[0] for name in loaded} & {*SPARK, "papermill"} == set()
-    allowed = {"common", "engine", "health", "report", "api", "show"}
+    allowed = {"common", "iceberg", "engine", "health", "report", "api", "show"}
     assert {_wing(name) for name in loaded if name in MODULES and name != "icekit"} <= allowed
 
 

@@ -17,7 +17,7 @@ from icekit.engine.metadata_tables import frame_of_paths, metadata_table
 from icekit.health.metadata import Json, named_files
 from icekit.health.metadata_file import load_metadata
 from icekit.health.orphans import declared_paths, manifests_of, referenced_files
-from icekit.health.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
+from icekit.iceberg.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

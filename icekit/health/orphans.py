@@ -24,8 +24,8 @@ from icekit.engine.tables import SessionTables
 from icekit.health.manifests import Record, files_of, manifest_list
 from icekit.health.metadata import Json, named_files, properties_of
 from icekit.health.metadata_file import load_metadata
-from icekit.health.paths import overlapping, place
 from icekit.health.storage import SharedPlace, Sharing, StorageFacts
+from icekit.iceberg.paths import overlapping, place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,7 +30,7 @@ from icekit.health.head import head
 from icekit.health.metadata import Json, properties_of
 from icekit.health.metadata_file import load_metadata
 from icekit.health.orphans import referenced_files
-from icekit.health.paths import LOCAL, normal
+from icekit.iceberg.paths import LOCAL, normal
 
 #: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"

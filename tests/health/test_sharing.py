@@ -16,8 +16,8 @@ from icekit.engine.tables import EmbeddedTables, TableSource
 from icekit.health import orphans
 from icekit.health.metadata_file import load_metadata
 from icekit.health.orphans import TableQuery, sharing
-from icekit.health.paths import overlapping, place
 from icekit.health.storage import SharedPlace, Sharing
+from icekit.iceberg.paths import overlapping, place
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in
 

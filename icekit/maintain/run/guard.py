@@ -27,7 +27,6 @@ from icekit.health.orphans import (
     of_others,
     sharing,
 )
-from icekit.health.paths import meet, normal, path_sql
 from icekit.health.retention import (
     HOUR_MS,
     LEAST_HOURS,
@@ -38,6 +37,7 @@ from icekit.health.retention import (
     needs_of,
     retained,
 )
+from icekit.iceberg.paths import meet, normal, path_sql
 from icekit.maintain.actual import Actual
 from icekit.maintain.model import Action
 from icekit.maintain.run.attempt import ActionProgress, Runner

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.health.naming import Folders, folders_in, folders_of
-from icekit.health.paths import LOCAL, links, local_sql, meet, normal, path_sql
+from icekit.iceberg.paths import LOCAL, links, local_sql, meet, normal, path_sql
 
 SPELLINGS = {
     "/w/a/x.parquet": "/w/a/x.parquet",

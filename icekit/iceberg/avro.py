@@ -1,0 +1,111 @@
+"""Change the records of an Avro file, and leave everything else in it as it is.
+
+Values keep their stored form: a date is a number of days and a decimal is bytes, because logical
+types have values that Python has no type for (a date before year 1, a decimal of 38 digits).
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Record = dict[str, Any]
+#: The header's entries, by their keys; the schema is JSON text.
+Header = dict[str, bytes]
+
+MAGIC = b"Obj\x01"
+SCHEMA = "avro.schema"
+_SYNC_BYTES = 16
+# As Iceberg's Java writers have it.
+_BLOCK_BYTES = 64_000
+
+
+def header_of(raw: bytes) -> Header:
+    """The header of an Avro file; raises ValueError for another file."""
+    return _split(raw)[0]
+
+
+def records_of(raw: bytes) -> Iterator[Record]:
+    """The records of an Avro file, in their stored form."""
+    import fastavro
+
+    header, start = _split(raw)
+    schema = _without_logical_types(json.loads(header[SCHEMA]))
+    plain_header = {**header, SCHEMA: json.dumps(schema).encode()}
+    plain = _encoded(plain_header, raw[start - _SYNC_BYTES : start]) + raw[start:]
+    for record in fastavro.reader(io.BytesIO(plain)):
+        assert isinstance(record, dict)
+        yield record
+
+
+def rewrite(
+    raw: bytes,
+    change: Callable[[Record], None],
+    change_header: Callable[[Header], Header] | None = None,
+) -> bytes:
+    """The same Avro file after ``change`` to each record, and after ``change_header``, which must
+    not change how records are stored. The codec stays.
+
+    For corrupt bytes, raises an error of any kind, as decoders do.
+    """
+    import fastavro
+
+    def changed_records() -> Iterator[Record]:
+        for record in records_of(raw):
+            change(record)
+            yield record
+
+    header = header_of(raw)
+    out = io.BytesIO()
+    sync = hashlib.md5(raw, usedforsecurity=False).digest()
+    fastavro.writer(
+        out,
+        _without_logical_types(json.loads(header[SCHEMA])),
+        changed_records(),
+        codec=header.get("avro.codec", b"null").decode(),
+        sync_interval=_BLOCK_BYTES,
+        sync_marker=sync,
+    )
+    written = out.getvalue()
+    blocks = written[_split(written)[1] :]
+    new_header = change_header(header) if change_header else header
+    return _encoded(new_header, sync) + blocks
+
+
+def _split(raw: bytes) -> tuple[Header, int]:
+    """The header, and where the first block begins."""
+    import fastavro
+
+    if not raw.startswith(MAGIC):
+        raise ValueError("not an Avro file")
+    stream = io.BytesIO(raw)
+    stream.seek(len(MAGIC))
+    entries = fastavro.schemaless_reader(stream, {"type": "map", "values": "bytes"}, None)
+    assert isinstance(entries, dict)
+    return dict(entries), stream.tell() + _SYNC_BYTES
+
+
+def _encoded(header: Header, sync: bytes) -> bytes:
+    import fastavro
+
+    out = io.BytesIO(MAGIC)
+    out.seek(len(MAGIC))
+    fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, header)
+    return out.getvalue() + sync
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain = {key: value for key, value in schema.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if key in plain:
+            plain[key] = _without_logical_types(plain[key])
+    if "fields" in plain:
+        plain["fields"] = [
+            {**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]
+        ]
+    return plain

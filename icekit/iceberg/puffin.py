@@ -1,0 +1,31 @@
+"""Change what the footer of a Puffin file says about its blobs; the blobs stay where they are
+(Puffin spec, "File structure").
+"""
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+MAGIC = b"PFA1"
+# The size of the payload, flags, and the magic number, which end the file.
+_TRAILER = struct.Struct("<iI4s")
+_IS_COMPRESSED = 1
+
+
+def rewrite_footer(raw: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    """The same Puffin file after ``change`` to the JSON of its footer; raises ValueError for
+    another file, and for a footer that is compressed.
+    """
+    if len(raw) < len(MAGIC) + _TRAILER.size or not raw.startswith(MAGIC):
+        raise ValueError("not a Puffin file")
+    size, flags, magic = _TRAILER.unpack(raw[-_TRAILER.size :])
+    start = len(raw) - _TRAILER.size - size
+    if magic != MAGIC or raw[start - len(MAGIC) : start] != MAGIC:
+        raise ValueError("the footer of a Puffin file is cut off or corrupt")
+    if flags & _IS_COMPRESSED:
+        raise ValueError("the footer of a Puffin file is compressed, which icekit does not read")
+    footer = json.loads(raw[start : start + size])
+    change(footer)
+    payload = json.dumps(footer, separators=(",", ":")).encode()
+    return raw[:start] + payload + _TRAILER.pack(len(payload), flags, MAGIC)
