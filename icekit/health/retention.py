@@ -86,7 +86,8 @@ class Retention:
             if name == "keep_last":
                 values[name] = _whole(value)
             elif name == "writer_keys":
-                values[name] = (value,) if isinstance(value, str) else tuple(value)
+                keys = value.split(",") if isinstance(value, str) else value
+                values[name] = tuple(key.strip() for key in keys)
             else:
                 values[f"{name}_hours"] = _hours(value)
         return cls(**values)

@@ -139,6 +139,9 @@ def test_plain_values_are_read() -> None:
         keep_hours=168, keep_last=20, need_hours=24
     )
     assert Retention.of({"keep": "", "need": None}) == Retention()
+    keys = ("my.offset by my.job", "their.offsets.")
+    assert Retention.of({"writer_keys": ", ".join(keys)}) == Retention(writer_keys=keys)
+    assert Retention.of({"writer_keys": list(keys)}) == Retention(writer_keys=keys)
 
 
 def test_a_table_without_snapshots_has_nothing_to_expire() -> None:
