@@ -367,7 +367,10 @@ def _shown(value: Any) -> str:
     return shorten(repr(value), _LONGEST)
 
 
-RESTORE_OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
+RESTORE_OLDER = (
+    "restore it; if that is impossible, point the catalog at the metadata file before it "
+    "(register_table), which loses the last commit"
+)
 
 
 def load_metadata(source: TableSource) -> dict[str, Any]:
