@@ -26,6 +26,7 @@ from icekit.health.writer_states import (
     Lineages,
     Range,
     Tally,
+    branches_of,
     chain,
     needed_to_publish,
     refs_of,
@@ -488,15 +489,19 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     """Why nothing may expire: a branch has an age limit of its own, by which each expiry removes
     snapshots that are needed, whatever it names.
     """
-    limits = [ref.get("max-snapshot-age-ms") for ref in refs_of(metadata).values()]
-    if not needs.snapshot_ids or not any(limits):
+    limited = [
+        name for name, ref in branches_of(metadata).items() if ref.get("max-snapshot-age-ms")
+    ]
+    if not needs.snapshot_ids or not limited:
         return None
     by_own_limit = frozenset(retained(metadata, 0, 1, now_ms).expired)
-    if not by_own_limit & needs.snapshot_ids:
+    removed = by_own_limit & needs.snapshot_ids
+    if not removed:
         return None
-    removed_of = Tally(needs.lineages, by_own_limit)
+    removed_of = Tally(needs.lineages, removed)
     blocked = [state for state in needs.kept_states if removed_of.count(needs.states[state])]
-    branch = blocked[0].branches[0] if blocked else "main"
+    concerned = (name for name in limited if removed_of.count(needs.lineages.ranges(name)))
+    branch = next(concerned, limited[0])
     what = blocked[0].text if blocked else needs.staged[0].text
     return (
         f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "

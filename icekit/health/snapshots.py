@@ -45,6 +45,7 @@ class WriterState:
 
     ``job`` tells one job of a writer from another; ``ids`` are all values that do. ``silent_ms`` is
     the time from that snapshot to the newest commit of a branch that is no maintenance.
+    ``read_to_id`` is the snapshot up to which the writer has read a branch, if its state says so.
     """
 
     writer: str
@@ -55,6 +56,7 @@ class WriterState:
     snapshot_id: int
     committed_ms: int
     silent_ms: int
+    read_to_id: int | None = None
 
     @property
     def text(self) -> str:

@@ -34,8 +34,9 @@ class WriterKeys:
 
     ``state_key`` has the state; one that ends with a dot is the beginning of a key, and the rest of
     it tells jobs apart. Otherwise the values of ``job_keys`` do, or the member ``job_member`` of a
-    state that is JSON. ``job`` and ``state`` are what these are called; ``source`` is where the
-    writer's own code reads them.
+    state that is JSON. A writer whose state ``is_snapshot_id`` walks back to that snapshot, too, from
+    the head of the branch that it reads. ``job`` and ``state`` are what these are called; ``source``
+    is where the writer's own code reads them.
     """
 
     writer: str
@@ -45,6 +46,7 @@ class WriterKeys:
     job: str = ""
     job_keys: tuple[str, ...] = ()
     job_member: str | None = None
+    is_snapshot_id: bool = False
 
 
 #: The writers whose state an expiry keeps.
@@ -61,8 +63,9 @@ WRITERS = (
         "Flink",
         "equality-convert-staging-snapshot",
         "staging snapshot",
-        "Iceberg: EqualityConvertPlanner (discoverLastCommittedWork)",
+        "Iceberg: EqualityConvertPlanner (discoverLastCommittedWork, nextUnprocessedStagingSnapshot)",
         job="conversion of equality deletes",
+        is_snapshot_id=True,
     ),
     WriterKeys(
         "Kafka Connect",
@@ -148,6 +151,11 @@ class _Carried:
     @property
     def job(self) -> _Job:
         return self.keys.state_key, self.ids
+
+    @property
+    def named_snapshot_id(self) -> int | None:
+        """The snapshot that the state names, if it names one."""
+        return int(self.value) if self.keys.is_snapshot_id and self.value.isdecimal() else None
 
 
 class Lineages:
@@ -286,6 +294,7 @@ def writer_states(
                 snapshot_id=snapshot_id,
                 committed_ms=committed_ms,
                 silent_ms=max(0, min(last_ms[branch] for branch in branches) - committed_ms),
+                read_to_id=found.named_snapshot_id,
             )
         )
     return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
@@ -355,13 +364,18 @@ def _ids(keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
 
 def chain(lineages: Lineages, state: WriterState, dropped: Collection[str] = ()) -> list[Range]:
     """The snapshots that a writer walks through to its state, from the head of each branch but those
-    ``dropped``; those that branches share are there once.
+    ``dropped``, and to the snapshot up to which it has read another branch; those that branches
+    share are there once.
     """
+    walks = [(branch, state.snapshot_id) for branch in state.branches]
+    if state.read_to_id is not None:
+        # Which branch it reads, nobody says.
+        walks += [(branch, state.read_to_id) for branch in lineages.branches]
     widest: dict[int, Range] = {}
-    for branch in state.branches:
+    for branch, snapshot_id in walks:
         if branch in dropped:
             continue
-        for each in lineages.ranges(branch, state.snapshot_id):
+        for each in lineages.ranges(branch, snapshot_id):
             before = widest.get(each.path, each)
             start, stop = min(each.start, before.start), max(each.stop, before.stop)
             widest[each.path] = Range(each.path, start, stop)

@@ -339,6 +339,50 @@ def test_maintenance_does_not_make_a_writer_silent_and_a_table_at_rest_keeps_its
     assert walk(after(at_rest), "flink.max-committed-checkpoint-id") == "41"
 
 
+def converting(**staging: Any) -> dict[str, Any]:
+    """A branch ``staging`` that a conversion reads into main, which has converted its first two
+    commits.
+    """
+    meta = daily(6, {5: {"equality-convert-staging-snapshot": "101"}})
+    meta["snapshots"] += [
+        {
+            "snapshot-id": 100 + n,
+            "parent-snapshot-id": 99 + n if n else 1,
+            "timestamp-ms": NOW_MS - (30 - n) * DAY_MS,
+            "summary": {"operation": "append"},
+        }
+        for n in range(12)
+    ]
+    meta["refs"]["staging"] = {"snapshot-id": 111, "type": "branch", **staging}
+    return meta
+
+
+def test_what_a_conversion_has_yet_to_read_of_another_branch_stays() -> None:
+    """It walks back from the head of that branch to the snapshot that its state names, and takes
+    the oldest on the way.
+    """
+    left = after(converting())
+
+    assert {each["snapshot-id"] for each in left["snapshots"]} == {4, 5, 6, *range(101, 112)}
+    found = expiry(converting(), KEEP_THREE, NOW).summary
+    stays = "8 more snapshots stay: Flink conversion of equality deletes, staging snapshot 101"
+    assert found.stays == (stays,)
+
+
+def test_what_a_conversion_has_yet_to_read_of_its_own_branch_stays() -> None:
+    """Commits came between the one that it read and its own."""
+    meta = daily(20, {12: {"equality-convert-staging-snapshot": "9"}})
+
+    assert {each["snapshot-id"] for each in after(meta)["snapshots"]} == set(range(9, 21))
+
+
+def test_a_conflict_names_the_branch_with_the_limit() -> None:
+    conflict = expiry(converting(**{"max-snapshot-age-ms": DAY_MS}), KEEP_THREE, NOW).conflict
+
+    assert conflict is not None
+    assert conflict.startswith("The branch staging has an age limit of its own")
+
+
 def test_a_branch_with_an_age_limit_of_its_own_cannot_keep_a_state_so_nothing_expires() -> None:
     main = {"snapshot-id": 20, "type": "branch", "max-snapshot-age-ms": 5 * DAY_MS}
     meta = daily(20, {2: FLINK}, {"main": main})
