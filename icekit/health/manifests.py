@@ -196,7 +196,7 @@ def listed_as_other(manifest: Record, held: str, listed: str) -> MetadataUnreada
 SAMPLED_FILES = 300
 #: A choice: the manifests that such a sample reads; the least, and the most where each has few
 # files.
-_LEAST_MANIFESTS, _MOST_MANIFESTS = 3, 100
+_LEAST_MANIFESTS, MOST_MANIFESTS = 3, 100
 
 
 def is_delete_manifest(manifest: Record) -> bool:
@@ -375,9 +375,9 @@ def _sampled_manifests(live: Sequence[Record]) -> list[tuple[Record, int]]:
     while number:
         spread = [live[i * (len(live) - 1) // max(number - 1, 1)] for i in range(number)]
         enough = sum(map(live_count, spread)) >= SAMPLED_FILES
-        if enough or number in {len(live), _MOST_MANIFESTS}:
+        if enough or number in {len(live), MOST_MANIFESTS}:
             break
-        number = min(2 * number, len(live), _MOST_MANIFESTS)
+        number = min(2 * number, len(live), MOST_MANIFESTS)
     shares: list[tuple[Record, int]] = []
     files = SAMPLED_FILES
     by_size = sorted(spread, key=lambda m: live_count(m) if is_counted(m) else SAMPLED_FILES)

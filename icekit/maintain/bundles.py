@@ -80,7 +80,7 @@ def bundled(
     for group, own in zip(groups, keys, strict=True):
         size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
         becomes_one = size <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
-        applied = rewrite.applied(group) if becomes_one and rewrite.runner is None else None
+        applied = rewrite.applied(group, own) if becomes_one and rewrite.runner is None else None
         if applied is None:
             result.append(Bundle([group], [own]))
             continue

@@ -165,10 +165,13 @@ class RewriteSession:
     def _column_names(self) -> list[str]:
         return [str(field["name"]) for field in schema_of(self.key_metadata)["fields"]]
 
-    def applied(self, group: Any) -> int | None:
+    def applied(self, group: Any, keys: Sequence[Key]) -> int | None:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
-        group, added up over the files; None if a join applies them faster, or they do not fit.
+        group, added up over the files; None if a join applies them faster, they do not fit, or that
+        reader misreads one of their keys.
         """
+        if not all(key.is_read_right for key in keys):
+            return None
         is_small = int(group.inputFilesSizeInBytes()) <= max(
             SMALL_BYTES, int(group.inputSplitSize())
         )
@@ -208,7 +211,7 @@ class GroupRows:
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         # Whether Iceberg's own reader applies the equality deletes.
         are_read_right = all(key.is_read_right for key in keys)
-        self.by_reader = bool(keys) and are_read_right and rewrite.applied(group) is not None
+        self.by_reader = bool(keys) and rewrite.applied(group, keys) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         if self.keys and not self.java.areOf(self.tasks, int(group.outputSpecId())):

@@ -22,7 +22,8 @@ from icekit.maintain.model import EQUALITY_DELETE, Action, Explained, Plan, Pred
 @frozen
 class ActionOutcome:
     """The outcome of one action; ``actual`` is read from the table's own commits. ``filters`` is
-    what filters open of the files before, and of those that it wrote.
+    what filters open of the files before, and of those that it wrote. ``error_class`` is the name
+    of the error's class, by which a refusal is told from a failure.
     """
 
     action: Action
@@ -32,6 +33,7 @@ class ActionOutcome:
     seconds: float = 0.0
     snapshot_ids: tuple[int, ...] = ()
     error: str | None = None
+    error_class: str | None = None
     filters: tuple[FilterOpens, ...] = ()
 
     @property
@@ -290,6 +292,7 @@ class ActionDocument:
     seconds: float
     snapshot_ids: Sequence[int]
     error: str | None
+    error_class: str | None
     expiry: ExpirySummary | None = None
     filters: Sequence[FilterOpens] = ()
 
@@ -379,6 +382,7 @@ def _action(outcome: ActionOutcome) -> ActionDocument:
         round(outcome.seconds, 3),
         outcome.snapshot_ids,
         outcome.error,
+        outcome.error_class,
         action.expiry,
         outcome.filters,
     )

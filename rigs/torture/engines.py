@@ -16,7 +16,7 @@ import pyarrow as pa
 from icekit.common.sql import Identifier, identifier
 from rigs.torture.reader.arrow import rows_of
 from rigs.torture.reader.metadata import local
-from rigs.torture.reader.projection import canonical, project
+from rigs.torture.reader.projection import project
 from rigs.torture.reader.schema import Field, ListOf, MapOf, Struct, with_mapped_ids
 from rigs.torture.reader.table import Rows
 
@@ -100,7 +100,7 @@ def rows_in(table: pa.Table, schema: Struct) -> Rows:
     """An engine's answer, its columns by name."""
     struct, rows = rows_of(table)
     struct = with_mapped_ids(struct, [_mapping(field) for field in schema.fields])
-    return Counter(canonical(project(row, struct, schema, {}), schema) for row in rows)
+    return Counter(project(row, struct, schema, {}) for row in rows)
 
 
 def _mapping(field: Field) -> dict[str, Any]:

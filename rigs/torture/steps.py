@@ -10,13 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from icekit.api import Lake
-from icekit.common.errors import IcekitError, Status
+from icekit.common.errors import (
+    ColumnsUnsupported,
+    ColumnUnhashed,
+    ConversionRefused,
+    DeletesUnmatched,
+    ParameterError,
+    ReadersDisagree,
+    RemovalRefused,
+    Status,
+    TableContradicted,
+)
 from icekit.common.sql import Identifier
 from icekit.health.diagnose import diagnose
 from icekit.health.findings import Thresholds
 from icekit.health.retention import Retention
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.policy import Policy
+from icekit.maintain.rewrite import ConvertFirst
+from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.verbs import convert_equality_deletes, run
 from icekit.maintain.service import plan_table
@@ -26,14 +38,35 @@ RETRY = Retry(attempts=2, first_wait=0.01, longest_wait=0.02)
 THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
 
 
+#: The answers that icekit documents for what a table, an option or an engine is.
+REFUSALS = {
+    kind.__name__
+    for kind in (
+        ColumnsUnsupported,
+        ColumnUnhashed,
+        ConversionRefused,
+        ConvertFirst,
+        DeletesUnmatched,
+        ParameterError,
+        ReadersDisagree,
+        RemovalRefused,
+        TableContradicted,
+    )
+}
+#: And where another job commits meanwhile.
+REFUSALS_BESIDE_OTHERS = {*REFUSALS, Conflict.__name__}
+
+
 @dataclass(frozen=True)
 class Ending:
-    """How a step of icekit's ended: a refusal has an error, and neither status nor commit."""
+    """How a step of icekit's ended: ``status`` is None if it raised an error. ``error_classes`` are
+    those of this error, or of the actions that failed.
+    """
 
     step: str
     status: Status | None
     error: str = ""
-    is_named: bool = True
+    error_classes: tuple[str, ...] = ()
 
 
 class Steps:
@@ -51,20 +84,23 @@ class Steps:
         }
 
     def random_step(self) -> Ending:
-        """Do something; an error that icekit names is an answer, too."""
+        """Do something; an error is an ending, too."""
         (step,) = self._chance.choices(list(self.steps), list(self.steps.values()))
         self._summary = step.__name__
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 outcome = step()
-        except IcekitError as error:
-            return Ending(self._summary, None, f"{type(error).__name__}: {error}")
         except Exception as error:
-            is_named = "Spark does not support" in str(error)
-            return Ending(self._summary, None, f"{type(error).__name__}: {error}", is_named)
-        errors = [action.error for action in outcome.actions if action.error]
-        return Ending(self._summary, outcome.status, " | ".join(errors))
+            name = type(error).__name__
+            return Ending(self._summary, None, f"{name}: {error}", (name,))
+        failed = [action for action in outcome.actions if action.error_class]
+        return Ending(
+            self._summary,
+            outcome.status,
+            " | ".join(f"{action.error_class}: {action.error}" for action in failed),
+            tuple(action.error_class for action in failed if action.error_class),
+        )
 
     def _limits(self) -> Limits:
         return Limits(RETRY, self._chance.choice(("checked", "checked", "full")))

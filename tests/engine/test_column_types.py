@@ -186,7 +186,7 @@ def test_no_order_by_a_name_is_planned_that_iceberg_refuses(
     name = f"lake.{scratch}.typed"
     lake.spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg")
     for _ in range(2):
-        lake.spark.sql(f"INSERT INTO {name} (id) VALUES (1)")
+        lake.spark.sql(f"INSERT INTO {name} VALUES (1, NULL)")
     facts = lake.observe((scratch, "typed"))
     term = quoted(facts.by_name, column)
     order = f"{term} ASC NULLS FIRST" if strategy == "sort" else f"{strategy}({term})"

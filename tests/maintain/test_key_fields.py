@@ -117,6 +117,28 @@ def test_a_conversion_keeps_them_and_is_checked_before_its_commit(
     assert (outcome.proof.ok, outcome.proof.mode) == (True, CHECKED)
 
 
+def test_small_groups_are_not_written_together_where_icebergs_reader_misreads_their_keys(
+    table: Table,
+) -> None:
+    table.create("id bigint, p int, s struct<k: bigint, x: string>", "p")
+    for start in (0, 2):
+        commit = table.commit()
+        for p in range(2):
+            row = f"id + {start}, {p}, named_struct('k', id + {start}, 'x', 'y')"
+            commit.data(f"SELECT {row} FROM range(2)", {"p": p})
+        commit.done()
+    commit = table.commit()
+    for p in range(2):
+        commit.deletes("s.k", f"SELECT named_struct('k', CAST({p} AS BIGINT))", {"p": p})
+    commit.done()
+
+    rewrite(table)
+    table.files.refresh()
+
+    rows = sorted(tuple(row) for row in table.sql("SELECT p, id FROM {t}"))
+    assert rows == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)]
+
+
 def test_the_outcome_says_what_icebergs_reader_showed_instead(table: Table, tmp_path: Path) -> None:
     with_deletes(table, "dropped leaf")
     facts = table.lake.observe(table.name)

@@ -211,10 +211,12 @@ class CheckpointedRun(Runner):
         progress.on_commit = lambda: save(Status.RUNNING)
         guard = _GUARDS.get(action.procedure, Guard)(self, action, progress)
         parts: Sequence[Action] = ()
+        error_class: str | None = None
         try:
             status, error = self._done(guard, progress), None
         except (Exception, KeyboardInterrupt) as problem:
             status, error = ended_by(problem)
+            error_class = type(problem).__name__ if error else None
             if status is Status.STOPPED:
                 self.stop.set(self.stop.reason or "person")
             if status is Status.SPLIT:
@@ -227,6 +229,7 @@ class CheckpointedRun(Runner):
             progress.seconds,
             tuple(progress.commits),
             error,
+            error_class,
             filters=self._filters(action, progress),
         )
         outcome = replace(outcome, status=self._proved(outcome, guard))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,6 @@ from rigs.torture.reader.schema import (
     Primitive,
     Struct,
     Type,
-    number,
-    unscaled,
 )
 
 #: How the id of a field of a file is marked in Arrow's schema.
@@ -40,15 +39,40 @@ def read_orc(path: Path) -> tuple[Struct, list[dict[str, Any]]]:
 
 
 def rows_of(table: pa.Table, id_key: bytes | None = None) -> tuple[Struct, list[dict[str, Any]]]:
-    """The schema of an Arrow table, and its rows as mappings from names to plain values."""
+    """The schema of an Arrow table, and its rows as mappings from names."""
     struct = Struct(tuple(_field(field, id_key) for field in table.schema))
-    columns = [_values(column.combine_chunks()) for column in table.columns]
-    names = table.column_names
-    rows = [
-        {name: column[index] for name, column in zip(names, columns, strict=True)}
-        for index in range(table.num_rows)
-    ]
-    return struct, rows
+    for change in (_in_iceberg_units, _as_integer):
+        fields = [field.with_type(_with_leaves(field.type, change)) for field in table.schema]
+        table = table.cast(pa.schema(fields), safe=False)
+    return struct, table.to_pylist()
+
+
+def _in_iceberg_units(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.unit != "ns":
+        return pa.timestamp("us", kind.tz)
+    return pa.time64("us") if pa.types.is_time(kind) else kind
+
+
+def _as_integer(kind: pa.DataType) -> pa.DataType:
+    """An integer for the dates and times of which Python has only some."""
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date(kind) else kind
+
+
+def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with its primitive types changed, at any depth."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _with_leaves(kind.storage_type, change)
+    if pa.types.is_dictionary(kind):
+        return _with_leaves(kind.value_type, change)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_leaves(field.type, change)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_with_leaves(kind.key_type, change), _with_leaves(kind.item_type, change))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_with_leaves(kind.value_type, change))
+    return change(kind)
 
 
 def _field(field: pa.Field, id_key: bytes | None) -> Field:
@@ -100,61 +124,3 @@ _PRIMITIVES = (
     (pa.types.is_large_binary, "binary"),
     (pa.types.is_null, "unknown"),
 )
-
-
-def _values(array: Any) -> list[Any]:
-    """An array's values; structs are mappings from names."""
-    kind = array.type
-    if isinstance(kind, pa.BaseExtensionType):
-        return _values(array.storage)
-    if pa.types.is_dictionary(kind):
-        return _values(array.dictionary_decode())
-    if pa.types.is_struct(kind):
-        names = [kind.field(i).name for i in range(kind.num_fields)]
-        columns = [_values(array.field(i)) for i in range(kind.num_fields)]
-        return [
-            {name: column[index] for name, column in zip(names, columns, strict=True)}
-            if is_valid
-            else None
-            for index, is_valid in enumerate(array.is_valid().to_pylist())
-        ]
-    if pa.types.is_map(kind):
-        pairs = list(zip(_values(array.keys), _values(array.items), strict=True))
-        return _parts(array, pairs)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return _parts(array, _values(array.values))
-    return _leaves(array)
-
-
-def _parts(array: Any, values: list[Any]) -> list[Any]:
-    offsets = array.offsets.to_pylist()
-    return [
-        tuple(values[offsets[index] : offsets[index + 1]]) if is_valid else None
-        for index, is_valid in enumerate(array.is_valid().to_pylist())
-    ]
-
-
-def _leaves(array: Any) -> list[Any]:
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        factor = {"s": 10**6, "ms": 1000, "us": 1, "ns": 1}[kind.unit]
-        return [_times(value, factor) for value in array.cast(pa.int64()).to_pylist()]
-    if pa.types.is_time64(kind):
-        factor = 1 if kind.unit == "us" else 1000
-        values = array.cast(pa.int64()).to_pylist()
-        return [None if value is None else value // factor for value in values]
-    if pa.types.is_time32(kind):
-        factor = 10**6 if kind.unit == "s" else 1000
-        return [_times(value, factor) for value in array.cast(pa.int32()).to_pylist()]
-    if pa.types.is_date32(kind):
-        return list(array.cast(pa.int32()).to_pylist())
-    values = array.to_pylist()
-    if pa.types.is_floating(kind):
-        return [None if value is None else number(value) for value in values]
-    if pa.types.is_decimal(kind):
-        return [None if value is None else unscaled(value, kind.scale) for value in values]
-    return list(values)
-
-
-def _times(value: int | None, factor: int) -> int | None:
-    return None if value is None else value * factor

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,6 @@ from rigs.torture.reader.schema import (
     Primitive,
     Struct,
     Type,
-    microseconds,
-    microseconds_of_time,
-    number,
-    unscaled,
 )
 
 Row = dict[str, Any]
@@ -37,7 +30,8 @@ def read_avro(path: Path) -> tuple[Struct, list[Row]]:
         struct = _type(reader.writer_schema, names)
         if not isinstance(struct, Struct):
             raise NotReadable(f"{path} has no records")
-        return struct, [_value(row, struct) for row in reader]
+        rows: list[Any] = list(reader)
+        return struct, rows
 
 
 def metadata_of(path: Path) -> Mapping[str, str]:
@@ -109,54 +103,3 @@ def _primitive(kind: str, schema: Mapping[str, Any]) -> Primitive:
         case "uuid":
             return Primitive("uuid")
     return Primitive(_PLAIN[kind])
-
-
-def _value(value: Any, kind: Type) -> Any:
-    """A value as fastavro gives it, as a plain one."""
-    if value is None:
-        return None
-    match kind:
-        case Struct(fields):
-            return {field.name: _value(value[field.name], field.type) for field in fields}
-        case ListOf(element):
-            return tuple(_value(each, element.type) for each in value)
-        case MapOf(key, mapped):
-            pairs = (
-                value.items()
-                if isinstance(value, dict)
-                else [(pair[key.name], pair[mapped.name]) for pair in value]
-            )
-            return tuple(
-                (_value(one, key.type), _value(other, mapped.type)) for one, other in pairs
-            )
-    convert = _CONVERTED.get(kind.name)
-    return convert(value, kind) if convert is not None else value
-
-
-def _instant(value: Any, kind: Primitive) -> Any:
-    if isinstance(value, int):
-        return value
-    factor = 1000 if kind.name.endswith("_ns") else 1
-    return microseconds(value) * factor
-
-
-def _days(value: dt.date, kind: Primitive) -> int:
-    return (value - dt.date(1970, 1, 1)).days
-
-
-def _decimal(value: decimal.Decimal, kind: Primitive) -> int:
-    return unscaled(value, kind.scale)
-
-
-_CONVERTED: Mapping[str, Callable[[Any, Primitive], Any]] = {
-    "float": lambda value, _: number(value),
-    "double": lambda value, _: number(value),
-    "decimal": _decimal,
-    "date": _days,
-    "time": lambda value, _: microseconds_of_time(value),
-    "timestamp": _instant,
-    "timestamptz": _instant,
-    "timestamp_ns": _instant,
-    "timestamptz_ns": _instant,
-    "uuid": lambda value, _: value.bytes if isinstance(value, uuid.UUID) else value,
-}

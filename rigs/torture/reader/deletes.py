@@ -18,14 +18,13 @@ from rigs.torture.reader.metadata import (
     Metadata,
     local,
 )
-from rigs.torture.reader.projection import Constants, canonical, project
+from rigs.torture.reader.projection import Constants, project
 from rigs.torture.reader.schema import (
     FILE_PATH,
     POS,
     Field,
     NotReadable,
     Struct,
-    Type,
     only,
     path_to,
 )
@@ -162,7 +161,6 @@ def _key(
     for wanted, path in schemas:
         value: Any = project(row, schema, wanted, constants)
         for step in path:
-            value = None if value is None else value[step.id]
-        kind: Type = path[-1].type
-        key.append(canonical(value, kind))
+            value = None if value is None else dict(value)[step.id]
+        key.append(value)
     return tuple(key)

@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rigs.torture.reader.avro import metadata_of, read_avro
-from rigs.torture.reader.schema import NO_ID, NotReadable, Struct, path_to, type_from_json
+from rigs.torture.reader.projection import project
+from rigs.torture.reader.schema import NotReadable, Struct, path_to, type_from_json
 
 _DELETED = 2
 #: The kinds of content of a file.
@@ -163,18 +164,7 @@ def files_of(metadata: Metadata, snapshot_id: int) -> list[File]:
 def _records(path: Path) -> list[dict[int, Any]]:
     """The records of an Avro file by field id; a field without an id is left out."""
     struct, rows = read_avro(path)
-    return [_by_id(row, struct) for row in rows]
-
-
-def _by_id(row: Mapping[str, Any], struct: Struct) -> dict[int, Any]:
-    record = {}
-    for each in struct.fields:
-        if each.id == NO_ID:
-            continue
-        value = row[each.name]
-        is_struct = isinstance(each.type, Struct) and value is not None
-        record[each.id] = _by_id(value, each.type) if is_struct else value  # type: ignore[arg-type]
-    return record
+    return [dict(project(row, struct, struct, {})) for row in rows]
 
 
 def _files_in(manifest: Mapping[int, Any]) -> list[File]:
@@ -187,7 +177,7 @@ def _files_in(manifest: Mapping[int, Any]) -> list[File]:
     for entry in _records(path):
         if entry[0] == _DELETED:
             continue
-        data = entry[2]
+        data = dict(entry[2])
         first_row_id = data.get(142)
         content = data.get(134) or DATA
         if content == DATA and first_row_id is None and next_row_id is not None:
@@ -199,7 +189,7 @@ def _files_in(manifest: Mapping[int, Any]) -> list[File]:
                 format=data[101].lower(),
                 content=content,
                 spec_id=spec_id,
-                partition=tuple(sorted(data[102].items())),
+                partition=data[102],
                 sequence_number=_sequence_number(entry, manifest),
                 record_count=data[103],
                 equality_ids=tuple(data.get(135) or ()),

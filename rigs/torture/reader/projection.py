@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rigs.torture.reader.schema import (
+    NO_ID,
     Field,
     ListOf,
     MapOf,
@@ -14,6 +15,9 @@ from rigs.torture.reader.schema import (
     Struct,
     Type,
     default_value,
+    in_id_order,
+    in_order,
+    plain,
     promoted,
 )
 
@@ -23,9 +27,13 @@ Constants = Mapping[int, Any]
 
 def project(
     row: Mapping[str, Any], source: Struct, target: Struct, constants: Constants
-) -> dict[int, Any]:
-    """A row of a file, by the field ids of ``target``."""
-    return {field.id: _field_value(row, source, field, constants) for field in target.fields}
+) -> tuple[tuple[int, Any], ...]:
+    """A row of a file, as a library has it, by the field ids of ``target``."""
+    return in_id_order(
+        (field.id, _field_value(row, source, field, constants))
+        for field in target.fields
+        if field.id != NO_ID
+    )
 
 
 def _field_value(row: Mapping[str, Any], source: Struct, field: Field, constants: Constants) -> Any:
@@ -42,37 +50,27 @@ def _value(value: Any, source: Type, target: Type, constants: Constants) -> Any:
         return None
     match source, target:
         case Primitive(), Primitive():
-            return promoted(value, source, target)
+            return promoted(plain(value, source), source, target)
         case Struct(), Struct():
             return project(value, source, target, constants)
         case ListOf(element), ListOf(wanted):
             return tuple(_value(each, element.type, wanted.type, constants) for each in value)
-        case MapOf(key, mapped), MapOf(wanted_key, wanted):
-            return tuple(
+        case MapOf(), MapOf():
+            return in_order(
                 (
-                    _value(one, key.type, wanted_key.type, constants),
-                    _value(other, mapped.type, wanted.type, constants),
+                    _value(key, source.key.type, target.key.type, constants),
+                    _value(mapped, source.value.type, target.value.type, constants),
                 )
-                for one, other in value
+                for key, mapped in _entries(value, source)
             )
     raise NotReadable(f"{source} in a file where the table has {target}")
 
 
-def canonical(value: Any, kind: Type) -> Any:
-    """A projected value as it is counted: hashable, and the same whatever the order of fields and
-    of a map's entries.
-    """
-    if value is None:
-        return None
-    match kind:
-        case Struct(fields):
-            ordered = sorted(fields, key=lambda field: field.id)
-            return tuple((field.id, canonical(value[field.id], field.type)) for field in ordered)
-        case ListOf(element):
-            return tuple(canonical(each, element.type) for each in value)
-        case MapOf(key, mapped):
-            pairs = [
-                (canonical(one, key.type), canonical(other, mapped.type)) for one, other in value
-            ]
-            return tuple(sorted(pairs, key=repr))
-    return value
+def _entries(value: Any, kind: MapOf) -> Iterable[tuple[Any, Any]]:
+    """A map's entries: libraries have a map as a mapping, as pairs, or as records of two fields."""
+    if isinstance(value, Mapping):
+        return value.items()
+    return [
+        (each[kind.key.name], each[kind.value.name]) if isinstance(each, Mapping) else each
+        for each in value
+    ]

@@ -1,9 +1,9 @@
 """Schemas of tables and files: fields with ids, and what a value becomes when its type is promoted.
 
-Values are plain and comparable: an integer for dates, times, timestamps and (unscaled) decimals,
-bytes for binary, fixed and UUIDs, text in hexadecimal digits for floating-point numbers, so that
--0.0 is not 0.0 and NaN is NaN. A struct is a mapping from field ids, a list a tuple, a map a tuple
-of pairs.
+Values are plain, hashable and comparable: an integer for dates, times, timestamps and (unscaled)
+decimals, bytes for binary, fixed and UUIDs, text in hexadecimal digits for floating-point numbers,
+so that -0.0 is not 0.0 and NaN is NaN. A struct is a tuple of field ids with values in the order of
+the ids, a list a tuple, a map a tuple of pairs in an order of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import datetime as dt
 import decimal
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -234,6 +234,34 @@ _SAME_VALUES = {
 }
 
 
+def plain(value: Any, kind: Primitive) -> Any:
+    """A value of a primitive type, as Python's libraries have it, as a plain one."""
+    match value:
+        case float():
+            return number(value)
+        case decimal.Decimal():
+            return unscaled(value, kind.scale)
+        case dt.datetime():
+            return microseconds(value) * (1000 if kind.name.endswith("_ns") else 1)
+        case dt.date():
+            return (value - _EPOCH.date()).days
+        case dt.time():
+            return microseconds_of_time(value)
+        case uuid.UUID():
+            return value.bytes
+    return value
+
+
+def in_id_order(values: Iterable[tuple[int, Any]]) -> tuple[tuple[int, Any], ...]:
+    """A struct's value."""
+    return tuple(sorted(values, key=lambda pair: pair[0]))
+
+
+def in_order(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, Any], ...]:
+    """A map's value, which is the same whatever the order of its entries."""
+    return tuple(sorted(pairs, key=repr))
+
+
 def number(value: float) -> str:
     """A floating-point number as a plain value."""
     return float(value).hex()
@@ -252,19 +280,19 @@ def default_value(document: Any, field_type: Type) -> Any:
         return None
     match field_type:
         case Struct(fields):
-            return {
-                field.id: default_value(
-                    document.get(str(field.id), field.initial_default), field.type
+            return in_id_order(
+                (
+                    field.id,
+                    default_value(document.get(str(field.id), field.initial_default), field.type),
                 )
                 for field in fields
-            }
+            )
         case ListOf(element):
             return tuple(default_value(each, element.type) for each in document)
         case MapOf(key, value):
-            pairs = zip(document["keys"], document["values"], strict=True)
-            return tuple(
+            return in_order(
                 (default_value(one, key.type), default_value(other, value.type))
-                for one, other in pairs
+                for one, other in zip(document["keys"], document["values"], strict=True)
             )
     return _from_json(document, field_type)
 

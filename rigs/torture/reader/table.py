@@ -15,7 +15,7 @@ from rigs.torture.reader.arrow import read_orc, read_parquet
 from rigs.torture.reader.avro import read_avro
 from rigs.torture.reader.deletes import EqualityDeletes, PositionDeletes
 from rigs.torture.reader.metadata import DATA, File, Metadata, files_of, local, read_metadata
-from rigs.torture.reader.projection import canonical, project
+from rigs.torture.reader.projection import project
 from rigs.torture.reader.schema import (
     LAST_UPDATED,
     ROW_ID,
@@ -83,7 +83,7 @@ def live_rows(metadata: Metadata, snapshot_id: int | None = None) -> list[TableR
                 continue
             if any(keys.has(stored, source, constants) for keys in key_sets):
                 continue
-            row = canonical(project(stored, source, schema, constants), schema)
+            row = project(stored, source, schema, constants)
             rows.append(TableRow(row, _lineage(stored, source, file, position), file, position))
     return rows
 

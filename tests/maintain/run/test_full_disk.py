@@ -55,6 +55,7 @@ def test_a_full_disk_of_the_table_ends_the_action_at_once_and_leaves_no_file(
 
     (action,) = outcome.actions
     assert (outcome.exit_status, action.status, action.attempts) == (1, "failed", 1)
+    assert action.error_class == "DiskFull"
     assert f"The disk of the table ({small_disk}/t) is full" in str(action.error)
     assert "This action needs about 8.7 MiB there" in str(action.error)
     assert not any("split" in line for line in lines)
