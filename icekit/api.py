@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.sql import Identifier
@@ -14,6 +15,7 @@ from icekit.health.findings import Findings, Thresholds
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from icekit.engine.packing import Packed, Unpacked
     from icekit.maintain.model import Plan
     from icekit.maintain.outcome import Outcome
     from icekit.maintain.proposals import Proposals
@@ -143,6 +145,22 @@ class Lake(catalog.Lake):
         from icekit.maintain.run.verbs import resume
 
         return resume(self, table, **options)
+
+    def pack(self, table: str | Identifier, file: str | Path, **options: Any) -> Packed:
+        """Write a table into a file that :meth:`unpack` reads: without its data, unless ``data``.
+        See :func:`icekit.engine.packing.pack`.
+        """
+        from icekit.engine.packing import pack
+
+        return pack(self, table, Path(file), **options)
+
+    def unpack(self, file: str | Path, name: str | Identifier = "") -> tuple[Unpacked, ...]:
+        """Put the tables of such a file into the embedded lake, a single one under a name. See
+        :func:`icekit.engine.packing.unpack`.
+        """
+        from icekit.engine.packing import unpack
+
+        return unpack(self, Path(file), name)
 
 
 def compare(before: Any, after: Any, **options: Any) -> ComparedStates:

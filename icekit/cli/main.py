@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 # isort: off
 # Each adds its commands to those of the help, in this order.
-from icekit.cli import observe, running, tune, schedule, admin  # noqa: F401
+from icekit.cli import observe, running, tune, schedule, packing, admin  # noqa: F401
 
 # isort: on
 from icekit.cli.declared import COMMANDS, fill

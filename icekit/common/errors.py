@@ -88,6 +88,10 @@ class MetadataUnreadable(IcekitError):
     """A metadata file, manifest list or manifest is gone or corrupt."""
 
 
+class FileGone(MetadataUnreadable):
+    """A file that a table names and that is not in its storage."""
+
+
 class FormatTooNew(MetadataUnreadable):
     """A table has a format version that came after this icekit. Nothing is wrong with it: an older
     metadata file in its place would take commits away.

@@ -20,9 +20,11 @@ from urllib.parse import urlsplit
 from icekit.common import frozen
 from icekit.common.errors import (
     CatalogUnreachable,
+    FileGone,
     FormatTooNew,
     IcekitError,
     MetadataUnreadable,
+    ParameterError,
     PermissionDenied,
     ProfileError,
     TableNotFound,
@@ -104,7 +106,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
     try:
         return within(60, read)
     except FileNotFoundError:
-        raise MetadataUnreadable(
+        raise FileGone(
             f"{location} is missing. Restore the file, or go back to a snapshot or a metadata "
             "file that does not need it."
         ) from None
@@ -133,6 +135,18 @@ def _is_forbidden(error: OSError | ValueError) -> bool:
         or status in (401, 403)
         or _FORBIDDEN_BY_AWS.fullmatch(str(error)) is not None
     )
+
+
+# As Iceberg's JdbcCatalog (schema version V1) and pyiceberg's SqlCatalog make them.
+_CATALOG_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
+    "table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, metadata_location "
+    "VARCHAR(1000), previous_metadata_location VARCHAR(1000), iceberg_type VARCHAR(5), PRIMARY KEY "
+    "(catalog_name, table_namespace, table_name))",
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
+    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value "
+    "VARCHAR(1000) NOT NULL, PRIMARY KEY (catalog_name, namespace, property_key))",
+)
 
 
 class EmbeddedTables(Tables):
@@ -175,6 +189,33 @@ class EmbeddedTables(Tables):
             raise CatalogUnreachable(
                 f"The embedded lake's catalog {database} cannot be read: {error}."
             ) from None
+
+    def register(
+        self, catalog: str, tables: Mapping[Identifier, str], *, replace: bool = False
+    ) -> None:
+        """Enter tables by their metadata files, all or none; makes the catalog's database where
+        there is none. A table of that name stays, unless ``replace``.
+
+        Raises :class:`~icekit.common.errors.ParameterError` for a name that is in use.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self.path / "catalog.db", timeout=DEADLINE_SECONDS)
+        with contextlib.closing(connection), connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _CATALOG_SCHEMA:
+                connection.execute(statement)
+            for table, location in tables.items():
+                namespace = ".".join(table[:-1])
+                key = catalog, namespace, table[-1]
+                connection.execute(
+                    "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', "
+                    "'true')",
+                    key[:2],
+                )
+                verb = "INSERT OR REPLACE" if replace else "INSERT OR IGNORE"
+                row = f"{verb} INTO iceberg_tables VALUES (?, ?, ?, ?, NULL, 'TABLE')"
+                if not connection.execute(row, (*key, location)).rowcount:
+                    raise ParameterError(f"{display_name(table)} exists in the lake {self.path}.")
 
     def names(self) -> list[Identifier]:
         """Every table of the embedded lake."""

@@ -13,21 +13,21 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from icekit.common import frozen
-from icekit.common.errors import FormatTooNew, IcekitError, MetadataUnreadable, first_line
+from icekit.common.errors import FileGone, FormatTooNew, IcekitError, MetadataUnreadable, first_line
 from icekit.iceberg import avro, puffin
 from icekit.iceberg.moved_paths import MovedPaths
 from icekit.iceberg.paths import normal
 
 Json = dict[str, Any]
 
-# Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
-_PATH_FIELD_ID = 2147483546
+#: Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
+PATH_FIELD_ID = 2147483546
 _FORMAT_VERSIONS = (1, 2, 3)
 _MAGIC_OF_GZIP, _MAGIC_OF_PARQUET = b"\x1f\x8b", b"PAR1"
 _TIME = "timestamp-ms"
@@ -37,10 +37,6 @@ _ABSOLUTE = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/.*", re.DOTALL)
 
 class RelocationRefused(IcekitError):
     """A table that cannot be moved, and why."""
-
-
-class FileGone(Exception):
-    """A file that a table names and that is not there."""
 
 
 class FileKind(StrEnum):
@@ -73,6 +69,12 @@ class MovedFile:
 class Changes:
     """What else may change while a table moves: nothing here."""
 
+    def begin(self, metadata: Json) -> None:
+        """Read the metadata as it was, before anything changes."""
+
+    def begin_manifest(self, header: avro.Header) -> None:
+        """Read the header of the manifest whose entries come next."""
+
     def change_metadata(self, metadata: Json) -> None:
         """Change the JSON of a metadata file."""
 
@@ -101,7 +103,7 @@ _KINDS = (FileKind.DATA, FileKind.POSITION_DELETES, FileKind.EQUALITY_DELETES)
 @dataclass
 class Relocation:
     """The move of one table. ``read`` gives a file's bytes by its old path, or raises
-    :class:`FileGone`; ``paths`` says where a path leads; ``later_by_ms`` is added to every time.
+    :class:`~icekit.common.errors.FileGone`; ``paths`` says where a path leads; ``later_by_ms`` is added to every time.
 
     Without ``with_content``, only metadata moves: files of data, deletes and statistics stay
     unread, and so do older metadata files.
@@ -119,6 +121,17 @@ class Relocation:
     #: The lengths of changed files, by their paths before the move.
     _lengths: dict[str, int] = field(default_factory=dict)
 
+    @staticmethod
+    def location_of(raw: bytes, metadata_location: str) -> str:
+        """The table's location, from the bytes of its metadata file."""
+        with _corrupt_as_unreadable(metadata_location):
+            metadata = _decoded(raw)
+            _check(metadata, metadata_location)
+            location = metadata["location"]
+            if not isinstance(location, str):
+                raise TypeError("the location is not a text")
+            return location
+
     def files(self, metadata_location: str) -> Iterator[MovedFile]:
         """Every file of a table, each once, the metadata file last.
 
@@ -131,6 +144,8 @@ class Relocation:
             metadata = _decoded(raw)
         _check(metadata, metadata_location)
         self.named.add(metadata_location)
+        with _corrupt_as_unreadable(metadata_location):
+            self.changes.begin(metadata)
         for snapshot in metadata.get("snapshots") or ():
             yield from self._snapshot_files(snapshot)
         for key in ("statistics", "partition-statistics"):
@@ -143,26 +158,31 @@ class Relocation:
             FileKind.METADATA, metadata_location, self.paths(metadata_location), content
         )
 
-    def unreferenced(self, path: str) -> MovedFile:
-        """A file in the table's folder that nothing names, such as one of a failed commit. To be
-        called after :meth:`files` is through, for manifests before manifest lists.
+    def unreferenced(self, paths: Iterable[str]) -> Iterator[MovedFile]:
+        """Files in the table's folder that nothing names, such as those of failed commits; after
+        :meth:`files`.
         """
-        raw = self.read(path)
-        with _corrupt_as_unreadable(path):
-            return MovedFile(
-                FileKind.UNREFERENCED, path, self.paths(path), self._moved_unreferenced(raw, path)
-            )
+        lists: list[str] = []
+        for path in paths:
+            raw = self.read(path)
+            with _corrupt_as_unreadable(path):
+                if _names_of_fields(raw) >= {"manifest_path"}:
+                    lists.append(path)
+                    continue
+                content = self._moved_unreferenced(raw, path)
+            yield MovedFile(FileKind.UNREFERENCED, path, self.paths(path), content)
+        # Now with the lengths of the manifests.
+        for path in lists:
+            with _corrupt_as_unreadable(path):
+                content = avro.rewrite(self.read(path), self._move_manifest)
+            yield MovedFile(FileKind.UNREFERENCED, path, self.paths(path), content)
 
     def _moved_unreferenced(self, raw: bytes, path: str) -> bytes | None:
-        if raw.startswith(avro.MAGIC):
-            schema = json.loads(avro.header_of(raw)[avro.SCHEMA])
-            names = {each["name"] for each in schema.get("fields", ())}
+        if names := _names_of_fields(raw):
             if "data_file" in names:
                 content, _ = self._moved_manifest(raw)
                 self._lengths[path] = len(content)
                 return content
-            if "manifest_path" in names:
-                return avro.rewrite(raw, self._move_manifest)
             return self._moved_deletes(raw, "avro") if "file_path" in names else None
         if raw.startswith(puffin.MAGIC):
             return puffin.rewrite_footer(raw, self._move_vectors)
@@ -248,6 +268,7 @@ class Relocation:
 
     def _moved_manifest(self, raw: bytes) -> tuple[bytes, list[_ContentFile]]:
         files: list[_ContentFile] = []
+        self.changes.begin_manifest(avro.header_of(raw))
         content = avro.rewrite(
             raw, lambda entry: files.append(self._moved_entry(entry)), self.changes.change_header
         )
@@ -289,17 +310,15 @@ class Relocation:
         texts = []
         for name in names:
             bounds = {each["key"]: each["value"] for each in file.get(name) or ()}
-            value = bounds.get(_PATH_FIELD_ID)
+            value = bounds.get(PATH_FIELD_ID)
             texts.append(None if value is None else value.decode(errors="replace"))
         low, high = texts
         is_moved = low is not None and high is not None and self.paths.moves_together(low, high)
         for name, text in zip(names, texts, strict=True):
             if text is None:
                 continue
-            others = [each for each in file[name] if each["key"] != _PATH_FIELD_ID]
-            moved = (
-                {"key": _PATH_FIELD_ID, "value": self.paths(text).encode()} if is_moved else None
-            )
+            others = [each for each in file[name] if each["key"] != PATH_FIELD_ID]
+            moved = {"key": PATH_FIELD_ID, "value": self.paths(text).encode()} if is_moved else None
             file[name] = [*others, moved] if moved else others
 
     def _moved_deletes(self, raw: bytes, file_format: str) -> bytes:
@@ -331,7 +350,7 @@ class Relocation:
 
         source = pq.ParquetFile(io.BytesIO(raw))
         schema = source.schema_arrow
-        id_text = str(_PATH_FIELD_ID).encode()
+        id_text = str(PATH_FIELD_ID).encode()
         indices = [
             index
             for index, each in enumerate(schema)
@@ -413,19 +432,34 @@ class _TextOfLocation:
     def __init__(self, location: str, paths: MovedPaths) -> None:
         _, authority, path = normal(location)
         path = path.rstrip("/")
-        plain = rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])"
-        with_scheme = rf"[a-zA-Z][\w+.-]*:(?://{re.escape(authority)})?{re.escape(path)}(?![\w.-])"
+        # Looked for first: a search for the pattern alone takes long in a long text.
+        self._sought = path or authority
+        ends = r"(?![\w.-])"
+        plain = rf"(?<![\w/.-]){re.escape(path)}{ends}"
+        with_scheme = (
+            rf"[a-zA-Z][\w+.-]{{0,20}}:(?://{re.escape(authority)})?{re.escape(path)}{ends}"
+        )
         self._pattern = re.compile(f"{with_scheme}|{plain}" if path else with_scheme, re.IGNORECASE)
         self._new = paths.of_folder(location).rstrip("/")
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, str):
+            if not self._sought or self._sought not in value:
+                return value
             return self._pattern.sub(lambda _: self._new, value)
         if isinstance(value, dict):
             return {key: self(each) for key, each in value.items()}
         if isinstance(value, list):
             return [self(each) for each in value]
         return value
+
+
+def _names_of_fields(raw: bytes) -> set[str]:
+    """The fields of the records of an Avro file; none for another file."""
+    if not raw.startswith(avro.MAGIC):
+        return set()
+    schema = json.loads(avro.header_of(raw)[avro.SCHEMA])
+    return {each["name"] for each in schema.get("fields", ())}
 
 
 def _decoded(raw: bytes) -> Json:

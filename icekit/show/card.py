@@ -27,6 +27,7 @@ from icekit.health.findings import (
 from icekit.health.integrity import DeleteState
 from icekit.health.model import TableFacts
 from icekit.health.rollup import delete_ratio
+from icekit.iceberg import WITHOUT_DATA
 from icekit.show.tables import file_sizes, manifests
 
 WIDTH = 80
@@ -254,7 +255,13 @@ def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple
         ("history", _history(facts)),
         ("writes", _writes(facts)),
         *([("storage", _storage(facts))] if _is_searched(facts) else []),
+        *([("not here", _WITHOUT_DATA)] if WITHOUT_DATA in facts.properties else []),
     ]
+
+
+_WITHOUT_DATA = (
+    "the table's data files: it was unpacked from its metadata alone, so a scan or a rewrite fails"
+)
 
 
 def _snapshot(facts: TableFacts) -> str:

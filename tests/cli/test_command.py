@@ -46,6 +46,8 @@ schedule check none.yaml
 schedule run
 schedule run p --dryrun
 schedule recipe crn
+pack db.t
+unpack none.icekit.zip
 lab --reset --rebuild"""
 
 

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from icekit.common.errors import FileGone
 from icekit.iceberg import avro, puffin
 from icekit.iceberg.moved_paths import MovedPaths
 from icekit.iceberg.paths import normal
-from icekit.iceberg.relocation import FileGone, FileKind, Relocation
+from icekit.iceberg.relocation import FileKind, Relocation
 
 NEUTRAL = "/neutral/table"
 ELSEWHERE = "/neutral/elsewhere"

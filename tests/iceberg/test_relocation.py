@@ -208,19 +208,24 @@ def test_metadata_moves_without_data(handmade: Handmade) -> None:
 
 def test_files_of_failed_commits_move_too(handmade: Handmade) -> None:
     pack = _pack(handmade)
-    for name, source in (
-        ("metadata/lost-m0.avro", "metadata/m1.avro"),
-        ("metadata/lost-list.avro", "metadata/snap-7.avro"),
-        ("data/lost.parquet", "data/deletes.parquet"),
-        ("data/lost.puffin", "data/vector.puffin"),
-        ("metadata/lost.gz.metadata.json", "metadata/v2.gz.metadata.json"),
-    ):
+    sources = {
+        "metadata/lost-list.avro": "metadata/snap-7.avro",
+        "metadata/lost-m0.avro": "metadata/m1.avro",
+        "data/lost.parquet": "data/deletes.parquet",
+        "data/lost.puffin": "data/vector.puffin",
+        "metadata/lost.gz.metadata.json": "metadata/v2.gz.metadata.json",
+    }
+    for name, source in sources.items():
         handmade.write(name, (handmade.folder / source).read_bytes())
-        lost = pack.relocation.unreferenced(handmade.path(name))
-        assert lost.content is not None
-        assert b"old folder" not in readable(lost.content), name
     handmade.write("data/rows.parquet", b"PAR1 rows of data" + bytes(8) + b"PAR1")
-    assert pack.relocation.unreferenced(handmade.path("data/rows.parquet")).content is None
+    paths = [handmade.path(name) for name in (*sources, "data/rows.parquet")]
+    lost = {file.old_path: file for file in pack.relocation.unreferenced(paths)}
+
+    assert lost.keys() == set(paths)
+    assert lost.pop(handmade.path("data/rows.parquet")).content is None
+    for path, file in lost.items():
+        assert file.content is not None
+        assert b"old folder" not in readable(file.content), path
 
 
 def test_a_table_never_names_files_outside_of_its_new_folder(

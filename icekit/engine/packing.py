@@ -1,0 +1,166 @@
+"""Pack a table of a catalog, say what is in the pack, and unpack it into the embedded lake."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from icekit.common import frozen
+from icekit.common.errors import ParameterError
+from icekit.common.sql import Identifier, display_name, parse_identifier
+from icekit.common.units import count, size
+from icekit.engine.tables import EmbeddedTables
+from icekit.iceberg.pack import Contents, Pack, PackedTable, PackWriter
+from icekit.iceberg.redaction import REMAINS
+
+if TYPE_CHECKING:
+    from icekit.engine.lake import Lake
+
+_PRIVATE = (
+    "names of columns, partitions and branches, table properties, the smallest and largest values "
+    "of columns, file names, commit times, engines and the ids of their jobs"
+)
+
+
+@frozen
+class Packed:
+    """A table that was packed into a file."""
+
+    table: Identifier
+    file: Path
+    contents: Contents
+    has_data: bool
+    is_redacted: bool
+    size_in_bytes: int
+
+    def __str__(self) -> str:
+        files = self.contents.files
+        parts = ", ".join(f"{number:,} {kind}" for kind, number in files.most_common())
+        what = "with its data" if self.has_data else "metadata only, no row of data"
+        lines = [
+            f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {what}",
+            f"  {count(files.total(), 'file')}: {parts}",
+        ]
+        if gone := self.contents.gone:
+            lines.append(f"  {count(len(gone), 'file')} of the table do not exist: {gone[0]}")
+        if self.is_redacted:
+            lines.append(f"  still readable: {REMAINS}")
+        else:
+            rows = "all rows; " if self.has_data else ""
+            redact = "" if self.has_data else "; --redact replaces names and texts"
+            lines.append(f"  it may be private: {rows}{_PRIVATE}{redact}")
+        lines.append(f"Next:  icekit unpack {shlex.quote(str(self.file))}")
+        return "\n".join(lines)
+
+
+@frozen
+class Unpacked:
+    """A table that was unpacked into the embedded lake."""
+
+    table: Identifier
+    has_data: bool
+
+    @property
+    def command(self) -> str:
+        """What to do with it first."""
+        return f"icekit look {shlex.quote(display_name(self.table))}"
+
+    def __str__(self) -> str:
+        name = display_name(self.table)
+        missing = (
+            ""
+            if self.has_data
+            else " without its data files: look and plan work, a scan or a compaction fails"
+        )
+        return f"{name} is in the embedded lake{missing}."
+
+
+def pack(
+    lake: Lake,
+    table: str | Identifier,
+    file: Path,
+    *,
+    data: bool = False,
+    redact: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Packed:
+    """Pack a table into a new file; reads one manifest at a time. ``progress`` gets the number of
+    files so far.
+
+    Without ``data``, the pack has what findings and plans are made from. ``redact`` replaces names
+    and texts. Raises :class:`~icekit.common.errors.ParameterError` for a file that exists, and
+    :class:`~icekit.iceberg.relocation.RelocationRefused` for a table that cannot be packed.
+    """
+    name = lake.identifier(table)
+    source = lake.tables.source(name)
+    with PackWriter(file) as writer:
+        contents = writer.add(
+            name,
+            source.metadata_location,
+            source.read,
+            with_data=data,
+            redact=redact,
+            progress=progress,
+        )
+    return Packed(name, file, contents, data, redact, file.stat().st_size)
+
+
+def unpack(lake: Lake, file: Path, name: str | Identifier = "") -> tuple[Unpacked, ...]:
+    """Unpack all tables of a pack into the embedded lake, a single one under another ``name``.
+
+    Raises :class:`~icekit.common.errors.ParameterError` for a table that is there already, and
+    :class:`~icekit.iceberg.pack.PackUnusable` for another file.
+    """
+    with Pack(file) as packed:
+        if name and len(packed.tables) != 1:
+            raise ParameterError(
+                f"{file} has {count(len(packed.tables), 'table')}, and a name is for one."
+            )
+        wanted = {table.name: table for table in packed.tables}
+        if name:
+            new_name = parse_identifier(name) if isinstance(name, str) else name
+            wanted = {new_name: packed.tables[0]}
+        unpack_into(lake, packed, wanted)
+    return tuple(Unpacked(table, entry.has_data) for table, entry in wanted.items())
+
+
+def unpack_into(
+    lake: Lake,
+    packed: Pack,
+    wanted: dict[Identifier, PackedTable],
+    *,
+    replace: bool = False,
+    progress: Callable[[Identifier], None] | None = None,
+) -> None:
+    """Unpack tables under their names into the embedded lake: all files first, then the catalog's
+    rows. A table of that name is replaced with ``replace``, and refused without.
+    """
+    tables = lake.tables
+    if not isinstance(tables, EmbeddedTables):
+        raise ParameterError(
+            f"Tables are unpacked into the embedded lake, not into catalog {lake.name!r}. Leave "
+            "out --catalog."
+        )
+    existing = set() if not (tables.path / "catalog.db").exists() else set(tables.names())
+    for name in wanted:
+        if len(name) < 2:
+            raise ParameterError(f"{display_name(name)} has no namespace; write db.table.")
+        if name in existing and not replace:
+            raise ParameterError(
+                f"{display_name(name)} exists in the lake {tables.path}. Give another name with "
+                "--name."
+            )
+    for name, table in wanted.items():
+        location = packed.unpack(table, folder_of(tables.path, name), replace=replace)
+        tables.register(lake.name, {name: location}, replace=replace)
+        if progress:
+            progress(name)
+
+
+def folder_of(lake_path: Path, name: Identifier) -> Path:
+    """The folder of a table in the embedded lake; no part of a name leads out of it."""
+    parts = [re.sub(r"[^\w.-]|^\.+", "_", part) for part in name]
+    return lake_path.joinpath("warehouse", *parts)

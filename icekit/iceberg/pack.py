@@ -1,0 +1,389 @@
+"""Take tables with you as one file, and unpack them somewhere else.
+
+A pack is a zip archive of moved tables: all paths lead to one neutral folder, so no bucket and no
+folder of its owner is in it. Without data, it has what findings and plans are made from, and no row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from icekit.common import frozen
+from icekit.common.errors import FileGone, IcekitError, ParameterError, first_line
+from icekit.common.sql import Identifier
+from icekit.common.units import size
+from icekit.iceberg import WITHOUT_DATA
+from icekit.iceberg.moved_paths import MovedPaths
+from icekit.iceberg.paths import normal
+from icekit.iceberg.redaction import Redaction, Survey
+from icekit.iceberg.relocation import Changes, FileKind, Json, MovedFile, Relocation
+
+SUFFIX = ".icekit.zip"
+
+_FORMAT, _VERSION = "icekit-pack", 1
+_INDEX = "icekit-pack.json"
+_ROOT = "/icekit-pack"
+_TABLE, _ELSEWHERE = f"{_ROOT}/table", f"{_ROOT}/elsewhere"
+_ENTRY = re.compile(r"[0-9]{1,9}/(?:table|elsewhere/[0-9]+)(?:/[^/\\\x00-\x1f]+)+")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+# An archive may come from a stranger.
+_MOST_ENTRIES = 2_000_000
+_MOST_INDEX_BYTES = 64 << 20
+_MOST_BYTES_IN_MEMORY = 1 << 30
+# Metadata repeats itself, and so shrinks well; nothing honest shrinks further.
+_MOST_SHRUNK, _SHRUNK_ALLOWANCE = 250, 16 << 20
+# icekit's own properties that say something about the table, not about a run or a clone.
+_PROPERTIES_THAT_STAY = ("icekit.filter-columns", "icekit.lab.complete")
+
+Read = Callable[[str], bytes]
+
+
+class PackUnusable(IcekitError):
+    """A file that is no pack, or a damaged or unsafe one."""
+
+
+@frozen
+class PackedTable:
+    """A table of a pack, as the pack's index has it; ``metadata_location`` is its path in there.
+
+    ``packed_at_ms`` is the moment that times are relative to: unpacked later, a commit is as old as
+    it was then. ``changed_at_ms`` has the times of files that nothing names, by their entries.
+    """
+
+    name: Identifier
+    metadata_location: str
+    packed_at_ms: int
+    has_data: bool
+    is_redacted: bool = False
+    changed_at_ms: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Contents:
+    """What of a table went into a pack: files and bytes by kind, and the files that are gone."""
+
+    files: Counter[FileKind] = field(default_factory=Counter)
+    bytes: Counter[FileKind] = field(default_factory=Counter)
+    gone: list[str] = field(default_factory=list)
+
+
+class PackWriter:
+    """Writes a pack, which appears under its name when it is complete."""
+
+    def __init__(self, file: Path, notes: Mapping[str, Any] | None = None) -> None:
+        self._file = file
+        self._part = file.with_name(f".{file.name}-{os.getpid()}.part")
+        self._notes = dict(notes or {})
+        self._tables: list[PackedTable] = []
+        self._archive: zipfile.ZipFile
+
+    def __enter__(self) -> Self:
+        if self._file.exists():
+            raise ParameterError(f"{self._file} exists. Remove it, or name another file.")
+        self._archive = zipfile.ZipFile(self._part, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if error is None:
+            index = {
+                "format": _FORMAT,
+                "version": _VERSION,
+                "tables": [_described(table) for table in self._tables],
+                "notes": self._notes,
+            }
+            self._write(_INDEX, json.dumps(index, indent=1).encode())
+        self._archive.close()
+        if error is None:
+            self._part.replace(self._file)
+        self._part.unlink(missing_ok=True)
+
+    def add(
+        self,
+        name: Identifier,
+        metadata_location: str,
+        read: Read,
+        *,
+        with_data: bool = False,
+        redact: bool = False,
+        unreferenced: Mapping[str, int] | None = None,
+        packed_at_ms: int | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> Contents:
+        """Pack a table; ``read`` gives a file's bytes by its path.
+
+        ``unreferenced`` are paths of files in the table's folder that nothing names, with the times
+        of their last change. ``packed_at_ms``: the moment that the table's times are relative to
+        (default: now). ``progress`` gets the number of files so far.
+
+        Raises the errors of :meth:`icekit.iceberg.relocation.Relocation.files`.
+        """
+        if redact and with_data:
+            raise ParameterError(
+                "--redact is for metadata: data files hold the rows. Leave out --data or --redact."
+            )
+        location = Relocation.location_of(read(metadata_location), metadata_location)
+
+        def relocation(changes: Changes) -> Relocation:
+            paths = MovedPaths({location: _TABLE}, _ELSEWHERE)
+            return Relocation(read, paths, with_content=with_data, changes=changes)
+
+        changes = Changes()
+        if redact:
+            survey = Survey(_ROOT)
+            for _ in relocation(survey).files(metadata_location):
+                pass
+            changes = Redaction(survey)
+        moving = relocation(changes)
+        contents, changed_at_ms = Contents(), dict[str, int]()
+        moved = moving.files(metadata_location)
+        for file in moved:
+            self._add_file(file, read, contents)
+            if progress:
+                progress(contents.files.total())
+        for file in moving.unreferenced(unreferenced or {}):
+            self._add_file(file, read, contents)
+            changed_at_ms[self._entry(file.path)] = (unreferenced or {})[file.old_path]
+        contents.gone += moving.gone
+        self._tables.append(
+            PackedTable(
+                name if not redact else ("packed", "table"),
+                moving.paths(metadata_location),
+                packed_at_ms if packed_at_ms is not None else time.time_ns() // 1_000_000,
+                with_data,
+                redact,
+                changed_at_ms,
+            )
+        )
+        return contents
+
+    def _add_file(self, file: MovedFile, read: Read, contents: Contents) -> None:
+        try:
+            content = read(file.old_path) if file.content is None else file.content
+        except FileGone:
+            contents.gone.append(file.old_path)
+            return
+        self._write(self._entry(file.path), content)
+        contents.files[file.kind] += 1
+        contents.bytes[file.kind] += len(content)
+
+    def _entry(self, path: str) -> str:
+        return _entry_of(len(self._tables), path)
+
+    def _write(self, entry: str, content: bytes) -> None:
+        info = zipfile.ZipInfo(entry, _EPOCH)
+        info.external_attr = 0o644 << 16
+        self._archive.writestr(info, content, zipfile.ZIP_DEFLATED, 9)
+
+
+class Pack:
+    """A pack, to be unpacked; raises :class:`PackUnusable` for a file that is none, and for one
+    that is not safe to unpack.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with self._usable():
+            self._archive = zipfile.ZipFile(file)
+            self._entries = self._checked_entries()
+            index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
+            if index.get("format") != _FORMAT:
+                raise PackUnusable(f"{file} is not a pack of icekit.")
+            if index.get("version") != _VERSION:
+                raise PackUnusable(
+                    f"{file} was written by another version of icekit. Pack the table again."
+                )
+            self.notes: dict[str, Any] = index["notes"]
+            self.tables = tuple(PackedTable(**_read_table(table)) for table in index["tables"])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._archive.close()
+
+    def unpack(
+        self, table: PackedTable, folder: Path, *, replace: bool = False, now_ms: int | None = None
+    ) -> str:
+        """Unpack one of :attr:`tables` into a folder, and what lies outside of the table's location
+        into another one beside it; returns the path of the metadata file.
+
+        The folders appear when all files are there. They must not exist, unless ``replace``.
+        """
+        elsewhere = folder.with_name(f"{folder.name}-elsewhere")
+        staged = folder.with_name(f".{folder.name}-unpacked-{os.getpid()}")
+        shutil.rmtree(staged, ignore_errors=True)
+        targets = {folder: staged / "table", elsewhere: staged / "elsewhere"}
+        if not replace and any(map(Path.exists, targets)):
+            raise ParameterError(f"{folder} exists. Remove it, or choose another name.")
+        try:
+            with self._usable():
+                metadata_location = self._write_files(
+                    table, targets, time.time_ns() // 1_000_000 if now_ms is None else now_ms
+                )
+            for target, source in targets.items():
+                if target.exists():
+                    target.rename(staged / f"old-{source.name}")
+                if source.exists():
+                    source.rename(target)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+        return metadata_location
+
+    def _write_files(self, table: PackedTable, targets: Mapping[Path, Path], now_ms: int) -> str:
+        number = self.tables.index(table)
+        entries = {entry for entry in self._entries if entry.startswith(f"{number}/")}
+        folder, elsewhere = targets
+
+        def read(path: str) -> bytes:
+            return self._read(_entry_of(number, path), _MOST_BYTES_IN_MEMORY)
+
+        later_by_ms = now_ms - table.packed_at_ms
+        relocation = Relocation(
+            read,
+            MovedPaths({_TABLE: str(folder), _ELSEWHERE: str(elsewhere)}),
+            later_by_ms,
+            with_content=table.has_data,
+            changes=_Unpacked(is_without_data=not table.has_data),
+        )
+        folders: set[Path] = set()
+
+        def write(file: MovedFile) -> None:
+            entry = _entry_of(number, file.old_path)
+            if file.content is None and entry not in self._entries:
+                return  # gone before the table was packed
+            entries.discard(entry)
+            path = _staged(normal(file.path).path, targets)
+            if path.parent not in folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                folders.add(path.parent)
+            if file.content is not None:
+                path.write_bytes(file.content)
+            else:
+                with self._archive.open(entry) as source, path.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+            if file.kind is FileKind.UNREFERENCED and entry in table.changed_at_ms:
+                seconds = (table.changed_at_ms[entry] + later_by_ms) / 1000
+                os.utime(path, (seconds, seconds))
+
+        for file in relocation.files(table.metadata_location):
+            write(file)
+        paths = sorted(f"{_ROOT}/{entry.partition('/')[2]}" for entry in entries)
+        for file in relocation.unreferenced(paths):
+            write(file)
+        return relocation.paths(table.metadata_location)
+
+    def _checked_entries(self) -> frozenset[str]:
+        infos = self._archive.infolist()
+        total = sum(info.file_size for info in infos)
+        most = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
+        free = shutil.disk_usage(self.file.parent).free
+        if len(infos) > _MOST_ENTRIES or total > most:
+            raise PackUnusable(
+                f"{self.file} would unpack to {len(infos):,} files of {size(total)}, far more than "
+                "a pack of its size can hold. It is damaged or not from icekit."
+            )
+        if total > free:
+            raise PackUnusable(
+                f"{self.file} unpacks to {size(total)}, and the disk has {size(free)} free."
+            )
+        names = [info.filename for info in infos]
+        strange = next((name for name in names if not _is_safe(name)), None)
+        if strange is not None or len({name.casefold() for name in names}) < len(names):
+            raise PackUnusable(
+                f"{self.file} has a file with the path {strange!r}, which no pack has. It is "
+                "damaged or not from icekit."
+                if strange is not None
+                else f"{self.file} has two files of the same name. It is damaged."
+            )
+        return frozenset(names)
+
+    def _read(self, entry: str, most_bytes: int) -> bytes:
+        if entry not in self._entries:
+            raise FileGone(f"{entry} is not in the pack {self.file}.")
+        if self._archive.getinfo(entry).file_size > most_bytes:
+            raise PackUnusable(f"{entry} in {self.file} is larger than {size(most_bytes)}.")
+        return self._archive.read(entry)
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise PackUnusable(f"There is no file {error.filename or self.file}.") from None
+        except (IcekitError, OSError):
+            raise
+        except Exception as error:
+            # A damaged archive may raise anything: BadZipFile, zlib.error, KeyError …
+            raise PackUnusable(
+                f"{self.file} is not a pack of icekit, or damaged ({first_line(error)})."
+            ) from None
+
+
+class _Unpacked(Changes):
+    """Leaves out what icekit noted on the table for itself: a clone, a run."""
+
+    def __init__(self, *, is_without_data: bool) -> None:
+        self._is_without_data = is_without_data
+
+    def change_metadata(self, metadata: Json) -> None:
+        properties = metadata.setdefault("properties", {})
+        for key in [each for each in properties if each.startswith("icekit.")]:
+            if key not in _PROPERTIES_THAT_STAY:
+                del properties[key]
+        if self._is_without_data:
+            properties[WITHOUT_DATA] = "true"
+
+
+def _is_safe(entry: str) -> bool:
+    steps = entry.split("/")
+    return entry == _INDEX or (
+        _ENTRY.fullmatch(entry) is not None and ".." not in steps and "." not in steps
+    )
+
+
+def _entry_of(number: int, path: str) -> str:
+    return f"{number}{normal(path).path.removeprefix(_ROOT)}"
+
+
+def _staged(path: str, targets: Mapping[Path, Path]) -> Path:
+    """Where a file is written before its folder appears."""
+    for target, staged in targets.items():
+        if (file := Path(path)).is_relative_to(target):
+            return staged / file.relative_to(target)
+    raise PackUnusable(f"A file of the pack leads to {path}.")
+
+
+def _described(table: PackedTable) -> Json:
+    return {
+        "name": list(table.name),
+        "metadata": table.metadata_location,
+        "packed-at-ms": table.packed_at_ms,
+        "has-data": table.has_data,
+        "is-redacted": table.is_redacted,
+        "changed-at-ms": dict(table.changed_at_ms),
+    }
+
+
+def _read_table(described: Json) -> dict[str, Any]:
+    name = described["name"]
+    if not name or not all(isinstance(part, str) and part for part in name) or len(name) < 2:
+        raise ValueError("a table without a name")
+    return {
+        "name": tuple(name),
+        "metadata_location": str(described["metadata"]),
+        "packed_at_ms": int(described["packed-at-ms"]),
+        "has_data": bool(described["has-data"]),
+        "is_redacted": bool(described["is-redacted"]),
+        "changed_at_ms": {str(k): int(v) for k, v in described["changed-at-ms"].items()},
+    }
