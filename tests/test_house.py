@@ -23,9 +23,9 @@ ROOMS = (
 ).split()
 SPARK = {"pyspark", "py4j"}
 #: The most lines of facts, findings and the card together.
-LOOK_LINES = 12_530
+LOOK_LINES = 12_670
 #: The most lines of the files that docs/development.md says to read first.
-SPINE_LINES = 4_560
+SPINE_LINES = 4_760
 
 
 def _name(path: Path) -> str:

@@ -25,6 +25,7 @@ from icekit.engine.bridge import lent, load_table, metadata_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict, is_of_engine, java_classes
 from icekit.engine.metadata_tables import metadata_table
+from icekit.health.definition import named_as_columns_of_position_deletes
 from icekit.health.files import Partition
 from icekit.health.head import since
 from icekit.health.metadata import summary_of
@@ -71,6 +72,14 @@ def merge(
             "has_vector": (pa.bool_(), [path in with_vector for path in numbers]),
         },
     )
+    if names := named_as_columns_of_position_deletes(
+        found.at.specs.values(), found.at.format_version
+    ):
+        raise ConversionRefused(
+            "Iceberg cannot read the positions that are deleted already, which the new deletion "
+            "vectors must hold, because a partition field has the name of a column of its table "
+            f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
+        )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, listed, shared)
     joined = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path)

@@ -22,35 +22,44 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Files whose deletes are asked for one by one.
-MAX_FILES_LOOKED_AT = 5_000
+@frozen
+class MovedFiles:
+    """Data files of one partition spec whose rows a rewrite puts into the partitions of another."""
+
+    spec_id: int
+    partitions: int
+    files: int
+    size_in_bytes: int
+    rows: int
 
 
 @frozen
 class PlannedRewrite:
-    """The planner's answer for a rewrite: groups, files and bytes in, files out; a rollup, whatever
-    the table's size.
+    """The planner's answer for a rewrite: groups, files, bytes and rows in, files out; a rollup,
+    whatever the table's size.
 
-    ``delete_files`` counts the delete files that apply, once for each data file; None
-    if not requested, or if there are too many. ``ranges`` are those of :func:`ranges_of`, if they
-    were requested.
+    ``files_out`` is without what comes of the ``moved`` files. ``is_most``: fewer files come out
+    where deletes leave nothing of a task. ``is_about``: rows are sorted, or a row group is larger
+    than a file should be, so that only writing it tells. ``delete_files`` counts the delete files
+    that apply, once for each data file. A writer ends a file at ``max_file_bytes``. ``ranges`` are
+    those of :meth:`RewriteGroups.ranges`, if they were requested.
     """
 
     groups: int
     files_in: int
     bytes_in: int
     files_out: int
-    delete_files: int | None = None
+    rows_in: int = 0
+    delete_files: int = 0
     largest_group_bytes: int = 0
+    max_file_bytes: int = 0
+    is_most: bool = False
+    is_about: bool = False
+    moved: tuple[MovedFiles, ...] = ()
     ranges: Mapping[str, Any] = field(default_factory=dict)
 
 
-@frozen
-class RewritePlan:
-    """Iceberg's plan of a rewrite: its groups, objects of its API, and the planner that made it."""
-
-    planner: Any
-    groups: Sequence[Any]
+NOTHING_PLANNED = PlannedRewrite(0, 0, 0, 0)
 
 
 @frozen
@@ -112,6 +121,33 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     )
 
 
+@frozen
+class RewriteGroups:
+    """The groups that Iceberg's planner makes of the files of a rewrite, a Java list; ``left_out``
+    are the groups of files of older specs, which its filter also selects.
+
+    ``java`` counts what comes of the groups, and ``planner`` has the bounds of their files.
+    """
+
+    groups: Any
+    left_out: int
+    java: Any
+    planner: Any
+
+    def rolled_up(self, *, keeps_order: bool) -> PlannedRewrite:
+        """Add up the groups; ``keeps_order`` is for a rewrite that does not sort."""
+        sums = json.loads(str(self.java.rolledUp(self.groups, keeps_order)))
+        moved = tuple(MovedFiles(*row) for row in sums.pop("moved"))
+        return PlannedRewrite(files_out=sums.pop("written"), moved=moved, **sums)
+
+    def ranges(self, most: int) -> dict[str, Any]:
+        """The bounds of some files before and after the rewrite, as ``OrderedPlanner.ranges`` gives
+        them.
+        """
+        ranges: dict[str, Any] = json.loads(str(self.planner.ranges(self.java, self.groups, most)))
+        return ranges
+
+
 def plan_rewrite(
     spark: SparkSession,
     name: Identifier,
@@ -120,88 +156,95 @@ def plan_rewrite(
     options: Mapping[str, str],
     *,
     where: str | None,
-    of_deletes: bool = False,
+    stays_in_spec: bool,
     files_by: str | None = None,
     bounds_of: Sequence[str] = (),
-) -> RewritePlan:
-    """Iceberg's plan of a rewrite of a snapshot's files; ``table`` and ``snapshot`` are objects of
-    its API, and errors are the engine's own.
+) -> RewriteGroups:
+    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are objects
+    of its API, and errors are the engine's own.
 
-    The data files of a partition are taken in the order of the column ``files_by``; the plan has
-    the bounds of the columns ``bounds_of``. Options that the planner does not know are ignored.
+    ``stays_in_spec`` leaves out files of older specs, which a filter for partitions also selects
+    where their column bounds allow it. The data files of a partition are taken in the order of the
+    column ``files_by``; the groups have the bounds of the columns ``bounds_of``. Options that the
+    planner does not know are ignored.
     """
+    planner = compiled(
+        spark,
+        table,
+        "OrderedPlanner",
+        table,
+        _selecting(spark, name, where),
+        snapshot,
+        is_case_sensitive(spark),
+        files_by,
+        list(bounds_of),
+    )
+    java = compiled(spark, table, "Rewrites", table)
+    plan = _planned(planner, options)
+    groups = java.groups(plan.groups(), stays_in_spec)
+    left_out = int(plan.totalGroupCount()) - int(groups.size())
+    return RewriteGroups(groups, left_out, java, planner)
+
+
+def plan_rewrite_of_deletes(
+    spark: SparkSession,
+    name: Identifier,
+    table: Any,
+    options: Mapping[str, str],
+    *,
+    where: str | None,
+) -> PlannedRewrite:
+    """What Iceberg's planner takes of the position delete files, and what their bytes come to; as
+    :func:`plan_rewrite` does.
+    """
+    groups = files = total = out = largest = 0
+    for group in elements(deletes_plan(spark, name, table, options, where=where).groups()):
+        size = int(group.inputFilesSizeInBytes())
+        groups += 1
+        files += int(group.inputFileNum())
+        total += size
+        out += int(group.expectedOutputFiles())
+        largest = max(largest, size)
+    return PlannedRewrite(groups, files, total, out, largest_group_bytes=largest)
+
+
+def deletes_plan(
+    spark: SparkSession,
+    name: Identifier,
+    table: Any,
+    options: Mapping[str, str],
+    *,
+    where: str | None,
+) -> Any:
+    """Iceberg's own plan of a rewrite of position delete files."""
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
-    row_filter = iceberg.expressions.Expressions.alwaysTrue()
+    planner = iceberg.actions.BinPackRewritePositionDeletePlanner(
+        table, _selecting(spark, name, where), is_case_sensitive(spark)
+    )
+    return _planned(planner, options)
+
+
+def _selecting(spark: SparkSession, name: Identifier, where: str | None) -> Any:
     if where is not None:
-        row_filter = filter_expression(spark, name, where)
-    exact_case = is_case_sensitive(spark)
-    if of_deletes:
-        planner = iceberg.actions.BinPackRewritePositionDeletePlanner(table, row_filter, exact_case)
-    else:
-        planner = compiled(
-            spark,
-            table,
-            "OrderedPlanner",
-            table,
-            row_filter,
-            snapshot,
-            exact_case,
-            files_by,
-            list(bounds_of),
-        )
+        return filter_expression(spark, name, where)
+    return spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()  # type: ignore[union-attr]
+
+
+def _planned(planner: Any, options: Mapping[str, str]) -> Any:
     valid = {str(option) for option in elements(planner.validOptions())}
     planner.init({key: value for key, value in options.items() if key in valid})
-    return RewritePlan(planner, list(elements(planner.plan().groups())))
-
-
-def rolled_up(
-    plan: RewritePlan | None, *, keeps_order: bool = False, deletes: bool = False
-) -> PlannedRewrite:
-    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files
-    over data files.
-
-    With ``keeps_order``, files out are at least the tasks that a rewrite which keeps the order of
-    rows reads a group in: each task writes a file, and begins another at the target size. A group's
-    own number is what its bytes come to.
-    """
-    if plan is None:
-        return PlannedRewrite(0, 0, 0, 0)
-    groups = files = total = out = largest = 0
-    over: int | None = 0 if deletes else None
-    for group in plan.groups:
-        count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
-        groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
-        written = int(group.expectedOutputFiles())
-        if keeps_order:
-            written = max(written, int(plan.planner.tasks(group)))
-        out += written
-        if files > MAX_FILES_LOOKED_AT:
-            over = None
-        if over is not None:
-            over += sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
-    return PlannedRewrite(groups, files, total, out, over, largest)
-
-
-def ranges_of(spark: SparkSession, plan: RewritePlan, most: int) -> dict[str, Any]:
-    """The bounds of some files before and after a rewrite of data files, as
-    ``OrderedPlanner.ranges`` gives them.
-    """
-    jvm: Any = spark._jvm
-    ranges: dict[str, Any] = json.loads(
-        plan.planner.ranges(jvm.java.util.ArrayList(plan.groups), most)
-    )
-    return ranges
+    return planner.plan()
 
 
 def partitions_with_files_up_to(
-    spark: SparkSession, plan: RewritePlan, sequence_number: int
+    spark: SparkSession, groups: Any, sequence_number: int
 ) -> Iterator[tuple[str, ...]]:
-    """The partitions, as Java's texts of their values, in which a plan takes a file that was there
+    """The partitions, as Java's texts of their values, in which groups take a file that was there
     at a sequence number; again for each group.
     """
     jvm: Any = spark._jvm
     kind = jvm.java.lang.Class.forName("java.lang.Object")
-    for group in plan.groups:
+    for group in elements(groups):
         if any(
             int(task.file().fileSequenceNumber() or 0) <= sequence_number
             for task in elements(group.fileScanTasks())

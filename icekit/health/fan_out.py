@@ -4,13 +4,15 @@ metadata alone.
 
 import contextlib
 import math
+from collections.abc import Sequence
 
 from icekit.common import frozen
 from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import FileGroup, Kind, Partition, Scalar
+from icekit.health.files import Bucket, FileGroup, Kind, Partition, Scalar
+from icekit.health.metadata import ROW_GROUP
 from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files
-from icekit.health.where import UNITS, start_of
+from icekit.health.rollup import ROWS_PER_LOOK, expected_files, packed_files
+from icekit.health.where import UNITS, WITHOUT_FUNCTIONS, start_of
 
 # The most values of the next finer transform of time in a value.
 _MOST_IN_ONE = {"year": 12, "month": 31, "day": 24}
@@ -22,11 +24,14 @@ class RewriteGroup:
     its partitions, or of older specs.
 
     ``partitions_out`` is the most partitions that the rows of one of the ``groups`` go to (1 in the
-    current spec); None if only the number of rows limits it.
+    current spec); None if only the number of rows limits it. ``is_moved``: the files are of older
+    specs.
     """
 
     groups: tuple[FileGroup, ...]
     partitions_out: int | None = 1
+    is_moved: bool = False
+    row_group_bytes: int = 128 * 2**20
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
@@ -38,13 +43,23 @@ class RewriteGroup:
         """Whether the number of partitions is known, and not only its maximum."""
         return self.partitions_out == 1
 
-    def files_out(self, size_in_bytes: int, rows: int, target_bytes: int) -> int:
-        """The files that a rewrite of some of the files leaves: exactly by Iceberg's rule for one
-        partition, at most for several.
+    def files_out(self, buckets: Sequence[Bucket], target_bytes: int) -> int:
+        """The files that a rewrite of some of the files leaves: about, by how Iceberg packs them,
+        for one partition, at most for several.
         """
-        if not size_in_bytes or self.is_certain:
-            return expected_files(size_in_bytes, target_bytes) if size_in_bytes else 0
+        size_in_bytes = sum(bucket.size_in_bytes for bucket in buckets)
+        if not size_in_bytes:
+            return 0
+        if self.is_certain:
+            # Those that move are shuffled.
+            by_size = expected_files(size_in_bytes, target_bytes)
+            return (
+                by_size
+                if self.is_moved
+                else packed_files(buckets, target_bytes, self.row_group_bytes)
+            )
         # A row each, or one file in each partition and another wherever the target size is reached.
+        rows = sum(bucket.record_count for bucket in buckets)
         most = (
             rows
             if self.partitions_out is None
@@ -58,10 +73,11 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
     they were partitioned.
     """
     rewrites: list[RewriteGroup] = []
+    row_group_bytes = facts.int_setting(ROW_GROUP)
     older: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in facts.of_kind(Kind.DATA):
         if group.partition.spec_id == facts.default_spec_id:
-            rewrites.append(RewriteGroup((group,)))
+            rewrites.append(RewriteGroup((group,), row_group_bytes=row_group_bytes))
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
@@ -74,8 +90,43 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
         specs = {facts.spec(group.partition.spec_id) for group in several}
         limits = [most_partitions(spec, facts.default_spec) for spec in specs]
         most = None if None in limits else max(limit for limit in limits if limit is not None)
-        rewrites.append(RewriteGroup(tuple(several), most))
+        rewrites.append(RewriteGroup(tuple(several), most, is_moved=True))
     return tuple(rewrites)
+
+
+# What a Parquet writer holds of a column before it compresses it (write.parquet.page-size-bytes);
+# until then it takes the rows for as large as they are uncompressed.
+_PAGE_BYTES = 2**20
+
+
+def most_moved(older: PartitionSpec, current: PartitionSpec, partitions: int, rows: int) -> int:
+    """The most partitions of the current spec that hold rows of so many partitions of another."""
+    most = 1 if older.spec_id == current.spec_id else most_partitions(older, current)
+    return rows if most is None else min(rows, most * partitions)
+
+
+def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
+    """Whether a filter for one partition of an older spec selects no file of the current spec that
+    holds only rows of earlier ones, in their order.
+
+    Such a file is told by its partition, if the current spec has the same fields, or by the bounds
+    of a single column.
+    """
+    kept = {(field.source_id, field.transform) for field in current.active_fields}
+    fields = older.active_fields
+    return all((field.source_id, field.transform) in kept for field in fields) or (
+        len(fields) == 1
+        and fields[0].transform in WITHOUT_FUNCTIONS
+        and not current.is_unpartitioned
+    )
+
+
+def most_rolled(size_in_bytes: int, rows: int, max_file_bytes: int, columns: int) -> int:
+    """The most files that a writer ends because they have reached their largest size."""
+    uncompressed = columns * _PAGE_BYTES
+    if max_file_bytes <= 2 * uncompressed:
+        return rows // ROWS_PER_LOOK
+    return size_in_bytes // (max_file_bytes - uncompressed)
 
 
 def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:

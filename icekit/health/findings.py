@@ -24,7 +24,13 @@ from icekit.engine.cluster import Executor
 from icekit.health.files import FileGroup, Partition
 from icekit.health.heap import HeapForecast, forecast_heap
 from icekit.health.model import TableFacts
-from icekit.health.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
+from icekit.health.rollup import (
+    MAX_SIZE_RATIO,
+    MIN_SIZE_RATIO,
+    ROWS_PER_LOOK,
+    max_file_size,
+    min_file_size,
+)
 from icekit.health.where import WITHOUT_FUNCTIONS
 
 
@@ -523,11 +529,6 @@ def under(group: FileGroup, limit_bytes: int) -> FileGroup:
         )
     below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
     return FileGroup(group.partition, group.kind, below)
-
-
-#: A writer looks at the size of its file after each thousand rows
-# (BaseRollingFileWriter.ROWS_DIVISOR).
-ROWS_PER_LOOK = 1000
 
 
 def oversized(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:

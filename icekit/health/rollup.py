@@ -4,7 +4,7 @@ by both collectors.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from icekit.common import frozen
@@ -25,6 +25,13 @@ from icekit.health.model import TableFacts
 # (SizeBasedFileRewritePlanner, MIN_FILE_SIZE_DEFAULT_RATIO and MAX_FILE_SIZE_DEFAULT_RATIO).
 MIN_SIZE_RATIO = 0.75
 MAX_SIZE_RATIO = 1.8
+#: A writer looks at the size of its file after each thousand rows
+# (BaseRollingFileWriter.ROWS_DIVISOR).
+ROWS_PER_LOOK = 1000
+# What a split may be larger than its share of the bytes (SizeBasedFileRewritePlanner.SPLIT_OVERHEAD).
+_SPLIT_OVERHEAD = 5 * 1024
+# The share of the largest file to be written that a task may have (``Splits.FULL`` in Java).
+_FULL = 0.86
 _RATIOS = (*(2.0**-k for k in range(14, 0, -1)), 1.0, *(2.0**k for k in range(2, 8)))
 
 
@@ -69,6 +76,56 @@ def expected_files(size_in_bytes: int, target_bytes: int) -> int:
     if rest > MIN_SIZE_RATIO * target_bytes:
         return whole + 1
     return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
+
+
+def packed_files(buckets: Sequence[Bucket], target_bytes: int, row_group_bytes: int) -> int:
+    """About the number of tasks that a rewrite reads files in, each of which writes one file: as
+    many as the bytes come to, if files fit so (``Splits`` in Java); a file is split by its row
+    groups only.
+
+    The order of the files is not known; in most orders it is as many as the largest first need.
+    """
+    total = sum(bucket.size_in_bytes for bucket in buckets)
+    number = expected_files(total, target_bytes)
+    if number == 1:
+        return 1
+    largest = target_bytes + (max_file_size(target_bytes) - target_bytes) // 2
+    least = max(target_bytes, min(total // number + _SPLIT_OVERHEAD, largest))
+    if any(bucket.max_bytes > least for bucket in buckets):
+        # Only its footer says where a file can be split.
+        return number
+    tasks = _tasks(buckets, least, row_group_bytes)
+    if tasks <= number:
+        return tasks
+    return max(number, _tasks(buckets, max(least, int(_FULL * largest)), row_group_bytes))
+
+
+def _tasks(buckets: Sequence[Bucket], split: int, row_group_bytes: int) -> int:
+    """The tasks of at most so many bytes that hold files, the largest first."""
+    pieces: list[tuple[float, int]] = []
+    for bucket in buckets:
+        whole, rest = divmod(bucket.size_in_bytes / bucket.file_count, row_group_bytes)
+        pieces.append((row_group_bytes, int(whole) * bucket.file_count))
+        pieces.append((rest, bucket.file_count))
+    # How many tasks have how many bytes free.
+    tasks: list[tuple[int, float]] = []
+    for size, pieces_left in sorted(pieces, reverse=True):
+        packed: list[tuple[int, float]] = []
+        for count, free in (*tasks, (pieces_left, float(split))):
+            each = int(free // size) if size else pieces_left
+            full = min(count, pieces_left // each) if each else 0
+            rest_of_one = pieces_left - full * each if full < count else 0
+            last = min(rest_of_one, each)
+            is_open = count - full - (1 if last else 0)
+            if full:
+                packed.append((full, free - each * size))
+            if last:
+                packed.append((1, free - last * size))
+            if is_open and free < split:
+                packed.append((is_open, free))
+            pieces_left -= full * each + last
+        tasks = packed
+    return max(1, sum(count for count, _ in tasks))
 
 
 def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:

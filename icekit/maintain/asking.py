@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.engine.bridge import head_of, load_now
 from icekit.engine.errors import explaining
-from icekit.engine.planner import PlannedRewrite, RewritePlan, plan_rewrite, ranges_of, rolled_up
+from icekit.engine.planner import (
+    NOTHING_PLANNED,
+    PlannedRewrite,
+    RewriteGroups,
+    plan_rewrite,
+    plan_rewrite_of_deletes,
+)
 from icekit.maintain.model import Action, Prediction
 
 if TYPE_CHECKING:
@@ -23,11 +29,11 @@ if TYPE_CHECKING:
 SAMPLED_RANGES = 300
 
 
-def engine_plan(
+def engine_groups(
     spark: SparkSession, action: Action, bounds_of: Sequence[str] = ()
-) -> RewritePlan | None:
-    """Iceberg's plan of a rewrite of data files, with the bounds of some columns, or of position
-    delete files; None for a table without a snapshot.
+) -> RewriteGroups | None:
+    """The groups of data files that Iceberg's planner makes for an action, with the bounds of some
+    columns; None for a table without a snapshot.
 
     Needs a classic session; raises the errors of :mod:`icekit.common.errors`.
     """
@@ -37,33 +43,55 @@ def engine_plan(
         snapshot = head_of(table, action.branch)
         if snapshot is None:
             return None
-        return plan_rewrite(
-            spark,
-            name,
-            table,
-            snapshot,
-            action.options,
-            where=action.where,
-            of_deletes=action.rewrites_deletes,
-            files_by=action.order.files_by,
-            bounds_of=bounds_of,
-        )
+        return planned_groups(spark, action, table, snapshot, bounds_of)
+
+
+def planned_groups(
+    spark: SparkSession, action: Action, table: Any, snapshot: Any, bounds_of: Sequence[str] = ()
+) -> RewriteGroups:
+    """The groups of an action's data files; ``table`` and ``snapshot`` are objects of Iceberg's API.
+
+    An action for partitions of the current spec takes no file of another: where its rows go, and
+    how many files they become, the plan does not say.
+    """
+    spec_id = int(table.spec().specId())
+    return plan_rewrite(
+        spark,
+        action.sql_name,
+        table,
+        snapshot,
+        action.options,
+        where=action.where,
+        stays_in_spec=bool(action.partitions)
+        and all(partition.spec_id == spec_id for partition in action.partitions),
+        files_by=action.order.files_by,
+        bounds_of=bounds_of,
+    )
 
 
 def ask_planner(
-    spark: SparkSession, action: Action, *, deletes: bool = False, bounds_of: Sequence[str] = ()
+    spark: SparkSession, action: Action, bounds_of: Sequence[str] = ()
 ) -> PlannedRewrite:
     """What an action would rewrite with its filter and options, by the procedure's own planner.
 
-    ``deletes`` also counts the delete files that apply, and ``bounds_of`` are columns whose ranges
-    before and after are given, unless rows are sorted. Raises as :func:`engine_plan` does.
+    ``bounds_of`` are columns whose ranges before and after are given, unless rows are sorted.
+    Raises as :func:`engine_groups` does.
     """
-    keeps_order = not (action.order.is_sorting or action.rewrites_deletes)
-    plan = engine_plan(spark, action, bounds_of if keeps_order else ())
-    planned = rolled_up(plan, keeps_order=keeps_order, deletes=deletes)
-    if plan is None or not (bounds_of and keeps_order):
+    if action.rewrites_deletes:
+        name = action.sql_name
+        with explaining(name):
+            table = load_now(spark, name)
+            if head_of(table, action.branch) is None:
+                return NOTHING_PLANNED
+            return plan_rewrite_of_deletes(spark, name, table, action.options, where=action.where)
+    keeps_order = not action.order.is_sorting
+    groups = engine_groups(spark, action, bounds_of if keeps_order else ())
+    if groups is None:
+        return NOTHING_PLANNED
+    planned = groups.rolled_up(keeps_order=keeps_order)
+    if not (bounds_of and keeps_order):
         return planned
-    return replace(planned, ranges=ranges_of(spark, plan, SAMPLED_RANGES))
+    return replace(planned, ranges=groups.ranges(SAMPLED_RANGES))
 
 
 def by_planner(

@@ -53,7 +53,9 @@ class Bundle:
             len(self.groups),
         )
         keys = [key for each in self.keys for key in each]
-        return Group(rewrite, together, keys, at_once)
+        work = Group(rewrite, together, keys, at_once)
+        work.is_one_file_each = True
+        return work
 
     def apart(self) -> list[Bundle]:
         """Each group by itself."""

@@ -3,15 +3,23 @@ arithmetic on facts.
 """
 
 import datetime as dt
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from icekit.common import frozen
 from icekit.common.errors import ParameterError
-from icekit.health.fan_out import RewriteGroup, rewrite_groups
-from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts, Totals
+from icekit.health.fan_out import RewriteGroup, rewrite_groups, stays_apart
+from icekit.health.files import (
+    Bucket,
+    FileGroup,
+    Kind,
+    Partition,
+    SequenceCounts,
+    Totals,
+)
 from icekit.health.findings import Findings, Thresholds, oversized, under
 from icekit.health.integrity import DeleteState
 from icekit.health.metadata import ROW_GROUP
@@ -24,7 +32,7 @@ from icekit.health.rollup import (
     sort_key,
 )
 from icekit.health.where import partition_span, unfiltered_fields
-from icekit.maintain.model import Prediction
+from icekit.maintain.model import Certainty, Prediction
 from icekit.maintain.policy import Policy
 
 
@@ -205,8 +213,7 @@ def candidates(
     older: list[RewriteGroup] = []
     every: list[Candidate | None] = []
     for together in rewrite_groups(facts):
-        is_older = together.partitions[0].spec_id != facts.default_spec_id
-        if is_older and moves:
+        if together.is_moved and moves:
             older.append(together)
         elif policy.scope == "minor":
             under_deletes = tuple(g for g in together.groups if g.partition in over)
@@ -215,7 +222,7 @@ def candidates(
                 every.append(finder.for_deletes(replace(together, groups=under_deletes)))
             if rest and by_size:
                 every.append(finder.by_size(replace(together, groups=rest)))
-        elif not is_older:
+        elif not together.is_moved:
             every.append(finder.whole(together))
     every += finder.moves(older)
     worth = [
@@ -225,7 +232,11 @@ def candidates(
 
 
 def _rank(candidate: Candidate) -> tuple[float, int, tuple[object, ...]]:
-    """The most file opens saved per byte first."""
+    """The most file opens saved per byte first; moves to another spec last, in the order of their
+    partitions, so that no move selects what an earlier one has written.
+    """
+    if candidate.mode == "spec":
+        return math.inf, 0, sort_key(candidate.partitions[0])
     p = candidate.prediction
     saved = p.file_opens_saved
     return -saved / max(p.bytes_in, 1), -saved, sort_key(candidate.partitions[0])
@@ -283,7 +294,6 @@ class _Finder:
         self.facts, self.policy, self.limits, self.over = facts, policy, limits, over
         self.low = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
         self.high = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
-        self.rows_per_byte = facts.data.record_count / max(1, facts.data.size_in_bytes)
 
     def whole_table(self) -> Candidate:
         """All data files: some of them cannot be rewritten without changing which deletes apply to
@@ -294,12 +304,15 @@ class _Finder:
         return self._candidate("table", reasons, [everything], _all)
 
     def moves(self, older: Sequence[RewriteGroup]) -> list[Candidate]:
-        """Every file of older specs, partition by partition; all together where no filter selects
-        one of the partitions.
+        """Every file of older specs, partition by partition; all together where a filter for one of
+        the partitions would also select what was moved before.
         """
         facts, batches = self.facts, [older]
         partitions = [p for together in older for p in together.partitions]
-        if has_filter(facts, partitions):
+        specs = {p.spec_id for p in partitions}
+        if has_filter(facts, partitions) and all(
+            stays_apart(facts.spec(spec_id), facts.default_spec) for spec_id in specs
+        ):
             batches = [
                 [replace(together, groups=(group,))]
                 for together in older
@@ -313,9 +326,7 @@ class _Finder:
         is.
         """
         holds = {
-            "files of the wrong size": any(
-                self._of_wrong_size(group).file_count for group in together.groups
-            ),
+            "files of the wrong size": any(self._of_wrong_size(group) for group in together.groups),
             "deletes": not self.over.keys().isdisjoint(together.partitions),
             "row order": self.policy.strategy != "binpack",
         }
@@ -333,9 +344,9 @@ class _Finder:
         """Files of the wrong size in one rewrite group, if the procedure would take it."""
         target = self.facts.target_bytes
         candidate = self._candidate("size", (), [together], self._of_wrong_size)
-        small = Totals.of(under(group, self.low) for group in together.groups)
-        small_out = together.files_out(small.size_in_bytes, small.record_count, target)
-        p, merged = candidate.prediction, small.file_count - small_out
+        buckets = [b for group in together.groups for b in under(group, self.low).buckets]
+        small = Totals.of_buckets(buckets)
+        p, merged = candidate.prediction, small.file_count - together.files_out(buckets, target)
         files = p.files_in
         large = files - small.file_count
         # Nobody knows how many files come of large ones whose rows go to another spec.
@@ -349,57 +360,77 @@ class _Finder:
             return None
         return replace(candidate, reasons=reasons)
 
-    def _of_wrong_size(self, group: FileGroup) -> Totals:
+    def _of_wrong_size(self, group: FileGroup) -> tuple[Bucket, ...]:
         large = oversized(group, self.high, self.facts.int_setting(ROW_GROUP))
-        return Totals.of([under(group, self.low), large])
+        return (*under(group, self.low).buckets, *large.buckets)
 
-    def _under_deletes(self, group: FileGroup) -> Totals:
+    def _under_deletes(self, group: FileGroup) -> tuple[Bucket, ...]:
         files = max(self.over[group.partition].files, under(group, self.low).file_count)
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
-        return Totals(files, round(group.mean_bytes * files), group.record_count)
+        mean, share = round(group.mean_bytes), files / group.file_count
+        rows = round(group.record_count * share)
+        return (Bucket(0, files, round(group.size_in_bytes * share), rows, mean, mean),)
 
     def _candidate(
         self,
         mode: Mode,
         reasons: tuple[str, ...],
         several: Sequence[RewriteGroup],
-        taken: Callable[[FileGroup], Totals],
+        taken: Callable[[FileGroup], tuple[Bucket, ...]],
     ) -> Candidate:
         """The candidate of some rewrite groups; some files of each of their partitions are taken."""
         groups = [group for together in several for group in together.groups]
         taken_of = {group.partition: taken(group) for group in groups}
         loads = {p: self.over[p] for p in taken_of if p in self.over}
+        # The bytes of the files without the deleted rows.
         live = {
-            p: round(t.size_in_bytes * (1 - loads[p].deleted_share))
-            if p in loads
-            else t.size_in_bytes
-            for p, t in taken_of.items()
+            partition: tuple(
+                replace(
+                    b, size_in_bytes=round(b.size_in_bytes * (1 - loads[partition].deleted_share))
+                )
+                for b in buckets
+            )
+            if partition in loads
+            else buckets
+            for partition, buckets in taken_of.items()
         }
-        files = sum(t.file_count for t in taken_of.values())
-        bytes_in = sum(t.size_in_bytes for t in taken_of.values())
-        out = sum(
+        total = Totals.of_buckets([b for buckets in taken_of.values() for b in buckets])
+        files, bytes_in = total.file_count, total.size_in_bytes
+        out_of = [
             together.files_out(
-                sum(live[p] for p in together.partitions),
-                sum(taken_of[p].record_count for p in together.partitions),
-                self.facts.target_bytes,
+                [b for p in together.partitions for b in live[p]], self.facts.target_bytes
             )
             for together in several
-        )
-        is_certain = all(together.is_certain for together in several)
+        ]
+        out = sum(out_of)
         is_shuffled = mode == "spec" or self.policy.strategy != "binpack"
         prediction = Prediction(
             files,
             bytes_in,
             out,
-            sum(live.values()),
+            sum(b.size_in_bytes for buckets in live.values() for b in buckets),
             groups=1,
             shuffle_bytes=bytes_in if is_shuffled else 0,
             file_opens_saved=files - out + sum(load.opens for load in loads.values()),
-            is_maximum=not is_certain or any(load.is_least for load in loads.values()),
-            rows_in=round(bytes_in * self.rows_per_byte),
+            certainty=self._certainty(several, loads.values(), max(out_of)),
+            rows_in=total.record_count,
         )
         return Candidate(tuple(taken_of), mode, reasons, prediction)
 
+    def _certainty(
+        self, several: Sequence[RewriteGroup], loads: Collection[DeleteLoad], most_out: int
+    ) -> Certainty:
+        """How certain the number of files is: only a group that becomes one file is, whose rows
+        stay where they are.
+        """
+        are_certain = all(together.is_certain for together in several)
+        if not are_certain or any(load.is_least for load in loads):
+            return Certainty.AT_MOST
+        is_moved = any(together.is_moved for together in several)
+        if most_out > 1 or is_moved or loads or self.policy.strategy != "binpack":
+            return Certainty.ABOUT
+        return Certainty.EXACT
 
-def _all(group: FileGroup) -> Totals:
-    return Totals.of([group])
+
+def _all(group: FileGroup) -> tuple[Bucket, ...]:
+    return group.buckets

@@ -39,6 +39,7 @@ from icekit.maintain.model import (
     CONVERT,
     EQUALITY_DELETE,
     Action,
+    Certainty,
     Plan,
     Prediction,
     statistics_notes,
@@ -235,7 +236,7 @@ def _action(
             seconds=speed.seconds(read) if speed else None,
             source="metadata",
             unit=EQUALITY_DELETE,
-            is_maximum=reached > 0,
+            certainty=Certainty.AT_MOST if reached else Certainty.EXACT,
         ),
         partitions=tuple(s.partition for s in scopes),
         partition_names=tuple(

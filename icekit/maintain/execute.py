@@ -21,17 +21,22 @@ from icekit.deletes.listing import Scope
 from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.lake import Lake
-from icekit.engine.planner import filter_expression, partitions_with_files_up_to, rolled_up
+from icekit.engine.planner import NOTHING_PLANNED, filter_expression, partitions_with_files_up_to
 from icekit.health.files import Partition
 from icekit.health.head import head
 from icekit.health.metadata import columns, schema_of, specs
 from icekit.health.where import where
 from icekit.maintain.actions import excluding
 from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
-from icekit.maintain.asking import ask_planner, engine_plan
+from icekit.maintain.asking import ask_planner, engine_groups
 from icekit.maintain.group_rows import NotHere
 from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action, RewriteOrder
-from icekit.maintain.position_deletes import PositionDeletes, check_paths, other_rows_explained
+from icekit.maintain.position_deletes import (
+    PositionDeletes,
+    check_paths,
+    check_paths_of_deletes,
+    other_rows_explained,
+)
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
 from icekit.prove.checked import COMPARED_POSITIONS_TAG
 from icekit.prove.conversion import check_positions
@@ -49,13 +54,13 @@ def partitions_left(
     the run starts from still apply to its files), but they are done. None where groups cannot be
     assigned to a partition: groups of older specs.
     """
-    plan = engine_plan(spark, action)
-    if plan is None:
+    planned = engine_groups(spark, action)
+    if planned is None:
         return ()
     # Texts that differ from Java's are not found; then nothing is left out.
     known = {tuple(str(value) for value in p.values): p for p in action.partitions}
     left: list[Partition] = []
-    for values in partitions_with_files_up_to(spark, plan, sequence_number):
+    for values in partitions_with_files_up_to(spark, planned.groups, sequence_number):
         if values not in known:
             return None
         left.append(known[values])
@@ -313,7 +318,7 @@ def _run(
         if action.options.get(DANGLING) == "true":
             drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
     elif action.rewrites_deletes:
-        check_paths(spark, action)
+        check_paths_of_deletes(spark, action)
         positions = None
         if check:
             positions = PositionDeletes.of_table(spark, table).java
@@ -368,12 +373,20 @@ def _rewrite_data(
     """Rewrite data files: here if that is possible, so that the result is proved before it is
     committed; else by Iceberg's own action.
     """
-    with contextlib.suppress(NotHere):
+    why = ""
+    try:
         return CheckedRewrite(spark, action, table, tags, stop=stop, check=check).run()
-    plan = check_paths(spark, action)
-    planned = rolled_up(plan)
-    if plan is None or not planned.groups:
-        return RewriteResult(planned)
+    except NotHere as refusal:
+        why = str(refusal)
+    groups = check_paths(spark, action)
+    if groups is None or not groups.groups.size():
+        return RewriteResult(NOTHING_PLANNED)
+    planned = groups.rolled_up(keeps_order=not action.order.is_sorting)
+    if groups.left_out:
+        raise EngineFailed(
+            f"Only Iceberg's own action can do this rewrite ({why}), and its filter also takes files "
+            "of older partition specs. Move those first: icekit compact --old-specs."
+        )
     # Dangling deletes are dropped in a separate commit, which then carries the tags too. Files that
     # move to another spec get a new sequence number, so that an equality delete of the meantime is
     # a conflict: with the old one, a delete under the old spec would no longer apply to them, and
@@ -384,7 +397,7 @@ def _rewrite_data(
     # and the table's sort order: without one, by the column that their files were in the order of.
     column = action.order.files_by
     is_unordered = not (action.order.is_sorting or bool(table.sortOrder().isSorted()))
-    if column and is_unordered and any(plan.planner.moves(group) for group in plan.groups):
+    if column and is_unordered and planned.moved:
         action = replace(action, order=RewriteOrder("sort", ((column,),)))
     stock = spark_actions(spark).rewriteDataFiles(table)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)

@@ -75,8 +75,8 @@ def predicted_opens(
     bounded: Sequence[Column], ranges: Mapping[str, Any]
 ) -> tuple[FilterOpens, ...]:
     """What filters on some columns open before and after a rewrite, from the ranges of files as
-    :func:`icekit.engine.planner.ranges_of` gives them; without columns that some file has no bounds
-    of.
+    :meth:`icekit.engine.planner.RewriteGroups.ranges` gives them; without columns that some file has
+    no bounds of.
     """
     found: list[FilterOpens] = []
     for place, column in enumerate(bounded, 1):

@@ -19,6 +19,7 @@ from icekit.deletes.applies import disagreement, order_sql
 from icekit.deletes.join import hinted, sampled
 from icekit.engine.bridge import elements
 from icekit.engine.staging import Staging
+from icekit.health.metadata import columns, schema_of
 from icekit.maintain.difference import column_difference
 from icekit.maintain.group_rows import GroupRows
 from icekit.maintain.key import Key
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
+# What a writer holds uncompressed: of each column a page and a dictionary of Parquet
+# (write.parquet.page-size-bytes, dict-size-bytes), or a stripe of ORC.
+_IN_MEMORY_OF_A_COLUMN, _LEAST_IN_MEMORY = 4 * 2**20, 64 * 2**20
 
 
 @frozen
@@ -64,13 +68,13 @@ class Group(GroupRows):
         self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
-                reading, reading_name = self._stage(stack, name)
+                staged, reading, reading_name = self._stage(stack, name)
                 # The same rows, to find their columns: how they are split follows from how many of
                 # them live.
                 first = reading.frame(reading_name, {})
-                columns = first if reading is self.staging else self.staging.frame(name, {})
-                self.hash = self._hash(columns)
-                projection = self._projection(columns.columns)
+                own = first if reading is self.staging else self.staging.frame(name, {})
+                self.hash = self._hash(own)
+                projection = self._projection(own.columns)
                 newest = {key: self._newest(stack, key) for key in self.keys}
                 samples = (
                     {key: self._sampled(first, key) for key in self.keys}
@@ -80,11 +84,12 @@ class Group(GroupRows):
                 stock = self._stock()
                 share = self._live_share(samples.values(), stock)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                split_size = self._split_size(share, files)
+                split_size = self._split_size(staged, share)
                 # Only files that follow each other are read together: a new file then covers a part
                 # of the range that they are in the order of.
                 in_order = {"split-size": str(split_size), "lookback": "1"}
                 frame = reading.frame(reading_name, in_order)
+                options = self._options(staged, share)
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
@@ -97,7 +102,7 @@ class Group(GroupRows):
                     # it. Where Iceberg's reader applies deletes, all of them have been read.
                     is_unseen = self.rewrite.runner is not None and not self.by_reader
                     unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
-                    planned = self._write(rows, projection, name, files, samples)
+                    planned = self._write(rows, projection, name, files, samples, options)
             checked = (
                 self._checked(planned, samples, unsorted, stock)
                 if self.rewrite.check
@@ -112,22 +117,21 @@ class Group(GroupRows):
             self.rewrite.take_back(self.group)
             raise
 
-    def _stage(self, stack: contextlib.ExitStack, name: str) -> tuple[Staging, str]:
+    def _stage(self, stack: contextlib.ExitStack, name: str) -> tuple[Any, Staging, str]:
         """Stage the old files until the stack ends: under ``name``, by which the new files are
-        written, and as a table that has all fields of the keys; returns what reads them and by
-        which name.
+        written, and as a table that has all fields of the keys; returns the staged tasks, what
+        reads them and by which name.
         """
-        self.java.stage(
-            self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name
-        )
+        staged = self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks
+        self.java.stage(staged, name)
         stack.callback(self.java.clear, name)
         reading = self.rewrite.key_staging
         if not self.keys or reading is self.staging:
-            return self.staging, name
+            return staged, self.staging, name
         reading_name = str(uuid.uuid4())
         reading.java.stage(reading.java.plain(self.tasks, self.is_numbered), reading_name)
         stack.callback(reading.java.clear, reading_name)
-        return reading, reading_name
+        return staged, reading, reading_name
 
     def _projection(self, names: Sequence[str]) -> list[Column]:
         """The table's own columns of the rows that are read: without fields of structs that were
@@ -164,18 +168,33 @@ class Group(GroupRows):
             )
             yield tasks, None if self.by_reader else int(rows)
 
-    def _options(self) -> dict[str, str]:
+    def _options(self, tasks: Any, share: float) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
         options = {
             "target-file-size-bytes": str(self.group.maxOutputFileSize()),
             "output-spec-id": str(self.group.outputSpecId()),
         }
         if self.rewrite.runner is None:
+            # A writer takes the rows that it still holds for as large as they are uncompressed: it
+            # would end files far below a small target, and the next rewrite would combine them.
+            if (
+                self.is_one_file_each
+                or self.is_shuffled
+                or self.rewrite.rewrites.isOneFileEach(self.group, tasks, share)
+            ):
+                options["target-file-size-bytes"] = str(self._largest_with_memory())
             return {**options, "distribution-mode": "none"}
         by_order = (
             {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
         )
         return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
+
+    def _largest_with_memory(self) -> int:
+        """The size at which a writer ends a file, with what it may hold in memory by then."""
+        metadata = self.rewrite.metadata
+        leaves = len(columns(metadata, schema_of(metadata)))
+        in_memory = max(_LEAST_IN_MEMORY, leaves * _IN_MEMORY_OF_A_COLUMN)
+        return int(self.group.maxOutputFileSize()) + in_memory
 
     def _write(
         self,
@@ -184,6 +203,7 @@ class Group(GroupRows):
         name: str,
         files: int,
         samples: Mapping[Key, Sample],
+        options: Mapping[str, str],
     ) -> Mapping[str, Any]:
         """Write rows, sorted into so many files if they are sorted, and add up their hashes as they
         are written, unless nothing is checked.
@@ -204,11 +224,11 @@ class Group(GroupRows):
                 f"{identifier(key.sampled)}"
             )
         rows = rows.select(*projection, *map(F.expr, of_deletes))
-        columns = [identifier(name) for name in rows.columns[: len(projection)]]
+        column_names = [identifier(name) for name in rows.columns[: len(projection)]]
         if runner is not None:
             rows = self.staging.sorted(rows, runner, self.group, files)
         if not check:
-            self.group.setOutputFiles(self.staging.write(rows, name, self._options()))
+            self.group.setOutputFiles(self.staging.write(rows, name, options))
             return {}
         seen = Observation()
         sums = summed(added.hash, "all")
@@ -219,9 +239,7 @@ class Group(GroupRows):
         # After the sort: Spark reads all rows before it, too, to find ranges.
         hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(added.hash)}")
         self.group.setOutputFiles(
-            self.staging.write(
-                hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()
-            )
+            self.staging.write(hashed.observe(seen, *sums).selectExpr(*column_names), name, options)
         )
         return _observed(seen)
 
@@ -280,6 +298,7 @@ class Group(GroupRows):
             unread_live=live,
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
+            misplaced=int(self.java.misplaced(self.group.addedFiles(), self.tasks)),
         )
 
     def _changed_values(self, row_count: int) -> RowsDiffer:
@@ -302,13 +321,15 @@ class Group(GroupRows):
         )
 
     def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
-        """The smallest share of rows that live in a sample, or in all files if they have been
-        read; at least what splits may grow by.
+        """The smallest share of rows that live according to a sample, or to all files if they have
+        been read, and to the deletes of single files; at least what splits may grow by.
         """
-        shares = [sample.live.row_count / sample.rows for sample in samples if sample.rows]
         if self.by_reader and self.rewrite.check:
-            shares.append(stock.row_count / max(1, int(self.java.records(self.tasks))))
-        return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
+            share = stock.row_count / max(1, int(self.java.records(self.tasks)))
+        else:
+            sampled = [sample.live.row_count / sample.rows for sample in samples if sample.rows]
+            share = min(sampled, default=1.0) * float(self.rewrite.rewrites.liveShare(self.tasks))
+        return max(share, 1 / _MOST_GROWTH)
 
     def _sample(self, values: Sequence[str], one_in: int) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""

@@ -125,6 +125,8 @@ class RewriteSession:
         self.snapshot = head_of(table, branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
+        #: How groups are split into tasks: also the prediction's answer.
+        self.rewrites = compiled(spark, table, "Rewrites", table)
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
         # is none of the table's.
         self.runner: Any = None
@@ -203,6 +205,8 @@ class GroupRows:
         self.added = rewrite.added
         self.hash = ""
         self.broadcast_bytes = 0
+        # Whether one task writes the rows of several partitions, each of which gets a file.
+        self.is_one_file_each = False
         # Whether keys were too many to broadcast.
         self.is_shuffled = False
         # Counts the rows as they are read.
@@ -274,17 +278,14 @@ class GroupRows:
             raise ReadersDisagree(disagreement_of(files, read.row_count, counted))
         return read
 
-    def _split_size(self, share: float, files: int) -> int:
-        """About the bytes of a split whose rows become one of so many files, if such a share of
+    def _split_size(self, tasks: Any, share: float) -> int:
+        """About the bytes of a split of some tasks whose rows become one file, if such a share of
         them lives.
         """
         # Rows that are shuffled are not written split by split.
         if self.rewrite.runner is not None or self.is_shuffled:
             return int(self.group.inputSplitSize())
-        weight = float(self.java.weight(self.tasks)) if self.by_reader else 1.0
-        # As they are staged: a join applies equality deletes, whose bytes then do not count.
-        staged = self.java.plain(self.tasks, False) if self.keys else self.tasks
-        return int(self.java.splitSize(self.group, staged, weight / share, files))
+        return int(self.rewrite.rewrites.splitSize(self.group, tasks, share))
 
     def _placed(
         self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str

@@ -38,6 +38,21 @@ CONVERT = "convert_equality_deletes"
 EQUALITY_DELETE = "equality delete file"
 
 
+class Certainty(StrEnum):
+    """How the number of files that an action leaves compares with its prediction."""
+
+    EXACT = "exact"
+    #: Fewer may come out: it is known what a rewrite reads, but not all of what it leaves out.
+    AT_MOST = "at most"
+    #: More or fewer may come out: only writing the files tells how large they become.
+    ABOUT = "about"
+
+    @property
+    def words(self) -> str:
+        """``at most ``, before a number; nothing before an exact one."""
+        return "" if self is Certainty.EXACT else f"{self} "
+
+
 @frozen
 class Prediction:
     """The files that an action will take and leave.
@@ -50,12 +65,13 @@ class Prediction:
     ``files_out`` count: ``file``, or ``delete file``, ``manifest``, ``snapshot`` or ``orphan`` for
     maintenance; for a conversion ``equality delete file``, and ``files_out`` is then the maximum
     number of position delete files (deletion vectors in format version 3) that replace them.
-    ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody knows
-    before a rewrite how many rows they delete; because position deletes may be of data files that
-    are gone; or because rows go into an unknown number of partitions. ``rows_in`` are the rows of
-    ``files_in`` before deletes, as many per byte as the table has on average. ``data_files_read``
-    are the data files that a conversion also reads. ``filters`` is what filters on columns with
-    bounds open of the files before and after.
+    ``certainty`` is that of ``files_out``: ``at most``, because equality deletes apply, and nobody
+    knows before a rewrite how many rows they delete; because position deletes may be of data files
+    that are gone; or because rows go into an unknown number of partitions; ``about`` from the
+    facts, for sorted rows, and where a file is larger than it should be. ``bytes_out`` is always an
+    estimate. ``rows_in`` are the rows of ``files_in`` before deletes. ``data_files_read`` are the
+    data files that a conversion also reads. ``filters`` is what filters on columns with bounds open
+    of the files before and after.
     """
 
     files_in: int = 0
@@ -69,7 +85,7 @@ class Prediction:
     file_opens_saved: int = 0
     source: str = "facts"
     unit: str = "file"
-    is_maximum: bool = False
+    certainty: Certainty = Certainty.EXACT
     rows_in: int = 0
     data_files_read: int = 0
     filters: tuple[FilterOpens, ...] = ()
@@ -87,8 +103,8 @@ class Prediction:
     @property
     def change(self) -> str:
         """``9 files → 1 file``."""
-        most = "at most " if self.is_maximum else ""
-        return f"{count(self.files_in, self.unit)} → {most}{count(self.files_out, self.unit_out)}"
+        after = f"{self.certainty.words}{count(self.files_out, self.unit_out)}"
+        return f"{count(self.files_in, self.unit)} → {after}"
 
     @property
     def about(self) -> str:
@@ -99,6 +115,11 @@ class Prediction:
     def budgeted(self) -> tuple[int, int, int]:
         """The bytes, files and rows that are read: what a budget limits."""
         return self.bytes_in, self.files_in, self.rows_in
+
+
+def least_certain(several: Iterable[Certainty]) -> Certainty:
+    """The certainty of a sum."""
+    return max(several, key=list(Certainty).index)
 
 
 def total_of(predictions: Iterable[Prediction], unit: str = "file") -> Prediction:
@@ -115,7 +136,7 @@ def total_of(predictions: Iterable[Prediction], unit: str = "file") -> Predictio
         seconds=sum(seconds) if len(seconds) == len(chosen) else None,
         source=sources.pop() if len(sources) == 1 else "mixed",
         unit=unit,
-        is_maximum=any(p.is_maximum for p in chosen),
+        certainty=least_certain(p.certainty for p in chosen),
         **summed,
     )
 
@@ -438,12 +459,11 @@ _SOURCES = {
 
 def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
-    most = "at most " if p.is_maximum else ""
     read = f" ({size(p.bytes_in)})" if p.bytes_in else ""
     out = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
-    text = f"{count(p.files_in, p.unit)}{read} become {most}{out}"
+    text = f"{count(p.files_in, p.unit)}{read} become {p.certainty.words}{out}"
     if p.unit == "file":
-        text += f", in all {most}{size(p.bytes_out)}"
+        text += f", in all about {size(p.bytes_out)}"
         if p.delete_files_removed:
             text += f", {count(p.delete_files_removed, 'delete file')} removed"
         if p.shuffle_bytes:

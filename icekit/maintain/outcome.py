@@ -16,7 +16,15 @@ from icekit.health.filter_opens import FilterOpens
 from icekit.health.retention import ExpirySummary
 from icekit.maintain.actual import Actual
 from icekit.maintain.claims import ActionRecord
-from icekit.maintain.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction, Skipped
+from icekit.maintain.model import (
+    EQUALITY_DELETE,
+    Action,
+    Certainty,
+    Explained,
+    Plan,
+    Prediction,
+    Skipped,
+)
 
 
 @frozen
@@ -45,7 +53,9 @@ class ActionOutcome:
             if prediction.unit == "file"
             else (a.items_before, a.items_after)
         )
-        return replace(prediction, files_in=before, files_out=after, is_maximum=False).change
+        return replace(
+            prediction, files_in=before, files_out=after, certainty=Certainty.EXACT
+        ).change
 
     @property
     def text(self) -> str:
@@ -223,8 +233,8 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     if not a.any:
         return name, status, None, None, None, time
     out = a.files_out if unit == "file" else a.items_after
-    most = "at most " if p and p.is_maximum else ""
-    change = _next_to(o.change, f"{out:,}", f"{most}{p.files_out:,}" if p else None)
+    predicted_out = f"{p.certainty.words}{p.files_out:,}" if p else None
+    change = _next_to(o.change, f"{out:,}", predicted_out)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
     written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"

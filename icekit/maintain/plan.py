@@ -14,7 +14,7 @@ from icekit.engine.cluster import Cluster
 from icekit.health.column_support import order_refusal, require_supported
 from icekit.health.definition import fragile
 from icekit.health.diagnose import diagnose
-from icekit.health.files import Partition
+from icekit.health.files import Kind, Partition
 from icekit.health.filter_opens import FilterOpens
 from icekit.health.findings import Finding, Findings, Thresholds
 from icekit.health.model import TableFacts
@@ -332,7 +332,7 @@ def _notes(
                 f"The metadata gives the predictions of {estimated:,} of "
                 f"{count(len(actions), 'action')}; the engine's planner was not asked. Where no "
                 "delete applies, and no older partition spec is rewritten, it selects the same "
-                "files, and may write a few more or fewer."
+                "files."
             )
         if small_target is not None:
             yield (
@@ -343,8 +343,16 @@ def _notes(
             yield facts.other_optimizer.note
     if facts.fragile_fields:
         yield fragile(facts.fragile_fields)
-    elif not policy.old_specs and "old_partition_spec" in findings.names:
+        return
+    if not policy.old_specs and "old_partition_spec" in findings.names:
         yield (
             "Files of older partition specs move into the current one only where that saves file "
             "opens; --old-specs moves all of them."
+        )
+    older = any(g.partition.spec_id != facts.default_spec_id for g in facts.of_kind(Kind.DATA))
+    current = {facts.default_spec_id}
+    if older and any({p.spec_id for p in a.partitions} == current for a in actions):
+        yield (
+            "A CALL that is run by itself also takes files of older partition specs, if they may "
+            "hold rows of its partitions; icekit leaves these files where they are."
         )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from icekit.common.errors import DeletesUnmatched, ReadersDisagree
 from icekit.common.units import count
 from icekit.engine.bridge import compiled, elements, head_of, load_now
-from icekit.engine.errors import causes_of
+from icekit.engine.errors import causes_of, explaining
+from icekit.engine.planner import RewriteGroups, deletes_plan
 from icekit.engine.staging import Staging
-from icekit.maintain.asking import engine_plan
+from icekit.maintain.asking import engine_groups
 from icekit.prove.checked import RowsDiffer
 
 if TYPE_CHECKING:
@@ -106,25 +107,50 @@ class PositionDeletes:
             )
 
 
-def check_paths(spark: SparkSession, action: Action) -> Any:
-    """Check the paths in the position deletes that Iceberg's own action would apply or rewrite.
+def check_paths(spark: SparkSession, action: Action) -> RewriteGroups | None:
+    """Check the paths in the position deletes that Iceberg's own action would apply, and return the
+    groups of data files that it takes; None without a snapshot.
 
-    Returns Iceberg's plan of the action; None without a snapshot. Raises
-    :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should be.
+    Raises :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should
+    be.
     """
+    deletes = _deletes_of(spark, action)
+    groups = engine_groups(spark, action)
+    if deletes is None or groups is None:
+        return None
+    tasks = _tasks(spark, groups.groups)
+    deletes.check_listed(tasks)
+    deletes.check_paths(deletes.java.files(tasks), tasks)
+    return groups
+
+
+def check_paths_of_deletes(spark: SparkSession, action: Action) -> None:
+    """Check the paths in the position deletes that Iceberg's own action would rewrite, as
+    :func:`check_paths` does.
+    """
+    deletes = _deletes_of(spark, action)
+    if deletes is None:
+        return
+    table = load_now(spark, action.sql_name)
+    with explaining(action.sql_name):
+        plan = deletes_plan(spark, action.sql_name, table, action.options, where=action.where)
+    deletes.check_paths(deletes.java.files(_tasks(spark, plan.groups())), None)
+
+
+def _deletes_of(spark: SparkSession, action: Action) -> PositionDeletes | None:
     table = load_now(spark, action.sql_name)
     snapshot = head_of(table, action.branch)
     if snapshot is None:
         return None
-    plan = engine_plan(spark, action)
-    deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+    return PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+
+
+def _tasks(spark: SparkSession, groups: Any) -> Any:
+    """The scan tasks of all groups, in a Java list."""
     tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-    for group in plan.groups if plan else ():
+    for group in elements(groups):
         tasks.addAll(group.fileScanTasks())
-    if not action.rewrites_deletes:
-        deletes.check_listed(tasks)
-    deletes.check_paths(deletes.java.files(tasks), None if action.rewrites_deletes else tasks)
-    return plan
+    return tasks
 
 
 # As the guard of the commit (GuardedOperations) begins its refusal, before the data file.

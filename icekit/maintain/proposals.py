@@ -302,13 +302,12 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
         "dangling delete files removed": dropped,
         f"of {count(savings.delete_rows, 'delete record')} no longer applied": savings.delete_rows_gone,
     }
-    most = "at most " if total.is_maximum else ""
     gained = ", ".join(f"{number:,} {what}" for what, number in gains.items() if number)
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in COMPACTED),
-            f"{most}{gained}"
+            f"{total.certainty.words}{gained}"
             if gained
             else f"{count(total.files_in, 'file')} become {total.files_out:,}: filters can skip more",
             f"{size(total.bytes_in)} to rewrite{total.about}",

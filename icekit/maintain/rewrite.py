@@ -25,9 +25,10 @@ from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import FailureKind, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
+from icekit.engine.planner import NOTHING_PLANNED, PlannedRewrite
 from icekit.health.key_fields import misread_fields, path_to
 from icekit.health.metadata import schema_of, specs
+from icekit.maintain.asking import planned_groups
 from icekit.maintain.bundles import Bundle, bundled
 from icekit.maintain.group import Group
 from icekit.maintain.group_rows import NotHere, RewriteSession
@@ -117,18 +118,10 @@ class CheckedRewrite(RewriteSession):
         """
         action, options = self.action, self.action.options
         if self.snapshot is None:
-            return RewriteResult(rolled_up(None))
-        plan = plan_rewrite(
-            self.spark,
-            action.sql_name,
-            self.table,
-            self.snapshot,
-            options,
-            where=action.where,
-            files_by=action.order.files_by,
-        )
-        groups = plan.groups
-        planned = rolled_up(plan)
+            return RewriteResult(NOTHING_PLANNED)
+        of_action = planned_groups(self.spark, action, self.table, self.snapshot)
+        planned = of_action.rolled_up(keeps_order=not action.order.is_sorting)
+        groups = list(elements(of_action.groups))
         if not groups:
             return RewriteResult(planned)
         keys = self._keys_of(groups)

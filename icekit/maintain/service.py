@@ -5,7 +5,6 @@ writes nothing to the table.
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from icekit.engine.interrupting import Stop
 from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
+from icekit.health.fan_out import most_moved, most_rolled
 from icekit.health.files import DELETE_KINDS
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.head import head, written_within
@@ -29,7 +29,14 @@ from icekit.maintain.candidates import dropped_by
 from icekit.maintain.claims import ActionRecord
 from icekit.maintain.file_order import FileBounds, planned_columns, predicted_opens
 from icekit.maintain.ledger import Ledger, open_ledger
-from icekit.maintain.model import DANGLING, Action, Plan, Prediction, statistics_notes
+from icekit.maintain.model import (
+    DANGLING,
+    Action,
+    Certainty,
+    Plan,
+    Prediction,
+    statistics_notes,
+)
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy
 
@@ -65,9 +72,7 @@ def delete_files_removed(
         renewed = action.options.get("use-starting-sequence-number") == "false"
         return dropped_by(facts, action.partitions, sequence_number + renewed)
     # The planner counts a delete file once for each data file.
-    return min(
-        planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS)
-    )
+    return min(planned.delete_files, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
 
 
 @dataclass
@@ -117,28 +122,43 @@ class EnginePlanner:
     def _by_planner(self, spark: SparkSession, action: Action) -> Prediction:
         """The files and bytes of a rewrite by the engine's planner."""
         facts, estimate = self.facts, action.prediction
-        # Each file must be examined only where deletes decide which files are taken.
         columns = planned_columns(facts, estimate.files_in)
-        planned = ask_planner(
-            spark,
-            action,
-            deletes="delete-ratio-threshold" in action.options,
-            bounds_of=[column.name for column in columns],
-        )
-        files_out = planned.files_out
-        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
-            share = planned.files_in / max(estimate.files_in, 1)
-            files_out = max(files_out, math.ceil(estimate.files_out * share))
+        planned = ask_planner(spark, action, [column.name for column in columns])
+        files_out = planned.files_out + self._files_of_moved(action, planned)
+        certainty = Certainty.EXACT
+        if planned.is_about:
+            certainty = Certainty.ABOUT
+        elif planned.is_most or planned.moved:
+            certainty = Certainty.AT_MOST
         opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
         return by_planner(
             estimate,
             planned,
             files_out,
-            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
+            certainty=certainty,
+            rows_in=planned.rows_in,
             delete_files_removed=delete_files_removed(facts, action, planned, self.sequence_number),
             file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
             filters=predicted_opens(columns, planned.ranges) if planned.ranges else (),
         )
+
+    def _files_of_moved(self, action: Action, planned: PlannedRewrite) -> int:
+        """The most files that come of files that move to another partition spec: as many as the
+        facts say, or, where the filter takes other partitions along, as the specs allow.
+        """
+        facts, moved = self.facts, planned.moved
+        most = sum(
+            most_moved(facts.spec(each.spec_id), facts.default_spec, each.partitions, each.rows)
+            for each in moved
+        )
+        of_action = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
+        if len(of_action) == sum(each.partitions for each in moved):
+            most = min(most, action.prediction.files_out)
+        rolled = sum(
+            most_rolled(each.size_in_bytes, each.rows, planned.max_file_bytes, len(facts.columns))
+            for each in moved
+        )
+        return min(most + rolled, sum(each.rows for each in moved))
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all

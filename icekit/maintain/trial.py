@@ -21,7 +21,7 @@ from icekit.health.model import TableFacts
 from icekit.maintain.actual import RUN_TAG, Actual, actual
 from icekit.maintain.asking import ask_planner
 from icekit.maintain.execute import execute, narrowed, require_api
-from icekit.maintain.model import Action, Plan, Prediction, Skipped, SkipReason
+from icekit.maintain.model import Action, Certainty, Plan, Prediction, Skipped, SkipReason
 from icekit.maintain.plan import saves_nothing
 from icekit.prove.commits import prove_rewrites
 from icekit.sandbox.clones import clone
@@ -166,7 +166,7 @@ def _of_all(p: Prediction, done: Actual, seconds: float) -> Prediction:
         seconds=seconds,
         file_opens_saved=opens,
         source="trial",
-        is_maximum=False,
+        certainty=Certainty.EXACT,
     )
 
 
@@ -184,5 +184,5 @@ def _scaled(p: Prediction, planned: PlannedRewrite, done: Actual, seconds: float
         seconds=seconds * p.bytes_in / planned.bytes_in,
         file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
-        is_maximum=False,
+        certainty=Certainty.ABOUT,
     )

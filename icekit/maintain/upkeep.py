@@ -27,7 +27,7 @@ from icekit.health.retention import Retention, expiry
 from icekit.health.rollup import expected_files
 from icekit.health.storage import StorageFacts
 from icekit.maintain.asking import ask_planner, by_planner
-from icekit.maintain.model import Action, Plan, Prediction, statistics_notes
+from icekit.maintain.model import Action, Certainty, Plan, Prediction, statistics_notes
 from icekit.maintain.savings import manifest_rewrites
 
 Json = Mapping[str, Any]
@@ -443,7 +443,7 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
         file_opens_saved=max(planned.files_in - out, 0),
         # Positions of data files that are gone are dropped, and only a read of the delete files
         # tells which those are.
-        is_maximum=True,
+        certainty=Certainty.AT_MOST,
     )
     return replace(action, prediction=prediction)
 

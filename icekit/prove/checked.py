@@ -8,7 +8,7 @@ from typing import Self
 
 from icekit.common import frozen
 from icekit.common.errors import IcekitError
-from icekit.common.units import count
+from icekit.common.units import count, counted
 
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
@@ -99,12 +99,14 @@ class CheckedRows(Checked):
     join applied equality deletes, two samples with the old files.
 
     ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality deletes.
-    ``read`` counts the rows read for the check.
+    ``read`` counts the rows read for the check. ``misplaced`` are rows that were in files of another
+    partition than theirs, at least.
     """
 
     rows: int = 0
     read: int = 0
     by_reader: int = 0
+    misplaced: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         names = [each.name for each in fields(self)]
@@ -112,6 +114,17 @@ class CheckedRows(Checked):
         return CheckedRows(**{**sums, "one_in": max(self.one_in, other.one_in)})
 
     def __str__(self) -> str:
+        if not self.misplaced:
+            return self._compared
+        were = counted(self.misplaced, "row", "was", "were")
+        return (
+            f"{self._compared}; {were} in files of another partition than the transform gives: the "
+            "writer computed it differently (another hash of a bucket, for example), and queries "
+            "with a filter on the partition's columns missed such rows until this rewrite"
+        )
+
+    @property
+    def _compared(self) -> str:
         read_back = f"{count(self.rows, 'row')} of the new files read back before the commit"
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:

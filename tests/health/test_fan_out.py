@@ -6,8 +6,17 @@ from collections.abc import Sequence
 import pytest
 
 from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.fan_out import RewriteGroup, most_partitions, rewrite_groups, values_of
+from icekit.health.fan_out import (
+    RewriteGroup,
+    most_moved,
+    most_partitions,
+    most_rolled,
+    rewrite_groups,
+    stays_apart,
+    values_of,
+)
 from icekit.health.files import FileGroup, Partition, Scalar
+from icekit.health.rollup import packed_files
 from tests.factories import MIB, TARGET, file_group, table_facts
 
 
@@ -102,7 +111,63 @@ def test_a_rewrite_leaves_at_most_a_file_for_each_row_or_partition() -> None:
     (buckets,) = rewrites(groups, "bucket[4] b")
     (own,) = rewrite_groups(table_facts(groups=groups))
 
-    assert [g.files_out(10 * MIB, 500, TARGET) for g in (unlimited, buckets, own)] == [500, 5, 1]
-    assert [g.files_out(3 * TARGET, 500, TARGET) for g in (unlimited, buckets, own)] == [500, 8, 3]
-    assert [g.files_out(0, 0, TARGET) for g in (unlimited, buckets, own)] == [0, 0, 0]
-    assert buckets.files_out(MIB, 3, TARGET) == 3
+    def files(group: RewriteGroup, *sizes: int, rows: int = 50) -> int:
+        return group.files_out(file_group(*sizes, records_per_file=rows).buckets, TARGET)
+
+    every = (unlimited, buckets, own)
+    assert [files(group, *[MIB] * 10) for group in every] == [500, 5, 1]
+    assert [files(group, *[TARGET] * 3, rows=200) for group in every] == [600, 8, 3]
+    assert [group.files_out((), TARGET) for group in every] == [0, 0, 0]
+    assert files(buckets, MIB, rows=3) == 3
+
+
+def test_files_that_move_are_bounded_by_partitions_rows_and_what_a_writer_ends() -> None:
+    older, current = spec("day a"), spec("bucket[4] b", spec_id=1)
+
+    assert most_moved(older, current, 3, 1000) == 15
+    assert most_moved(older, current, 3, 7) == 7
+    assert most_moved(older, spec("identity b", spec_id=1), 3, 1000) == 1000
+    # What a writer holds is as large as it is uncompressed: a small limit may end a file at each
+    # look, a large one only where so many bytes are written.
+    assert most_rolled(8 * MIB, 2_500, MIB, columns=4) == 2
+    assert most_rolled(500 * MIB, 10**6, 104 * MIB, columns=4) == 5
+
+
+@pytest.mark.parametrize(
+    ("sizes", "row_group", "tasks"),
+    [
+        ([10] * 5, 128, 1),
+        # Two of these are larger than a split, however few files their bytes come to.
+        ([380] * 5, 512, 5),
+        ([380] * 5, 128, 4),
+        ([250] * 6, 512, 3),
+        ([200] * 6, 512, 3),
+        ([300, 200] * 4, 512, 4),
+        ([512] * 3, 512, 3),
+        # Only its footer says where it can be split.
+        ([2048], 8192, 4),
+    ],
+)
+def test_small_files_are_packed_whole_and_large_ones_by_row_groups(
+    sizes: list[int], row_group: int, tasks: int
+) -> None:
+    buckets = file_group(*(size * MIB for size in sizes)).buckets
+
+    assert packed_files(buckets, TARGET, row_group * MIB) == tasks
+
+
+@pytest.mark.parametrize(
+    ("older", "current", "apart"),
+    [
+        (["day a"], ["identity b"], True),
+        (["bucket[4] a"], ["bucket[4] a", "identity b"], True),
+        # No bounds of a column tell its bucket, nor the days of one of several keys.
+        (["bucket[4] a"], ["identity b"], False),
+        (["identity a", "day b"], ["identity c"], False),
+        (["day a"], [], False),
+    ],
+)
+def test_partitions_move_one_by_one_where_filters_tell_them_from_what_has_moved(
+    older: list[str], current: list[str], apart: bool
+) -> None:
+    assert stays_apart(spec(*older), spec(*current, spec_id=1)) is apart

@@ -14,6 +14,7 @@ from icekit.health.model import TableFacts
 from icekit.health.rollup import expected_files
 from icekit.health.where import partition_span
 from icekit.maintain.candidates import Candidate, candidates, in_window
+from icekit.maintain.model import Certainty
 from icekit.maintain.policy import Policy
 from tests.factories import (
     BY_CARRIER,
@@ -48,10 +49,11 @@ def figures(candidate: Candidate) -> tuple[float, ...]:
 
 
 def worth(candidate: Candidate) -> tuple[object, ...]:
-    return candidate.mode, candidate.reasons, figures(candidate), candidate.prediction.is_maximum
+    return candidate.mode, candidate.reasons, figures(candidate), candidate.prediction.certainty
 
 
 OVERSIZED = "oversized files"
+EXACT, AT_MOST, ABOUT = Certainty
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ OVERSIZED = "oversized files"
         ([1024], (OVERSIZED,), 1, 1024, 2, -1),
         # A small file alone is no reason.
         ([10, 1024], (OVERSIZED,), 2, 1034, 2, 0),
-        # The five small ones would be one, and the large one is split.
+        # The five small ones go into a part of the large one, which is split.
         ([10] * 5 + [1024], ("small files", OVERSIZED), 6, 1074, 2, 4),
         # More come of the large one than are saved by the others.
         ([10] * 5 + [5120], ("small files", OVERSIZED), 6, 5170, 10, -4),
@@ -79,7 +81,12 @@ def test_undersized_files_are_combined_and_oversized_ones_split(
     (one,) = found(of(file_group(*(size * MIB for size in sizes))))
 
     assert one.partitions == (partition(),)
-    assert worth(one) == ("size", reasons, (files_in, mib, files_out, mib, saved), False)
+    assert worth(one) == (
+        "size",
+        reasons,
+        (files_in, mib, files_out, mib, saved),
+        EXACT if files_out == 1 else ABOUT,
+    )
 
 
 def test_nothing_is_looked_for_that_no_finding_names_and_nothing_is_found_in_a_healthy_table() -> (
@@ -95,7 +102,7 @@ def test_equality_deletes_are_always_worth_it_and_each_open_counts() -> None:
     (one,) = found(under_equality_deletes(2), DELETES)
 
     # Nobody knows how many of the 20 keys have a row: a key of a new row deletes nothing.
-    assert worth(one) == ("deletes", ("equality deletes",), (3, 1500, 3, 1500, 3 * 2), True)
+    assert worth(one) == ("deletes", ("equality deletes",), (3, 1500, 3, 1500, 3 * 2), AT_MOST)
 
 
 def under_deletes(
@@ -126,9 +133,9 @@ def test_deletes_that_name_one_file_each_are_taken_by_ratio_and_others_by_count(
     (shared,) = found(under_deletes((50, False)), named)
     (vectors,) = found(under_deletes((50, True), kind=Kind.DELETION_VECTORS), named)
 
-    assert worth(scoped) == ("vectors", ("position deletes",), (1, 500, 1, 375, 1), False)
-    assert worth(shared) == ("deletes", ("position deletes",), (2, 1000, 2, 750, 2), False)
-    assert worth(vectors) == ("vectors", ("deletion vectors",), (1, 500, 1, 375, 1), False)
+    assert worth(scoped) == ("vectors", ("position deletes",), (1, 500, 1, 375, 1), ABOUT)
+    assert worth(shared) == ("deletes", ("position deletes",), (2, 1000, 2, 750, 2), ABOUT)
+    assert worth(vectors) == ("vectors", ("deletion vectors",), (1, 500, 1, 375, 1), ABOUT)
 
 
 BY_MONTH = PartitionSpec(1, (PartitionField(1001, "event_month", "month", 2, "event_time", "int"),))
@@ -166,7 +173,7 @@ def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_t
     day = found(older(BY_BUCKET, 10))[0]
 
     # Four buckets and nulls.
-    assert worth(day) == ("size", ("small files",), (10, 100, 5, 100, 5), True)
+    assert worth(day) == ("size", ("small files",), (10, 100, 5, 100, 5), AT_MOST)
     assert found(older(BY_BUCKET, 5)) == found(older(BY_ID, 10)) == ()
 
 
@@ -176,7 +183,7 @@ def test_files_of_older_specs_that_are_to_move_are_taken_once_partition_by_parti
 
     assert [c.partitions for c in moved] == [(partition(FIRST_DAY + d),) for d in range(3)]
     assert {worth(c) for c in moved} == {
-        ("spec", ("an older partition spec",), (10, 100, 500, 100, -490), True)
+        ("spec", ("an older partition spec",), (10, 100, 500, 100, -490), AT_MOST)
     }
     assert {c.mode for c in found(older(NEWER, 5), SMALL, old_specs=True)} == {"size"}
 
@@ -223,8 +230,8 @@ def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
     (all_gone,) = found(under_deletes((400, False)), findings("position_deletes"), scope="major")
 
     # At most three files are left, and each of the three opened two delete files.
-    assert worth(under_equality) == ("all", ("deletes",), (3, 1500, 3, 1500, 6), True)
-    assert worth(all_gone) == ("all", ("deletes",), (2, 1000, 0, 0, 4), False)
+    assert worth(under_equality) == ("all", ("deletes",), (3, 1500, 3, 1500, 6), AT_MOST)
+    assert worth(all_gone) == ("all", ("deletes",), (2, 1000, 0, 0, 4), ABOUT)
 
 
 def test_a_major_rewrite_takes_every_file_where_something_is_wrong_and_wins_the_files_that_go() -> (
@@ -239,7 +246,7 @@ def test_a_major_rewrite_takes_every_file_where_something_is_wrong_and_wins_the_
 
     # 1020 MiB: one target, and a remainder that is large enough to stay alone.
     assert one.partitions == (partition(),)
-    assert worth(one) == ("all", ("files of the wrong size",), (4, 1020, 2, 1020, 2), False)
+    assert worth(one) == ("all", ("files of the wrong size",), (4, 1020, 2, 1020, 2), ABOUT)
 
 
 LIMIT = TARGET * 9 // 5

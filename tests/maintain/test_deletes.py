@@ -155,6 +155,6 @@ def test_a_delete_file_that_several_data_files_open_is_removed_once() -> None:
     by_ratio = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(), options=options)
 
     assert [
-        delete_files_removed(shared, by_ratio, PlannedRewrite(1, 2, MIB, 1, opens), 3)
-        for opens in (None, 2, 3, 6)
+        delete_files_removed(shared, by_ratio, PlannedRewrite(1, 2, MIB, 1, delete_files=opens), 3)
+        for opens in (0, 2, 3, 6)
     ] == [0, 2, 3, 3]

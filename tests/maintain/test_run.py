@@ -14,7 +14,7 @@ from icekit.health.findings import Thresholds
 from icekit.health.head import head
 from icekit.health.naming import referenced, wanted
 from icekit.health.retention import Retention, retained
-from icekit.maintain.model import Plan
+from icekit.maintain.model import Certainty, Plan
 from icekit.maintain.outcome import ActionOutcome
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.guard import OrphanGuard
@@ -254,7 +254,7 @@ def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_
 
     assert deletes.actual.items_before == deletes.action.prediction.files_in == 6
     assert deletes.actual.items_after == 2
-    assert deletes.action.prediction.is_maximum
+    assert deletes.action.prediction.certainty is Certainty.AT_MOST
     assert "at most" in repr(plan)
 
 

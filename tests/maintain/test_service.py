@@ -107,9 +107,9 @@ def test_files_of_an_older_spec_move_once_partition_by_partition_into_at_most_th
     # Five files of a partition may become a file in each bucket, and one for nulls.
     assert table.plan().actions == ()
     assert [
-        (a.prediction.files_in, a.prediction.files_out, a.prediction.is_maximum)
+        (a.prediction.files_in, a.prediction.files_out, str(a.prediction.certainty))
         for a in plan.actions
-    ] == [(5, 5, True)] * 2
+    ] == [(5, 5, "at most")] * 2
     assert len({a.where for a in plan.actions}) == 2
 
     outcome = table.run(plan)

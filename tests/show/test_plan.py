@@ -15,6 +15,7 @@ from icekit.common.view import as_html
 from icekit.maintain.actual import Actual
 from icekit.maintain.model import (
     Action,
+    Certainty,
     Explained,
     Plan,
     Prediction,
@@ -138,7 +139,7 @@ def test_a_prediction_says_where_it_is_from(golden: Golden) -> None:
         {"seconds": None, "source": "facts"},
         {"source": "trial"},
         {"shuffle_bytes": 90 * MIB},
-        {"is_maximum": True},
+        *({"certainty": each} for each in Certainty),
     ]
 
     golden(

@@ -17,7 +17,6 @@ public class OrderedPlanner extends BinPackRewriteFilePlanner {
   private final FileRanges files;
   private final boolean isOrdered;
   private final int columns;
-  private final Map sizes = new IdentityHashMap();
 
   /** Orders by a column, unless that is null; {@link #ranges} gives the ranges in others. */
   public OrderedPlanner(Table table, Expression filter, Snapshot snapshot, Boolean isCaseSensitive, String column, List others) {
@@ -79,41 +78,19 @@ public class OrderedPlanner extends BinPackRewriteFilePlanner {
     }
   }
 
-  /** How many tasks read a group, as {@link Splits} makes them. */
-  public int tasks(RewriteFileGroup group) { return Splits.of(group.fileScanTasks(), size(group)).size(); }
-
-  private long size(RewriteFileGroup group) {
-    Long size = (Long) sizes.get(group);
-    if (size == null) {
-      size = new Long(Splits.size(group.fileScanTasks(), group.inputSplitSize(), Splits.most(group), group.expectedOutputFiles()));
-      sizes.put(group, size);
-    }
-    return size.longValue();
-  }
-
-  /** Whether files of a group move to another spec. */
-  public boolean moves(RewriteFileGroup group) {
-    for (Iterator each = group.fileScanTasks().iterator(); each.hasNext();) {
-      if (((DataFile) ((FileScanTask) each.next()).file()).specId() != group.outputSpecId()) return true;
-    }
-    return false;
-  }
-
   /**
    * The ranges in the other columns, as JSON: of some of the files that the groups take, and of some of the files that come of them; and how
    * many of both there are. A file is a list: its rows, then its range in each column, as {@link FileRanges#together} writes it. Groups
    * whose files move to another spec are left out: nobody knows where their rows go.
    */
-  public String ranges(List groups, int most) {
+  public String ranges(Rewrites rewrites, List groups, int most) {
     Sample before = new Sample(most);
     Sample after = new Sample(most);
     for (Iterator each = groups.iterator(); each.hasNext();) {
       RewriteFileGroup group = (RewriteFileGroup) each.next();
-      if (moves(group)) continue;
+      if (Rewrites.moving(group) > 0) continue;
       for (Iterator tasks = group.fileScanTasks().iterator(); tasks.hasNext();) before.offer(Collections.singletonList(tasks.next()));
-      for (Iterator tasks = Splits.of(group.fileScanTasks(), size(group)).iterator(); tasks.hasNext();) {
-        after.offer(new ArrayList(((ScanTaskGroup) tasks.next()).tasks()));
-      }
+      for (Iterator parts = rewrites.parts(group).iterator(); parts.hasNext();) after.offer(parts.next());
     }
     return "{\"before\": " + json(before.chosen) + ", \"after\": " + json(after.chosen)
         + ", \"files_before\": " + before.seen + ", \"files_after\": " + after.seen + "}";

@@ -177,6 +177,22 @@ public class Staging {
     return records;
   }
 
+  /** The rows of new files that were in the files of other partitions before; at least so many, where deletes took some. */
+  public long misplaced(Collection added, Collection tasks) {
+    PartitionMap rows = PartitionMap.create(table.specs());
+    for (Iterator each = added.iterator(); each.hasNext();) count(rows, (ContentFile) each.next(), 1);
+    for (Iterator each = tasks.iterator(); each.hasNext();) count(rows, (ContentFile) ((FileScanTask) each.next()).file(), -1);
+    long found = 0;
+    for (Iterator each = rows.values().iterator(); each.hasNext();) found += Math.max(0, ((Long) each.next()).longValue());
+    return found;
+  }
+
+  private static void count(PartitionMap rows, ContentFile file, int sign) {
+    Long before = (Long) rows.get(file.specId(), file.partition());
+    long now = (before == null ? 0 : before.longValue()) + sign * file.recordCount();
+    rows.put(file.specId(), file.partition(), new Long(now));
+  }
+
   public int paths(Collection tasks) {
     Set found = new HashSet();
     for (Iterator each = tasks.iterator(); each.hasNext();) found.add(((DataFile) ((FileScanTask) each.next()).file()).location());
@@ -322,13 +338,6 @@ public class Staging {
       }
     }
     throw new NoSuchMethodException(name);
-  }
-
-  /** The size of a split by which the rows of each become one file of a group, if the splits are so many times as large as its files. */
-  public long splitSize(RewriteFileGroup group, List tasks, double growth, int files) {
-    long least = (long) Math.min(group.inputSplitSize() * growth, (double) (1L << 62));
-    long most = (long) Math.min(Splits.most(group) * growth, (double) (1L << 62));
-    return Splits.size(tasks, least, most, files);
   }
 
   public String stage(List tasks, String id) {

@@ -30,13 +30,13 @@ def small_files(context: Context) -> Finding | None:
     removed: list[tuple[int, RewriteGroup, Totals]] = []
     keeps_older = False
     for together in rewrite_groups(facts):
-        small = Totals.of(under(group, context.min_file_size) for group in together.groups)
-        gone = small.file_count - together.files_out(
-            small.size_in_bytes, small.record_count, facts.target_bytes
-        )
+        groups = [under(group, context.min_file_size) for group in together.groups]
+        small = Totals.of(groups)
+        buckets = [bucket for group in groups for bucket in group.buckets]
+        gone = small.file_count - together.files_out(buckets, facts.target_bytes)
         if gone > 0 and small.file_count >= limits.min_input_files:
             removed.append((gone, together, small))
-        elif small.file_count and together.partitions[0].spec_id != facts.default_spec_id:
+        elif small.file_count and together.is_moved:
             keeps_older = True
     if not removed:
         return None
