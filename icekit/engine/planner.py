@@ -39,10 +39,11 @@ class PlannedRewrite:
     whatever the table's size.
 
     ``files_out`` is without what comes of the ``moved`` files. ``is_most``: fewer files come out
-    where deletes leave nothing of a task. ``is_about``: rows are sorted, or a row group is larger
-    than a file should be, so that only writing it tells. ``delete_files`` counts the delete files
-    that apply, once for each data file. A writer ends a file at ``max_file_bytes``. ``ranges`` are
-    those of :meth:`RewriteGroups.ranges`, if they were requested.
+    where deletes leave nothing of a task. ``is_about``: rows are sorted, or a file may become larger
+    than it should be, so that only writing it tells. ``scoped_deletes`` are the delete files
+    that name one of the data files, and ``oversized_in`` and ``oversized_out`` the files before and
+    after that a later plan would call oversized. A writer ends a file at ``max_file_bytes``.
+    ``ranges`` are those of :meth:`RewriteGroups.ranges`, if they were requested.
     """
 
     groups: int
@@ -50,7 +51,9 @@ class PlannedRewrite:
     bytes_in: int
     files_out: int
     rows_in: int = 0
-    delete_files: int = 0
+    scoped_deletes: int = 0
+    oversized_in: int = 0
+    oversized_out: int = 0
     largest_group_bytes: int = 0
     max_file_bytes: int = 0
     is_most: bool = False
@@ -136,7 +139,8 @@ class RewriteGroups:
 
     def rolled_up(self, *, keeps_order: bool) -> PlannedRewrite:
         """Add up the groups; ``keeps_order`` is for a rewrite that does not sort."""
-        sums = json.loads(str(self.java.rolledUp(self.groups, keeps_order)))
+        largest = self.planner.maxFileSize()
+        sums = json.loads(str(self.java.rolledUp(self.groups, keeps_order, largest)))
         moved = tuple(MovedFiles(*row) for row in sums.pop("moved"))
         return PlannedRewrite(files_out=sums.pop("written"), moved=moved, **sums)
 

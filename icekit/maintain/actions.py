@@ -163,7 +163,8 @@ def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
         options["delete-file-threshold"] = "1"
     elif mode == "vectors":
         options["delete-ratio-threshold"] = f"{limits.delete_ratio:g}"
-    if mode != "size" and facts.has_deletes:
+    # Any rewrite may take the last data file that a delete applies to.
+    if facts.has_deletes:
         options[DANGLING] = "true"
         if _renews(facts):
             options["use-starting-sequence-number"] = "false"

@@ -68,10 +68,10 @@ class Prediction:
     ``certainty`` is that of ``files_out``: ``at most``, because equality deletes apply, and nobody
     knows before a rewrite how many rows they delete; because position deletes may be of data files
     that are gone; or because rows go into an unknown number of partitions; ``about`` from the
-    facts, for sorted rows, and where a file is larger than it should be. ``bytes_out`` is always an
-    estimate. ``rows_in`` are the rows of ``files_in`` before deletes. ``data_files_read`` are the
-    data files that a conversion also reads. ``filters`` is what filters on columns with bounds open
-    of the files before and after.
+    facts, for sorted rows, and where a file may become larger than it should be. ``bytes_out`` is
+    always an estimate. ``rows_in`` are the rows of ``files_in`` before deletes. ``data_files_read``
+    are the data files that a conversion also reads. ``filters`` is what filters on columns with
+    bounds open of the files before and after.
     """
 
     files_in: int = 0

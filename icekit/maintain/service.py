@@ -19,7 +19,7 @@ from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
 from icekit.health.fan_out import most_moved, most_rolled
-from icekit.health.files import DELETE_KINDS
+from icekit.health.files import Kind
 from icekit.health.findings import Findings, Thresholds
 from icekit.health.head import head, written_within
 from icekit.health.manifests import manifest_list
@@ -30,7 +30,6 @@ from icekit.maintain.claims import ActionRecord
 from icekit.maintain.file_order import FileBounds, planned_columns, predicted_opens
 from icekit.maintain.ledger import Ledger, open_ledger
 from icekit.maintain.model import (
-    DANGLING,
     Action,
     Certainty,
     Plan,
@@ -65,14 +64,15 @@ def past_speed(
 def delete_files_removed(
     facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int
 ) -> int:
-    """The delete files that a rewrite removes: as the planner counts them, or those that apply to
-    no data file afterwards.
-    """
-    if "delete-ratio-threshold" not in action.options and action.options.get(DANGLING) == "true":
+    """The delete files that a rewrite removes: those that apply to no data file afterwards."""
+    partitions = set(action.partitions)
+    groups = [group for group in facts.of_kind(Kind.DATA) if group.partition in partitions]
+    takes_all = planned.files_in >= sum(group.file_count for group in groups)
+    if takes_all or not {"rewrite-all", "delete-file-threshold"}.isdisjoint(action.options):
         renewed = action.options.get("use-starting-sequence-number") == "false"
         return dropped_by(facts, action.partitions, sequence_number + renewed)
-    # The planner counts a delete file once for each data file.
-    return min(planned.delete_files, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
+    # Files that stay may still need the others.
+    return planned.scoped_deletes + dropped_by(facts, (), sequence_number)
 
 
 @dataclass
@@ -106,7 +106,8 @@ class EnginePlanner:
             p = replace(p, delete_files_removed=files)
         elif not action.only_drops:
             if spark is not None:
-                p = self._by_planner(spark, action)
+                action = self._by_planner(spark, action)
+                p = action.prediction
             elif self.bounds is not None and self.bounds.is_small:
                 p = replace(p, filters=self.bounds.opens(action))
             shuffled = p.bytes_in if p.shuffle_bytes else 0
@@ -119,8 +120,8 @@ class EnginePlanner:
         by_rows = self.row_speed.seconds(p.rows_in) if self.row_speed else None
         return max(by_bytes, by_rows or 0.0) if by_bytes is not None else None
 
-    def _by_planner(self, spark: SparkSession, action: Action) -> Prediction:
-        """The files and bytes of a rewrite by the engine's planner."""
+    def _by_planner(self, spark: SparkSession, action: Action) -> Action:
+        """A rewrite with the files and bytes that the engine's planner gives it."""
         facts, estimate = self.facts, action.prediction
         columns = planned_columns(facts, estimate.files_in)
         planned = ask_planner(spark, action, [column.name for column in columns])
@@ -131,7 +132,7 @@ class EnginePlanner:
         elif planned.is_most or planned.moved:
             certainty = Certainty.AT_MOST
         opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
-        return by_planner(
+        prediction = by_planner(
             estimate,
             planned,
             files_out,
@@ -141,6 +142,11 @@ class EnginePlanner:
             file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
             filters=predicted_opens(columns, planned.ranges) if planned.ranges else (),
         )
+        # Files that stay too large, because row groups and footers cannot be split, would be
+        # rewritten again and again.
+        is_by_size = not (action.order.is_sorting or "rewrite-all" in action.options)
+        splits_none = is_by_size and planned.oversized_out >= planned.oversized_in
+        return replace(action, prediction=prediction, must_save=action.must_save or splits_none)
 
     def _files_of_moved(self, action: Action, planned: PlannedRewrite) -> int:
         """The most files that come of files that move to another partition spec: as many as the

@@ -146,15 +146,16 @@ def test_a_rewrite_drops_what_no_live_file_is_older_than(
     assert dropped_by(facts, chosen, sequence_number) == dropped
 
 
-def test_a_delete_file_that_several_data_files_open_is_removed_once() -> None:
-    """The planner counts it for each data file; a plan never removes more delete files than the
-    table has.
-    """
-    shared = facts_of([data(1, files=2)], positions(MIB, MIB, MIB))
-    options = {"delete-ratio-threshold": "0.05"}
-    by_ratio = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(), options=options)
+def test_a_rewrite_of_some_files_of_a_partition_drops_the_deletes_that_only_those_need() -> None:
+    """Files that stay may still need the others."""
+    shared = facts_of([data(1, files=2), position(2, files=3)], positions(MIB, MIB, MIB))
+    options = {"remove-dangling-deletes": "true"}
+    action = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(), partitions=(DAY,))
+    some = dataclasses.replace(action, options={**options, "delete-ratio-threshold": "0.05"})
+    every = dataclasses.replace(action, options={**options, "delete-file-threshold": "1"})
 
-    assert [
-        delete_files_removed(shared, by_ratio, PlannedRewrite(1, 2, MIB, 1, delete_files=opens), 3)
-        for opens in (0, 2, 3, 6)
-    ] == [0, 2, 3, 3]
+    def dropped(action: Action, files_in: int) -> int:
+        planned = PlannedRewrite(1, files_in, MIB, 1, scoped_deletes=2)
+        return delete_files_removed(shared, action, planned, 3)
+
+    assert [dropped(some, 1), dropped(some, 2), dropped(every, 1)] == [2, 3, 3]

@@ -152,6 +152,13 @@ OTHER_SIZES = of(file_group(*[10 * MIB] * 3, ratios=LIMITS.size_ratios))
             {"delete_ratio": 0.1},
             {"delete-ratio-threshold": "0.1", "remove-dangling-deletes": "true"},
         ),
+        # By size, too, a rewrite may take the last data file that a delete applies to.
+        (
+            of(small(), file_group(60, kind=Kind.DELETION_VECTORS), format_version=3),
+            SMALL,
+            {},
+            {"remove-dangling-deletes": "true"},
+        ),
         (
             of(small(), file_group(of=partition(FIRST_DAY + 1))),
             SMALL,
@@ -321,11 +328,13 @@ def test_only_a_branch_can_be_rewritten_and_every_action_names_it() -> None:
     refs = history(refs=(Ref("audit", "branch", 1), Ref("v1", "tag", 1)))
     on_branch = of(small(), ref="audit", history=refs, unapplied=(SEVEN_DANGLE,))
     planned = made(on_branch, findings("small_files", "dangling_deletes"))
+    (rewrite,) = planned.actions
+    (drop,) = made(on_branch, findings("dangling_deletes")).actions
 
-    assert [(a.action_id, a.branch) for a in planned.actions] == [("a1", "audit"), ("a2", "audit")]
+    assert (rewrite.branch, drop.branch) == ("audit", "audit")
     assert (planned.catalog, planned.ref) == ("prod", "audit")
-    assert "branch => 'audit'" in planned.actions[0].sql
-    assert planned.actions[1].sql == "icekit compact db.events --catalog prod --ref audit --execute"
+    assert "branch => 'audit'" in rewrite.sql
+    assert drop.sql == "icekit compact db.events --catalog prod --ref audit --execute"
     for ref in ("v1", "123456"):
         with pytest.raises(ParameterError, match=f"{ref} is not a branch"):
             made(of(small(), ref=ref, history=refs))

@@ -15,7 +15,7 @@ from icekit.health.head import head
 from icekit.health.retention import Retention
 from icekit.health.snapshot_statistics import statistics_of
 from icekit.health.snapshots import SnapshotStatistics
-from icekit.maintain.model import Plan, Prediction
+from icekit.maintain.model import Certainty, Plan, Prediction
 from icekit.maintain.service import plan_table
 from tests.maintain.tables import Named, Table
 
@@ -60,7 +60,9 @@ def test_the_metadata_tells_what_the_planner_selects(
         for ours, its in zip(by_metadata, planned, strict=True):
             assert ours.budgeted == its.budgeted
             assert ours.delete_files_removed == its.delete_files_removed
-            assert ours.files_out == pytest.approx(its.files_out, rel=0.1)
+            # Where a file has to be split, only its footer says where that is possible.
+            is_about = Certainty.ABOUT in {ours.certainty, its.certainty}
+            assert abs(ours.files_out - its.files_out) <= (1 if is_about else 0)
 
 
 @pytest.mark.lab("position_deletes", "small_files")

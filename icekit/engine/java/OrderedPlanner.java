@@ -1,9 +1,11 @@
 package icekit;
 
+import java.lang.reflect.Field;
 import java.util.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.BinPackRewriteFilePlanner;
 import org.apache.iceberg.actions.RewriteFileGroup;
+import org.apache.iceberg.actions.SizeBasedFileRewritePlanner;
 import org.apache.iceberg.expressions.Expression;
 
 /**
@@ -35,6 +37,13 @@ public class OrderedPlanner extends BinPackRewriteFilePlanner {
     List names = new ArrayList(others);
     if (column != null) names.add(column);
     return names;
+  }
+
+  /** The largest file that is of the right size, after {@code init}; no method gives it. */
+  public long maxFileSize() throws Exception {
+    Field field = SizeBasedFileRewritePlanner.class.getDeclaredField("maxFileSize");
+    field.setAccessible(true);
+    return field.getLong(this);
   }
 
   protected Iterable planFileGroups(Iterable tasks) { return super.planFileGroups(isOrdered ? sorted(tasks) : tasks); }

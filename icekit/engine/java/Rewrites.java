@@ -17,6 +17,8 @@ public class Rewrites {
   public static final long ONE_TASK = 1L << 50;
   /** A split may grow to this multiple of its size, where most of its rows are deleted. */
   private static final double MOST_GROWTH = 32;
+  /** What a writer holds at least before it ends a file, and the ids of a row, before compression. */
+  private static final double IN_MEMORY = 64 << 20, ROW_IDS = 16;
 
   private final Table table;
   private final Staging staging;
@@ -113,10 +115,62 @@ public class Rewrites {
   }
 
   private static long files(RewriteFileGroup group, Collection tasks, double share) {
-    double length = 0;
-    for (Iterator each = tasks.iterator(); each.hasNext();) length += ((FileScanTask) each.next()).length();
-    return Math.max(1, (long) Math.ceil(length * share / group.maxOutputFileSize()));
+    double rows = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      rows += task.length() - lastFooter(task);
+    }
+    return Math.max(1, (long) Math.ceil(rows * share / group.maxOutputFileSize()));
   }
+
+  /**
+   * The bytes of a file with the rows of some tasks. Its footer, which a writer ends no file for, grows with its row groups; the last part of an old
+   * file has the whole footer.
+   */
+  private static double fileSize(Collection tasks, double share) {
+    double bytes = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      List offsets = file.splitOffsets();
+      bytes += task.length() - lastFooter(task);
+      if (offsets != null && !offsets.isEmpty()) bytes += (double) footer(file) * rowGroups(task, offsets) / offsets.size();
+    }
+    return bytes * share;
+  }
+
+  /** The most bytes of the row ids that a new file gets, and its old ones may not have (format version 3). */
+  private static double rowIds(Collection tasks, double share) {
+    double bytes = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      if (((DataFile) task.file()).firstRowId() != null) bytes += ROW_IDS * task.estimatedRowsCount();
+    }
+    return bytes * share;
+  }
+
+  /** About the bytes of a file's footer: by what its last row group seems to be larger than the largest of the others. */
+  private static long footer(DataFile file) {
+    List offsets = file.splitOffsets();
+    if (offsets == null || offsets.size() < 2) return 0;
+    long largest = 0;
+    for (int i = 1; i < offsets.size(); i++) largest = Math.max(largest, offset(offsets, i) - offset(offsets, i - 1));
+    return Math.max(0, file.fileSizeInBytes() - offset(offsets, offsets.size() - 1) - largest);
+  }
+
+  /** The bytes of the footer in a part of a file. */
+  private static long lastFooter(FileScanTask task) {
+    DataFile file = (DataFile) task.file();
+    return task.start() + task.length() >= file.fileSizeInBytes() ? footer(file) : 0;
+  }
+
+  private static int rowGroups(FileScanTask task, List offsets) {
+    int found = 0;
+    for (int i = 0; i < offsets.size(); i++) if (offset(offsets, i) >= task.start() && offset(offsets, i) < task.start() + task.length()) found++;
+    return found;
+  }
+
+  private static long offset(List offsets, int i) { return ((Long) offsets.get(i)).longValue(); }
 
   /** What is known of the rows that a task has after deletes. */
   private static final int NONE = 0, MAYBE = 1, SOME = 2;
@@ -154,12 +208,12 @@ public class Rewrites {
 
   /**
    * What the groups take and leave, as JSON. Files that stay in their partitions are counted as {@code written}: exactly, unless {@code is_most}
-   * (fewer come where deletes leave a task no row) or {@code is_about} (rows are sorted, or a row group is larger than a file should be). Those that
-   * move to another spec are {@code moved}: of each spec its partitions, files, bytes and rows. {@code deletes} counts a delete file once for each
-   * data file that it applies to.
+   * (fewer come where deletes leave a task no row) or {@code is_about} (rows are sorted, or a file may become larger than it should be). Those that
+   * move to another spec are {@code moved}: of each spec its partitions, files, bytes and rows. {@code scoped_deletes} are the delete files that
+   * name one data file of the groups. {@code oversized_in} and {@code oversized_out} are files larger than the limit, before and after.
    */
-  public String rolledUp(List groups, boolean keepsOrder) throws Exception {
-    long files = 0, bytes = 0, records = 0, written = 0, largest = 0, deletes = 0, maxFile = 0;
+  public String rolledUp(List groups, boolean keepsOrder, long limit) throws Exception {
+    long files = 0, bytes = 0, records = 0, written = 0, largest = 0, scoped = 0, maxFile = 0, oversizedIn = 0, oversizedOut = 0;
     boolean isMost = false, isAbout = false;
     SortedMap moved = new TreeMap();
     for (Iterator each = groups.iterator(); each.hasNext();) {
@@ -173,10 +227,11 @@ public class Rewrites {
       boolean hasEquality = false;
       for (Iterator of = tasks.iterator(); of.hasNext();) {
         FileScanTask task = (FileScanTask) of.next();
-        deletes += task.deletes().size();
+        if (task.file().fileSizeInBytes() > limit) oversizedIn++;
         for (Iterator over = task.deletes().iterator(); over.hasNext();) {
-          boolean isEquality = ((DeleteFile) over.next()).content() == FileContent.EQUALITY_DELETES;
-          hasEquality = hasEquality || isEquality;
+          DeleteFile delete = (DeleteFile) over.next();
+          if (isVector(delete) || isScoped(delete)) scoped++;
+          hasEquality = hasEquality || delete.content() == FileContent.EQUALITY_DELETES;
         }
       }
       if (moving(group) > 0) {
@@ -196,7 +251,10 @@ public class Rewrites {
         int rows = rows(together);
         if (rows == NONE) continue;
         long number = files(group, together, share);
-        isAbout = isAbout || number > 1;
+        double size = fileSize(together, share) / number;
+        double mostBytes = size + rowIds(together, share) / number;
+        isAbout = isAbout || number > 1 || mostBytes > Math.min(limit, group.maxOutputFileSize() + IN_MEMORY);
+        if (size > limit) oversizedOut += number;
         most += number;
         least += rows == SOME && !hasEquality ? number : 0;
       }
@@ -213,7 +271,9 @@ public class Rewrites {
     found.put("written", new Long(written));
     found.put("is_most", Boolean.valueOf(isMost));
     found.put("is_about", Boolean.valueOf(isAbout));
-    found.put("delete_files", new Long(deletes));
+    found.put("scoped_deletes", new Long(scoped));
+    found.put("oversized_in", new Long(oversizedIn));
+    found.put("oversized_out", new Long(oversizedOut));
     found.put("largest_group_bytes", new Long(largest));
     found.put("max_file_bytes", new Long(maxFile));
     List rows = new ArrayList();
