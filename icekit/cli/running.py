@@ -12,7 +12,7 @@ from icekit.cli.declared import command
 from icekit.cli.observe import looked_at, sized_for
 from icekit.common.commands import CompactOptions, ConvertOptions, MaintainOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
-from icekit.common.terminal import say
+from icekit.common.terminal import is_command_attended, say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
@@ -121,6 +121,7 @@ def compact(options: CompactOptions) -> int:
             policy,
             thresholds=look.thresholds,
             exact=options.exact or options.execute,
+            attended=not options.execute or is_command_attended(),
             progress=say,
             **options.only("ledger", "trial"),
         )

@@ -103,6 +103,18 @@ def is_attended() -> bool:
     return state == "yes"
 
 
+def is_command_attended() -> bool:
+    """Tell whether somebody may read what a command prints: at a terminal, unless ``ICEKIT_ATTENDED``
+    says otherwise. A cell of a notebook counts as :func:`is_attended` says.
+    """
+    if os.environ.get(ATTENDED) or is_kernel():
+        return is_attended()
+    return any(
+        stream is not None and not stream.closed and stream.isatty()
+        for stream in (sys.stdin, sys.stdout, sys.stderr)
+    )
+
+
 def is_kernel() -> bool:
     """Tell whether this process is the kernel of a notebook."""
     if "IPython" not in sys.modules:

@@ -284,7 +284,7 @@ _WORDS = {
     SkipReason.PLANNER_FINDS_NOTHING: "the engine's planner finds nothing to rewrite",
     SkipReason.SAVES_NOTHING: "a rewrite would save no file open",
     SkipReason.SLOWER_FILTERS: "where a filter would open more files after the rewrite; only a person "
-    "starts it, with icekit compact --execute",
+    "at a terminal starts it, with icekit compact --execute",
 }
 
 

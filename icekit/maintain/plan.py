@@ -255,7 +255,7 @@ def _slower_filters(facts: TableFacts, slower: Sequence[FilterOpens]) -> list[st
     worst = max(slower, key=lambda opens: opens.opens_after / opens.opens_before)
     command = command_line("compact", facts.catalog, facts.name, "--execute")
     return [
-        f"{worst.warning}: such a rewrite starts only when a person starts it, with `{command}`."
+        f"{worst.warning}: such a rewrite starts only when a person starts it at a terminal, with `{command}`."
     ]
 
 

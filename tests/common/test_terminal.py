@@ -13,7 +13,12 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.common import terminal
-from icekit.common.terminal import counter, never_silent, stderr_to_file
+from icekit.common.terminal import (
+    counter,
+    is_command_attended,
+    never_silent,
+    stderr_to_file,
+)
 from tests.kernels import kernel
 
 
@@ -51,6 +56,19 @@ def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file
     ):
         assert next(lines) == "icekit: starting Spark…\n"
         assert next(lines).startswith("icekit: starting Spark… ")
+
+
+def test_somebody_at_a_terminal_may_read_what_a_command_prints_and_nobody_in_cron(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("ICEKIT_ATTENDED", raising=False)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}", io.StringIO())
+    assert not is_command_attended()
+    with a_terminal():
+        assert is_command_attended()
+    monkeypatch.setenv("ICEKIT_ATTENDED", "yes")
+    assert is_command_attended()
 
 
 def test_of_two_waits_the_inner_one_is_named() -> None:
