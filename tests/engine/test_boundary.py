@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_written_is_named(
     ("command", "status"),
     [
         ("look f.nope 2>/dev/full", 2),
-        ("look 2>/dev/full", 2),
+        ("plan 2>/dev/full", 2),
         ("look db.t >/dev/full", 2),
         ("--help >/dev/full", 2),
         ("admin tables >&-", 0),
@@ -372,9 +372,12 @@ def test_a_pattern_is_looked_at_with_a_line_for_each_table_the_most_serious_firs
     create("a")
     create("b").write_text("{")
 
-    assert main(["look", "db.*"]) == 0
+    assert main(["look", "db.*"]) == 2
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines[1:]] == [["db.b", "unreadable"], ["db.a", "healthy"]]
-    assert main(["look", "db.*", "--fail-on", "critical"]) == 1
+    assert [line.split()[1:3] for line in lines[3:5]] == [
+        ["unreadable", "db.b"],
+        ["healthy", "db.a"],
+    ]
+    assert main(["look", "db.*", "--fail-on", "critical"]) == 2
     assert main(["look", "db.a", "--fail-on", "warning"]) == 0
-    assert "--json and --ref take one table" in refused("look", "db.*", "--json")
+    assert "--ref takes one table" in refused("look", "db.*", "--ref", "main")
