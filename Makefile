@@ -1,4 +1,4 @@
-# Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
+# Each target works in an empty clone: scripts/setup.sh makes .venv with the extras that it needs, and finds or installs Java.
 .DEFAULT_GOAL := help
 .PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-headline bench-equality-deletes soak mutants api docs clean
 
@@ -16,24 +16,24 @@ help-dev:  ## list the targets for developers
 	@sed -n 's/^\([a-z-]*\):.*#+ /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
 report:  ## report on the lab's tables into reports/ (makes those that are not there)
-	@scripts/setup.sh
+	@scripts/setup.sh report,spark,lab
 	@$(RUN) icekit lab
 	@$(RUN) icekit report 'lab.*' --storage --output reports --history reports/history.db
 
 lab:  ## make the lab's tables, one per problem, in the embedded lake
-	@scripts/setup.sh
+	@scripts/setup.sh spark,lab
 	@$(RUN) icekit lab
 
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
-	@scripts/setup.sh notebook
+	@scripts/setup.sh notebook,spark,lab
 	@$(RUN) icekit notebook -- $(JUPYTER_FLAGS)
 
 check:  #+ lint, types, and the quick tests that need no Spark; takes two minutes
-	@scripts/setup.sh dev
+	@scripts/setup.sh test
 	@$(RUN) scripts/test.sh check
 
 test:  ## what a change must pass: check, the Spark tests that protect data, four notebooks; 8 to 15 minutes
-	@scripts/setup.sh dev
+	@scripts/setup.sh test
 	@$(RUN) scripts/test.sh gate
 
 test-all:  #+ everything, before a release: also the other Spark tests, notebooks, lessons and browser tests, and real servers; 45 minutes
@@ -105,7 +105,7 @@ lock:  #+ put the newest versions that pyproject.toml allows into constraints.tx
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
 docs:  #+ build the documentation, with a sample report and the notebooks as they are stored, into build/docs
-	@scripts/setup.sh docs
+	@scripts/setup.sh docs,report,spark,lab
 	@$(RUN) scripts/docs.sh
 
 api:  #+ write the reference of the public packages, from their docstrings, to build/api

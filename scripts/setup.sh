@@ -1,14 +1,14 @@
 #!/bin/sh
-# Make the environment that icekit runs in: Python packages in .venv, and a Java that Spark runs on.
+# Make the environment that icekit runs in: Python packages in .venv, and for Spark a Java that it runs on.
 #
-#   scripts/setup.sh [dev|notebook|docs]
+#   scripts/setup.sh [EXTRAS]  # of pyproject.toml, separated by commas, such as report,spark
 #
 # Packages come at the exact versions of constraints.txt, and are installed again only when that or
 # pyproject.toml has changed since. What it finds is left for scripts/run.sh in .venv/java-home. Exit status 2: something is missing that only a person
 # can install; the last line is the command for it.
 set -eu
 cd "$(dirname "$0")/.."
-extra=${1:-}
+extras=${1:-}
 
 # Spark 4.1 runs on Java 17 and later, up to 22: Java 23 took away a call that its Hadoop makes.
 JAVA_OLDEST=17
@@ -116,23 +116,24 @@ pip_install() { .venv/bin/python -m pip install --quiet --no-input --disable-pip
 uv_install() {
     case $(.venv/bin/python -m pip config list) in *index*) return 1 ;; esac
     pip_install --constraint constraints.txt uv || return
-    .venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable ".[$extras]"
+    .venv/bin/uv pip install --quiet --python .venv/bin/python --constraint constraints.txt --editable "$package"
 }
 
 install_packages() {
-    stamp=.venv/installed-${extra:-runtime}
-    for done in "$stamp" .venv/installed-dev; do
+    stamp=.venv/installed-${extras:-base}
+    # dev has all extras, and test all that commands need.
+    case ,$extras, in *,dev,* | *,docs,*) with= ;; *) with=.venv/installed-test ;; esac
+    for done in "$stamp" .venv/installed-dev $with; do
         if [ -f "$done" ] && [ "$(cat "$done")" = "$(installed_for)" ]; then return 0; fi
     done
     start=$(date +%s)
-    say "installing Python packages${extra:+ ($extra)}; the first time takes a few minutes"
+    package=.${extras:+[$extras]}
+    say "installing Python packages${extras:+ ($extras)}; the first time takes a minute or more"
     tick "installing Python packages"
     .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
-    # dev has all extras; who explores or reports has those that commands need.
-    case $extra in dev) extras=dev ;; *) extras=spark,lab${extra:+,$extra} ;; esac
     if ! uv_install >&2; then
         say "uv could not install the packages; pip, which knows more settings, tries again"
-        pip_install --constraint constraints.txt --editable ".[$extras]" >&2
+        pip_install --constraint constraints.txt --editable "$package" >&2
     fi
     tock
     installed_for >"$stamp"
@@ -202,5 +203,6 @@ if ! python_is .venv/bin/python True; then
 elif ! python_is .venv/bin/python '(3, 11) <= sys.version_info'; then
     stop ".venv has $(.venv/bin/python --version) and icekit needs 3.11 or newer; remove it and try again:" "rm -r .venv"
 fi
-need_java  # before packages: who lacks it learns so at once
+# Before packages: who lacks it learns so at once.
+case ,$extras, in *,spark,* | *,lab,* | *,connect,* | *,all,* | *,test,* | *,dev,*) need_java ;; esac
 install_packages

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Build the wheel, install it into an empty environment, first without Spark and then with it, and report on tables from there. Run by scripts/run.sh.
+# Build the wheel, install it into an empty environment, first alone and then with more extras, and try there what each brings. Run by scripts/run.sh.
 #
 # What is missing from the wheel (a notebook, a template, a requirement) is missing here too: nothing of the checkout is on the path.
+# The sizes of README are those that are measured here, within a twentieth.
 set -eu
 root=$PWD
 room=$(mktemp -d)
@@ -10,19 +11,51 @@ python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$
 python -m venv "$room/venv"
 wheel=$(echo "$room"/icekit-*.whl)
 cd "$room"
-unset ICEKIT_LAKE PYTHONPATH
+unset ICEKIT_LAKE PYTHONPATH PYTHONPYCACHEPREFIX  # pip compiles what it installs into the environment, as for everybody
 PATH=$room/venv/bin:$PATH
 
 pip_install() { python -m pip install --quiet --disable-pip-version-check --constraint "$root/constraints.txt" "$1"; }
 
+# The size of an environment, which README has after the command that installs it.
+check_size() {
+    size=$(du -sm "$2" | cut -f 1)
+    stated=$(sed -n "s/^pip install $1 .*; \([0-9,]*\) MB\$/\1/p" "$root/README.md" | tr -d ,)
+    echo "pip install $1: $size MB; README says $stated MB"
+    test $((size * 20)) -le $((stated * 21))
+    test $((size * 20)) -ge $((stated * 19))
+}
+
+refused() {
+    status=0
+    icekit $1 2>refused || status=$?
+    test $status = 2
+    echo "icekit: $2 needs $3, which is not installed: run \`pip install 'icekit[$4]'\`." | diff - refused
+}
+
 pip_install "$wheel"
 icekit --version
+check_size '\.' venv
+test "$size" -le 350
 python - <<END
-import importlib.util, os
+import importlib.util
+
+brought = [
+    name
+    for name in "IPython debugpy fontTools ipykernel ipywidgets jedi matplotlib numpy pandas papermill PIL pyspark sqlalchemy".split()
+    if importlib.util.find_spec(name) is not None
+]
+assert not brought, brought
+END
+refused "report db.events" "icekit report" papermill report
+refused notebook "icekit notebook" jupyterlab notebook
+# The lake of a table, made by an environment that can write one.
+python -m venv "$room/writing"
+"$room/writing/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$root/constraints.txt" "pyiceberg[sql-sqlite,pyarrow]"
+"$room/writing/bin/python" - <<END
+import os
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-assert importlib.util.find_spec("pyspark") is None, "the base install brings Spark"
 os.mkdir("lake")
 with SqlCatalog("lake", uri="sqlite:///$room/lake/catalog.db", warehouse="$room/lake/warehouse") as catalog:
     catalog.create_namespace("db")
@@ -30,15 +63,27 @@ with SqlCatalog("lake", uri="sqlite:///$room/lake/catalog.db", warehouse="$room/
     for number in range(12):
         table.append(pa.table({"id": [number]}))
 END
+icekit look | grep '▲ warning .*db.events .*11 of 12 would go'
 icekit look db.events | grep 'compaction would remove 11 of 12 data files'
+icekit plan db.events | grep 'icekit compact db.events --trial'
+icekit compact db.events | grep 'Nothing has run.'
+icekit compare db.events db.events --html compared.html
+test -s compared.html
+refused "compact db.events --execute" This pyspark spark
+rm -r "$room/writing"
+
+pip_install "$wheel[report]"
+check_size "'\.\[report\]'" venv
 icekit report db.events --output without-spark
 test -s without-spark/db.events.html
-status=0
-icekit compact db.events 2>refused || status=$?
-test $status = 2
-echo "icekit: This needs pyspark, which is not installed: run \`pip install 'icekit[spark]'\`." | diff - refused
 
-pip_install "$wheel[spark,lab]"
+python -m venv spark
+(PATH=$room/spark/bin:$PATH && pip_install "$wheel[spark]")
+check_size "'\.\[spark\]'" spark
+rm -r spark
+
+pip_install "$wheel[all]"
+check_size "'\.\[all\]'" venv
 icekit lab small_files position_deletes healthy_partitioned
 icekit report 'lab.*' --output reports
 test -s reports/index.html

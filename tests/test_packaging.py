@@ -73,19 +73,28 @@ def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> No
     assert set(map(frozenset, bounds.values())) == {frozenset({">="})}
 
 
-def test_the_extras_that_commands_ask_for_are_those_that_pip_knows() -> None:
-    brought = {
-        name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name])
-        for name in errors.EXTRAS
-    }
-    assert brought == {
-        name: sorted(map(canonicalize_name, libraries)) for name, libraries in errors.EXTRAS.items()
-    }
+#: Libraries that come with an extra of another package.
+BROUGHT_BY = {"sqlalchemy": "pyiceberg[sql-sqlite]", "psycopg2": "pyiceberg[sql-postgres]"}
 
 
-def test_the_development_extra_has_all_others() -> None:
-    [others] = [Requirement(r).extras for r in EXTRAS["dev"] if r.startswith("icekit[")]
-    assert others == set(EXTRAS) - {"dev"}
+@pytest.mark.parametrize("extra", errors.EXTRAS)
+def test_the_extra_that_a_command_asks_for_brings_the_library(extra: str) -> None:
+    brought = {re.split("[>=]", requirement)[0] for requirement in EXTRAS[extra]}
+
+    for library in errors.EXTRAS[extra]:
+        assert {library, f"{library}[binary]", BROUGHT_BY.get(library)} & brought
+
+
+def with_others(extra: str) -> set[str]:
+    """An extra and those that it brings."""
+    others = [Requirement(r).extras for r in EXTRAS[extra] if r.startswith("icekit[")]
+    return {extra}.union(*(with_others(other) for each in others for other in each))
+
+
+def test_one_extra_has_all_that_commands_need_and_the_development_extra_has_everything() -> None:
+    assert with_others("all") == set(EXTRAS) - {"test", "docs", "dev"}
+    assert with_others("test") == set(EXTRAS) - {"docs", "dev"}
+    assert with_others("dev") == set(EXTRAS)
 
 
 def test_conda_brings_icekit_at_the_versions_of_the_lock_its_python_and_its_java() -> None:

@@ -77,27 +77,49 @@ def _script(path: Path, line: str) -> None:
 def test_packages_are_installed_again_when_their_versions_may_have_changed(
     checkout: Checkout, jdk: Path, changed: str
 ) -> None:
-    checkout.set_up(java_home=jdk)
-    checkout.set_up(java_home=jdk)
-    assert checkout.installs == [".[spark,lab]"]
+    checkout.set_up("report", java_home=jdk)
+    checkout.set_up("report", java_home=jdk)
+    assert checkout.installs == [".[report]"]
     (checkout.folder / changed).write_text("# another\n")
-    checkout.set_up(java_home=jdk)
-    assert checkout.installs == [".[spark,lab]"] * 2
+    checkout.set_up("report", java_home=jdk)
+    assert checkout.installs == [".[report]"] * 2
 
 
 def test_packages_come_at_the_versions_that_are_written_down(checkout: Checkout, jdk: Path) -> None:
-    checkout.set_up("notebook", java_home=jdk)
+    checkout.set_up("notebook,spark", java_home=jdk)
     assert (
-        "--constraint constraints.txt --editable .[spark,lab,notebook]"
+        "--constraint constraints.txt --editable .[notebook,spark]"
         in (checkout.folder / "installs").read_text()
     )
 
 
-def test_what_tests_need_includes_what_reports_need(checkout: Checkout, jdk: Path) -> None:
-    checkout.set_up("dev", java_home=jdk)
+@pytest.mark.parametrize("extra", ["test", "dev"])
+def test_what_tests_need_includes_what_commands_need(
+    checkout: Checkout, jdk: Path, extra: str
+) -> None:
+    checkout.set_up(extra, java_home=jdk)
     checkout.set_up(java_home=jdk)
-    checkout.set_up("notebook", java_home=jdk)
-    assert checkout.installs == [".[dev]"]
+    checkout.set_up("notebook,spark,lab", java_home=jdk)
+    assert checkout.installs == [f".[{extra}]"]
+
+
+def test_what_tests_need_is_not_all_that_developing_needs(checkout: Checkout, jdk: Path) -> None:
+    checkout.set_up("test", java_home=jdk)
+    checkout.set_up("docs,report", java_home=jdk)
+    checkout.set_up("dev", java_home=jdk)
+    assert checkout.installs == [".[test]", ".[docs,report]", ".[dev]"]
+
+
+@pytest.mark.parametrize("extras", ["", "report", "notebook", "docs,report"])
+def test_what_runs_without_spark_needs_no_java(
+    checkout: Checkout, tmp_path: Path, extras: str
+) -> None:
+    checkout.set_up(*filter(None, [extras]), java_home=tmp_path / "none")
+    assert not (checkout.folder / ".venv/java-home").exists()
+    run = subprocess.run(
+        [checkout.folder / "scripts/run.sh", "echo", "runs"], capture_output=True, check=True
+    )
+    assert run.stdout == b"runs\n"
 
 
 @pytest.mark.parametrize("stub", ["exit 1", None], ids=["fails", "is missing"])
@@ -114,7 +136,7 @@ def test_pip_installs_what_uv_cannot(checkout: Checkout, jdk: Path, stub: str | 
 @pytest.mark.parametrize("version", ["17", "21"])
 def test_java_home_is_taken_at_its_word(checkout: Checkout, tmp_path: Path, version: str) -> None:
     jdk = java(tmp_path / "jdk", version)
-    checkout.set_up(java_home=jdk)
+    checkout.set_up("spark", java_home=jdk)
     assert checkout.java_home == str(jdk)
 
 
@@ -123,7 +145,7 @@ def test_a_java_that_spark_does_not_run_on_is_passed_over(
     checkout: Checkout, tmp_path: Path, version: str
 ) -> None:
     jdk, other = java(tmp_path / "jdk", version), java(tmp_path / "other", "17")
-    said = checkout.set_up(java_home=jdk, path_java=other).stderr
+    said = checkout.set_up("spark", java_home=jdk, path_java=other).stderr
     assert checkout.java_home == str(other)
     assert f"JAVA_HOME ({jdk}) is not a Java 17 to 22" in said
 
@@ -131,7 +153,7 @@ def test_a_java_that_spark_does_not_run_on_is_passed_over(
 def test_a_command_runs_with_the_java_and_the_python_that_were_found(
     checkout: Checkout, jdk: Path
 ) -> None:
-    checkout.set_up(java_home=jdk)
+    checkout.set_up("spark", java_home=jdk)
     show = ["sh", "-c", 'echo "$JAVA_HOME" "${SPARK_HOME-none}"; command -v python']
     run = subprocess.run(
         [checkout.folder / "scripts/run.sh", *show],

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from icekit.cli.declared import command, connected
 from icekit.common.commands import ClonesOptions, LabOptions, NotebookOptions, OfCatalog
-from icekit.common.errors import EXIT_HEALTHY, ParameterError, require
+from icekit.common.errors import EXIT_HEALTHY, ParameterError, require_extra
 from icekit.common.terminal import say
 from icekit.common.units import count
 
@@ -56,12 +56,12 @@ def build_lab(options: LabOptions) -> int:
 @command("notebook", NotebookOptions, "open the notebooks in JupyterLab", _NOTEBOOK)
 def open_notebooks(options: NotebookOptions) -> int:
     """Copy the notebooks, and become JupyterLab."""
+    if hasattr(builtins, "get_ipython"):
+        raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
+    require_extra("notebook", "icekit notebook")
     from icekit.engine.lake import embedded_path
     from icekit.learn.notebooks import copied
 
-    if hasattr(builtins, "get_ipython"):
-        raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
-    require("jupyterlab", "icekit notebook")
     folder = Path(options.folder).resolve()
     for name in copied(folder):
         say(f"{folder / name} is yours and stays. Rename it to get icekit's new version.")

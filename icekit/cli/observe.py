@@ -18,7 +18,7 @@ from icekit.common.commands import (
     PlanOptions,
     ReportOptions,
 )
-from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
+from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError, require_extra
 from icekit.common.sql import EVERY_TABLE, is_pattern, matches
 from icekit.common.terminal import counter, never_silent, say
 from icekit.health.findings import Severity, Thresholds
@@ -211,6 +211,7 @@ def _width() -> int | None:
 )
 def write_report(options: ReportOptions) -> int:
     """Report on tables; returns the exit status."""
+    require_extra("report", "icekit report")
     from icekit.report.index import closing, write_junit
     from icekit.report.service import report
 

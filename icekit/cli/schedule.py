@@ -4,7 +4,7 @@ from pathlib import Path
 
 from icekit.cli.declared import command
 from icekit.common.commands import PassOptions, PolicyFile, RecipeOptions
-from icekit.common.errors import EXIT_HEALTHY, TableClaimed
+from icekit.common.errors import EXIT_HEALTHY, TableClaimed, require_extra
 from icekit.common.options import Settings
 from icekit.common.saving import write_text
 from icekit.common.terminal import say
@@ -62,6 +62,8 @@ def print_example(_options: Settings) -> int:
 )
 def run_pass(options: PassOptions) -> int:
     """Run one pass; returns the exit status."""
+    if not options.dry_run:
+        require_extra("report", "icekit schedule run")
     from icekit.report.schedule.one_pass import run_policy
     from icekit.report.schedule.reading import read_policy
 

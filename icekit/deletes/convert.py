@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from icekit.common import frozen
@@ -131,6 +130,8 @@ def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, in
 
 def by_file(got: pa.Table) -> dict[int, BitMap64]:
     """The positions of each data file from the rows of :func:`~icekit.deletes.join.words`."""
+    import numpy as np
+
     numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
     order = np.lexsort((places, numbers))
     numbers, places, bits = numbers[order], places[order], bits[order]

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from icekit.deletes.listing import File, joined
 from icekit.engine.bridge import compiled, elements
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     from pyspark.sql import SparkSession
 
 
@@ -36,6 +36,8 @@ def positions_of(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> B
     """The deleted positions of a data file from words of 64 bits, each given once: ``words`` are
     the word numbers, ``bits`` their bits.
     """
+    import numpy as np
+
     flags = np.unpackbits(
         bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little"
     )
@@ -46,6 +48,8 @@ def positions_of(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> B
 
 def listed(positions: BitMap64) -> npt.NDArray[np.int64]:
     """All positions, sorted."""
+    import numpy as np
+
     return np.array(positions.to_array()).astype(np.int64)
 
 
@@ -59,6 +63,7 @@ def vector_blob(positions: BitMap64) -> bytes:
 
 def position_file(path: str, positions: BitMap64) -> bytes:
     """The positions in one data file as a Parquet position delete file of format version 2."""
+    import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
 

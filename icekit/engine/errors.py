@@ -21,6 +21,7 @@ from icekit.common.errors import (
     SparkUnavailable,
     TableNotFound,
     first_line,
+    missing_extra,
     nearest,
     why,
 )
@@ -639,6 +640,8 @@ def outside(error: BaseException) -> IcekitError | None:
     """
     if isinstance(error, IcekitError):
         return error
+    if (missing := missing_extra(error)) is not None:
+        return missing
     if is_of_engine(error):
         return _of_engine(error)
     if _is_of_client(error):

@@ -21,7 +21,15 @@ from icekit.engine.bridge import iceberg_version, in_catalog
 from icekit.engine.cluster import SESSION_SETTINGS
 from icekit.engine.column_types import Engine
 from icekit.engine.profiles import profile
-from icekit.engine.spark_conf import ADDED, ICEBERG, SPARK, SparkCatalogConf, spark_conf
+from icekit.engine.spark_conf import (
+    ADDED,
+    ICEBERG,
+    SPARK,
+    SparkCatalogConf,
+    has_runtime,
+    require_runtime,
+    spark_conf,
+)
 from icekit.engine.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 
 if TYPE_CHECKING:
@@ -66,6 +74,14 @@ class Lake:
         """Connect as :func:`icekit.connect` does."""
         name = catalog or EMBEDDED
         borrowed = _borrowed(spark)
+        if borrowed is not None:
+            is_needed = spark is not None or _has_own(borrowed, name)
+            if is_needed:
+                remedy = "Use a session of that, or leave it out."
+                require_runtime(borrowed.version, "session", remedy)
+            elif not has_runtime(borrowed.version):
+                # Other work's; what needs no Spark goes on without it.
+                borrowed = None
         if borrowed is not None and _has_own(borrowed, name):
             return cls(name, None, SessionTables(name, borrowed), borrowed)
         if name == EMBEDDED:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from icekit.common.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require
+from icekit.common.saving import spark_version
 from icekit.common.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.common.terminal import never_silent, stderr_to_file
 from icekit.engine.bridge import has_bridge
@@ -24,7 +25,7 @@ from icekit.engine.compat import classic, streams
 from icekit.engine.errors import complaint, is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
 from icekit.engine.quick_start import QuickStart
-from icekit.engine.spark_conf import ADDED, RUNTIMES, SPARK, SparkCatalogConf
+from icekit.engine.spark_conf import ADDED, NEWEST_SPARK, SparkCatalogConf, require_runtime
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,11 +112,7 @@ def _remote_session(remote: str) -> SparkSession:
             f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address, "
             f"its token and the packages (`pip install 'icekit[connect]'`), {instead}."
         ) from None
-    if version.rpartition(".")[0] not in RUNTIMES:
-        raise SparkUnavailable(
-            f"icekit runs on Spark {', '.join(RUNTIMES)}, and the Connect server (SPARK_REMOTE) "
-            f"has Spark {version}."
-        )
+    require_runtime(version, "Connect server (SPARK_REMOTE)", f"Use another one, {instead}.")
     return session
 
 
@@ -143,11 +140,8 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
     require("pyspark", "This")
     settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
     remember({**_file_settings(), **settings})
-    if SPARK not in RUNTIMES:
-        raise SparkUnavailable(
-            f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install "
-            f"another: pip install 'pyspark=={max(RUNTIMES)}.*'"
-        )
+    remedy = f"Run `pip install 'pyspark=={NEWEST_SPARK}.*'`."
+    require_runtime(spark_version(), "installation", remedy)
     java = require_java()
     import pyspark
     from pyspark import SparkConf, SparkContext

@@ -11,7 +11,7 @@ from dataclasses import field
 from urllib.parse import unquote, urlsplit
 
 from icekit.common import frozen
-from icekit.common.errors import ProfileError, nearest
+from icekit.common.errors import ProfileError, SparkUnavailable, nearest
 from icekit.common.saving import spark_version
 
 #: Marks a catalog of the session as one that icekit has configured.
@@ -21,7 +21,9 @@ SPARK = ".".join(spark_version().split(".")[:2])
 #: The versions of Spark that icekit runs on: Scala's version there, and the newest Iceberg that
 # has a runtime for it.
 RUNTIMES = {"3.5": ("2.12", "1.12.0"), "4.0": ("2.13", "1.11.0"), "4.1": ("2.13", "1.12.0")}
-SCALA, _NEWEST_ICEBERG = RUNTIMES.get(SPARK, RUNTIMES["4.1"])
+#: The newest Spark that Iceberg has a runtime for.
+NEWEST_SPARK = max(RUNTIMES)
+SCALA, _NEWEST_ICEBERG = RUNTIMES.get(SPARK, RUNTIMES[NEWEST_SPARK])
 #: The Iceberg of icekit's own session: the newest, or what ``ICEKIT_ICEBERG`` names, for a lake
 # whose engines have an older one.
 ICEBERG = os.environ.get("ICEKIT_ICEBERG") or _NEWEST_ICEBERG
@@ -73,6 +75,22 @@ _PYTHON_ONLY = frozenset(
 )
 _BY_HOST = "s3.force-virtual-addressing"
 _KNOWN = {*_SAME, *_RENAMED, *_PYTHON_ONLY, _BY_HOST}
+
+
+def has_runtime(version: str) -> bool:
+    """Whether Iceberg has a runtime for this version of Spark."""
+    return ".".join(version.split(".")[:2]) in RUNTIMES
+
+
+def require_runtime(version: str, whose: str, remedy: str) -> None:
+    """Refuse a Spark that Iceberg has no runtime for; raises
+    :class:`~icekit.common.errors.SparkUnavailable`.
+    """
+    if not has_runtime(version):
+        raise SparkUnavailable(
+            f"This {whose} has Spark {version}, for which Iceberg has no runtime: the newest that "
+            f"works is Spark {NEWEST_SPARK}. {remedy} look, plan and report work without Spark."
+        )
 
 
 @frozen

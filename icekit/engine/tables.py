@@ -19,7 +19,9 @@ from urllib.parse import urlsplit
 
 from icekit.common import frozen
 from icekit.common.errors import (
+    EXTRAS,
     CatalogUnreachable,
+    ExtraMissing,
     FileGone,
     FormatTooNew,
     IcekitError,
@@ -30,6 +32,7 @@ from icekit.common.errors import (
     TableNotFound,
     causes,
     first_line,
+    require,
 )
 from icekit.common.secrets import is_secret, remember
 from icekit.common.sql import Identifier, display_name, identifier, parse_identifier
@@ -167,6 +170,7 @@ class EmbeddedTables(Tables):
     def catalog(self, name: str) -> Any:
         """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
         check_configuration()
+        require("sqlalchemy", "The embedded lake as a catalog of PyIceberg")
         from pyiceberg.catalog.sql import SqlCatalog
 
         return SqlCatalog(name, **self.properties)
@@ -358,6 +362,7 @@ class ProfileTables(Tables):
         uri = self.properties.get("uri", "")
         if not uri.startswith("sqlite"):
             return
+        require("sqlalchemy", f"Catalog {self.name!r}")
         from sqlalchemy import make_url
 
         url = make_url(uri)
@@ -410,10 +415,11 @@ class ProfileTables(Tables):
                     "profile's credential or token."
                 ) from None
             if library := _not_installed(error):
-                package = "'icekit[postgres]'" if library.startswith("psycopg") else library
+                if any(library in libraries for libraries in EXTRAS.values()):
+                    raise ExtraMissing(f"Catalog {self.name!r}", library) from None
                 raise CatalogUnreachable(
                     f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
-                    f"install {package}`."
+                    f"install {library}`."
                 ) from None
             if damage := _damage(error):
                 raise MetadataUnreadable(

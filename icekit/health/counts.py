@@ -18,6 +18,7 @@ from icekit.health.manifests import (
     may_have_live,
 )
 from icekit.health.rollup import max_file_size, min_file_size, sort_key
+from icekit.health.ruled_out import rule_out
 
 #: The most rows of sequence counts that the driver holds; with more, sequence numbers are
 #: counted in ranges.
@@ -132,8 +133,6 @@ class Rollup:
         """Set the equality deletes apart whose keys are in no older data file by their bounds, and
         count what bounds rule out of other data; files are keyed by the places of ``partitions``.
         """
-        from icekit.health.ruled_out import rule_out  # numpy is loaded only for equality deletes
-
         everywhere = {place for place, each in enumerate(partitions) if self.is_global(each)}
         found = rule_out(data, deletes, everywhere, self.width == 1)
         self.ruled_out = {(partitions[n], end): counts for (n, end), counts in found.data.items()}

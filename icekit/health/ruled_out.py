@@ -8,16 +8,23 @@ delete file to a partition.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate
+from typing import NamedTuple
 
 from icekit.health.key_bounds import Keyed, Spans
 
 # The deletes of a partition are compared with its data one sequence number at a time up to this
-# many, and in as many blocks beyond.
+# many, and in as many blocks beyond; in fewer where these would be more comparisons.
 _BLOCKS = 256
+_COMPARISONS = 2_560_000
+
+#: The number of a partition, and a sequence number.
+Key = tuple[int, int]
 
 
 class RuledOut(NamedTuple):
@@ -25,8 +32,39 @@ class RuledOut(NamedTuple):
     many files and records of later deletes do not apply to data.
     """
 
-    deletes: set[tuple[int, int]]
-    data: dict[tuple[int, int], tuple[int, int]]
+    deletes: set[Key]
+    data: dict[Key, tuple[int, int]]
+
+
+class _Span(NamedTuple):
+    """The values that files may have in a column, as ranks, and whether nulls: without values,
+    ``low`` is above and ``high`` below all ranks.
+    """
+
+    low: int
+    high: int
+    has_null: bool
+
+    def meets(self, other: _Span) -> bool:
+        """Whether both may have a value in common; nulls meet nulls."""
+        in_range = self.low <= other.high and other.low <= self.high
+        return in_range or (self.has_null and other.has_null)
+
+    def joined(self, other: _Span) -> _Span:
+        """What both may have together."""
+        return _Span(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            self.has_null or other.has_null,
+        )
+
+
+@dataclass
+class _Reach:
+    """How many files and records of deletes may apply to each row of data."""
+
+    files: list[int]
+    records: list[int]
 
 
 def rule_out(
@@ -41,167 +79,177 @@ def rule_out(
     Deletes apply to data of a lower sequence number; by ranges of them (not ``is_exact``), also to
     data of the same range. Deletes that are older than all data are left out before.
     """
-    of_data = _places(data)
-    if not is_exact:
-        of_data[:, 1] -= 1  # older than deletes of the same range too
-    met: set[tuple[int, int]] = set()
-    reach = np.zeros((len(data.rows), 2), np.int64)
+    keys = list(data.rows)
+    # Data is older too than deletes of the same range.
+    earlier = 0 if is_exact else 1
+    of_data = [(partition, sequence - earlier) for partition, sequence in keys]
+    met: set[Key] = set()
+    reach = _Reach([0] * len(keys), [0] * len(keys))
     for keyed in deletes.values():
         met |= _meet(data, of_data, keyed, everywhere, reach)
     # Files are not counted by key: those of a partition and sequence number may apply if those of
     # one key may.
-    kept = np.array(
-        [
-            (*key, keyed.files[row], keyed.records[row])
-            for keyed in deletes.values()
-            for key, row in keyed.rows.items()
-            if key in met
-        ],
-        np.int64,
-    ).reshape(-1, 4)
-    later = np.zeros_like(reach)
-    for rows, others in _scopes(of_data, kept[:, :2], everywhere):
-        ordered = others[np.argsort(kept[others, 1], kind="stable")]
-        totals = np.concatenate((np.zeros((1, 2), np.int64), np.cumsum(kept[ordered, 2:], axis=0)))
-        until = np.searchsorted(kept[ordered, 1], of_data[rows, 1], "right")
-        later[rows] += totals[-1] - totals[until]
-    keys, left_out = list(data.rows), later - reach
+    later = _later(of_data, _met_files(deletes, met), everywhere)
+    left_out = {
+        key: (later.files[row] - reach.files[row], later.records[row] - reach.records[row])
+        for row, key in enumerate(keys)
+    }
     return RuledOut(
         {key for keyed in deletes.values() for key in keyed.rows} - met,
-        {
-            keys[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
-            for row in np.flatnonzero(left_out.any(axis=1)).tolist()
-        },
+        {key: counts for key, counts in left_out.items() if any(counts)},
     )
 
 
-def _places(keyed: Keyed) -> Any:
-    return np.array(list(keyed.rows), np.int64).reshape(-1, 2)
+class _MetFiles(NamedTuple):
+    """The delete files of a partition and sequence number that may apply to some data."""
+
+    key: Key
+    files: int
+    records: int
 
 
-def _scopes(data: Any, deletes: Any, everywhere: Collection[int]) -> Iterable[tuple[Any, Any]]:
-    """The rows of data and of deletes that are compared, given the (partition, sequence number) of
-    each: partition by partition.
-    """
-    is_global = np.isin(deletes[:, 0], list(everywhere))
-    if is_global.any():
-        yield np.arange(len(data)), np.flatnonzero(is_global)
-    rows_of = _by_partition(data)
+def _met_files(deletes: Mapping[tuple[int, ...], Keyed], met: set[Key]) -> list[_MetFiles]:
+    return [
+        _MetFiles(key, keyed.files[row], keyed.records[row])
+        for keyed in deletes.values()
+        for key, row in keyed.rows.items()
+        if key in met
+    ]
+
+
+def _later(of_data: Sequence[Key], met: Sequence[_MetFiles], everywhere: Collection[int]) -> _Reach:
+    """All files and records of deletes that are later than each row of data."""
+    later = _Reach([0] * len(of_data), [0] * len(of_data))
+    for rows, others in _scopes(of_data, [each.key for each in met], everywhere):
+        ordered = sorted((met[other] for other in others), key=lambda each: each.key[1])
+        sequences = [each.key[1] for each in ordered]
+        files = [0, *accumulate(each.files for each in ordered)]
+        records = [0, *accumulate(each.records for each in ordered)]
+        for row in rows:
+            until = bisect_right(sequences, of_data[row][1])
+            later.files[row] += files[-1] - files[until]
+            later.records[row] += records[-1] - records[until]
+    return later
+
+
+def _scopes(
+    data: Sequence[Key], deletes: Sequence[Key], everywhere: Collection[int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """The rows of data and of deletes that are compared: partition by partition."""
+    of_all = [row for row, (partition, _) in enumerate(deletes) if partition in everywhere]
+    if of_all:
+        yield list(range(len(data))), of_all
+    data_rows = _by_partition(data)
     for partition, rows in _by_partition(deletes).items():
-        if partition in rows_of and partition not in everywhere:
-            yield rows_of[partition], rows
+        if partition in data_rows and partition not in everywhere:
+            yield data_rows[partition], rows
 
 
-def _by_partition(places: Any) -> dict[int, Any]:
+def _by_partition(keys: Iterable[Key]) -> dict[int, list[int]]:
     """The rows of each partition."""
-    order = np.argsort(places[:, 0], kind="stable")
-    partitions, starts = np.unique(places[order, 0], return_index=True)
-    # Without rows there is no partition, and yet one split.
-    return dict(zip(partitions.tolist(), np.split(order, starts[1:]), strict=False))
+    rows = defaultdict[int, list[int]](list)
+    for row, (partition, _) in enumerate(keys):
+        rows[partition].append(row)
+    return rows
 
 
 def _meet(
-    data: Keyed, of_data: Any, deletes: Keyed, everywhere: Collection[int], reach: Any
-) -> set[tuple[int, int]]:
-    """The deletes that may apply to some data, whose (partition, sequence number) are ``of_data``;
-    adds their files and records to the rows of data in ``reach``.
+    data: Keyed,
+    of_data: Sequence[Key],
+    deletes: Keyed,
+    everywhere: Collection[int],
+    reach: _Reach,
+) -> set[Key]:
+    """The deletes that may apply to some data, whose partitions and sequence numbers are
+    ``of_data``; adds their files and records to the rows of data in ``reach``.
     """
     columns = [_ranked(data.columns[column], spans) for column, spans in deletes.columns.items()]
-    of_deletes = _places(deletes)
-    sizes = np.stack(
-        [np.frombuffer(each, np.int64) for each in (deletes.files, deletes.records)], axis=1
-    )
-    met: set[tuple[int, int]] = set()
-    for rows, others in _scopes(of_data, of_deletes, everywhere):
-        rows = rows[np.argsort(of_data[rows, 1])]
-        others = others[np.argsort(-of_deletes[others, 1])]
-        numbers = of_data[rows, 1]
+    of_deletes = list(deletes.rows)
+    met: set[Key] = set()
+    for data_rows, delete_rows in _scopes(of_data, of_deletes, everywhere):
+        rows = sorted(data_rows, key=lambda row: of_data[row][1])
+        sequences = [of_data[row][1] for row in rows]
+        in_scope = [_Ranked([each.data[row] for row in rows], each.deletes) for each in columns]
+        others = sorted(delete_rows, key=lambda row: -of_deletes[row][1])
         # How much data is older than each delete.
-        older = np.searchsorted(numbers, of_deletes[others, 1])
-        may_apply = older > 0
-        for held, own in columns:
-            may_apply &= ~_apart(
-                held.at(rows).accumulated().at(np.maximum(older - 1, 0)), own.at(others)
-            )
-        others = others[may_apply]
-        if len(others):
-            # From the newest on, the first ones are later than data.
-            first = np.searchsorted(-of_deletes[others, 1], -numbers)
-            is_met, reached = _pairs(
-                first, [(held.at(rows), own.at(others)) for held, own in columns], sizes[others]
-            )
-            reach[rows] += reached
-            met.update(map(tuple, of_deletes[others[is_met]].tolist()))
+        older = {row: bisect_left(sequences, of_deletes[row][1]) for row in others}
+        others = [row for row in others if older[row]]
+        for of_column in in_scope:
+            joined = list(accumulate(of_column.data, _Span.joined))
+            others = [row for row in others if of_column.deletes[row].meets(joined[older[row] - 1])]
+        files_reached = [0] * len(rows)
+        records_reached = [0] * len(rows)
+        for block in _blocks(others, len(rows)):
+            places = _reached(in_scope, older[block[0]], block)
+            files = [0, *accumulate(deletes.files[row] for row in block)]
+            records = [0, *accumulate(deletes.records[row] for row in block)]
+            later = len(block)
+            before_all = bisect_left(places, older[block[-1]])
+            for place in places[:before_all]:
+                files_reached[place] += files[later]
+                records_reached[place] += records[later]
+            newest_first = [-of_deletes[row][1] for row in block]
+            for place in places[before_all:]:
+                later = bisect_left(newest_first, -sequences[place])
+                files_reached[place] += files[later]
+                records_reached[place] += records[later]
+            if places:
+                most = bisect_left(newest_first, -sequences[places[0]])
+                met.update(of_deletes[row] for row in block[:most])
+        for place, row in enumerate(rows):
+            reach.files[row] += files_reached[place]
+            reach.records[row] += records_reached[place]
     return met
 
 
-def _pairs(
-    later_counts: Any, columns: Sequence[tuple[_Column, _Column]], sizes: Any
-) -> tuple[Any, Any]:
-    """Which deletes, newest first, apply to any data, and the sums of ``sizes`` that apply to each:
-    of the deletes that are later, whose number is in ``later_counts``.
+def _blocks(rows: Sequence[int], data_rows: int) -> Iterator[Sequence[int]]:
+    """Rows of deletes in order, in blocks of nearly equal sizes."""
+    number = min(len(rows), _BLOCKS, max(1, _COMPARISONS // data_rows))
+    for block in range(number):
+        yield rows[len(rows) * block // number : len(rows) * (block + 1) // number]
+
+
+class _Ranked(NamedTuple):
+    """The spans of data and of deletes in one column of a key."""
+
+    data: Sequence[_Span]
+    deletes: Sequence[_Span]
+
+
+def _reached(columns: Sequence[_Ranked], older: int, block: Sequence[int]) -> Sequence[int]:
+    """Of the first, ``older`` spans of data, the places of those that have a value in common with
+    the deletes of a block together, in every column.
     """
-    is_met = np.zeros(len(sizes), bool)
-    reached = np.zeros((len(later_counts), sizes.shape[1]), np.int64)
-    for block in np.array_split(np.arange(len(sizes)), min(len(sizes), _BLOCKS)):
-        later = np.clip(later_counts - block[0], 0, len(block))
-        for held, own in columns:
-            later[_apart(held, own.at(block).together())] = 0
-        is_met[block[: later.max()]] = True
-        reached += np.concatenate((np.zeros_like(sizes[:1]), np.cumsum(sizes[block], axis=0)))[
-            later
+    places: Sequence[int] = range(older)
+    for of_column in columns:
+        low, high, has_null = reduce(_Span.joined, (of_column.deletes[row] for row in block))
+        # As _Span.meets: these are most of the comparisons.
+        data = of_column.data
+        if len(places) < older:
+            data = [data[place] for place in places]
+        places = [
+            place
+            for place, (its_low, its_high, its_null) in zip(places, data, strict=False)
+            if (its_low <= high and low <= its_high) or (has_null and its_null)
         ]
-    return is_met, reached
+    return places
 
 
-class _Column(NamedTuple):
-    """The spans of many rows; values are ranks."""
-
-    low: Any
-    high: Any
-    has_null: Any
-    has_value: Any
-    is_bounded: Any
-
-    def at(self, place: Any) -> _Column:
-        return _Column(*[each[place] for each in self])
-
-    def accumulated(self) -> _Column:
-        """What each row and those before it hold together."""
-        return _Column(*[how.accumulate(each) for how, each in zip(_TOGETHER, self, strict=True)])
-
-    def together(self) -> _Column:
-        """What all rows hold together."""
-        return _Column(*[how.reduce(each) for how, each in zip(_TOGETHER, self, strict=True)])
-
-
-_TOGETHER = (np.minimum, np.maximum, np.logical_or, np.logical_or, np.logical_and)
-
-
-def _apart(data: _Column, deletes: _Column) -> Any:
-    """Whether no row of these files can have a value that these deletes delete.
-
-    Nulls meet nulls; files of nothing but nulls meet nothing else, even without bounds.
-    """
-    are_apart = (
-        data.is_bounded
-        & deletes.is_bounded
-        & ((deletes.low > data.high) | (data.low > deletes.high))
-    )
-    return ~(data.has_null & deletes.has_null) & (~data.has_value | ~deletes.has_value | are_apart)
-
-
-def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
+def _ranked(data: Spans, deletes: Spans) -> _Ranked:
     """The spans of both in one column of a key."""
     values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
     ranks = {value: rank for rank, value in enumerate(values)}
+    below, above = -1, len(values)
 
-    def column(spans: Spans) -> _Column:
-        # Without a value, above all and below all.
-        ends = [
-            np.array([ranks.get(value, without) for value in of], np.int64)
-            for of, without in ((spans.low, len(values)), (spans.high, -1))
-        ]
-        return _Column(*ends, *(np.frombuffer(each, bool) for each in spans[2:]))
+    def ranked(spans: Spans) -> list[_Span]:
+        made = []
+        for low, high, has_null, has_value, is_bounded in zip(*spans, strict=True):
+            if not has_value:
+                made.append(_Span(above + 1, below - 1, bool(has_null)))
+            elif not is_bounded:
+                made.append(_Span(below, above, bool(has_null)))
+            else:
+                made.append(_Span(ranks[low], ranks[high], bool(has_null)))
+        return made
 
-    return column(data), column(deletes)
+    return _Ranked(ranked(data), ranked(deletes))

@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 from nbformat.sign import NotebookNotary
 
-from icekit.report.rendering import notebook_path
+from icekit.report.notebook_file import notebook_path
 
 #: In the folder: for each copy, what its cells were when it was made.
 RECORD = ".copied.json"

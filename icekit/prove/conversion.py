@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
@@ -321,6 +320,8 @@ def _summed(positions: BitMap64) -> str:
     """How many positions, and the sum of their hashes, as Java says it: the last steps of
     SplitMix64, modulo 2**64, as a signed number.
     """
+    import numpy as np
+
     mixed = listed(positions).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,10 +20,11 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
 from icekit.common.commands import ReportOptions
-from icekit.common.errors import MetadataUnreadable, Status
+from icekit.common.errors import Status
 from icekit.common.saving import slug, write_text
 from icekit.common.secrets import mask_data, scrub
 from icekit.engine.interrupting import Stop, watching
+from icekit.report.notebook_file import notebook_path
 from icekit.report.observing import TimedOut
 from icekit.report.page import write_page
 from icekit.report.result import Row
@@ -128,9 +128,6 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
         yield time_limit
 
 
-NOTEBOOK = "01_diagnose.ipynb"
-
-
 def clear(output: Path, table: str) -> None:
     """Remove what an earlier run left of a table."""
     base = slug(table)
@@ -221,16 +218,3 @@ def _scrubbed(notebook: Any) -> Any:
         elif output.output_type == "stream" and output.name == "stderr":
             output.text = scrub(output.text)
     return notebook
-
-
-def notebook_path() -> Path:
-    """Where the notebook is: next to the package in a checkout, under share/ when installed."""
-    for folder in (
-        Path(__file__).parents[2] / "notebooks",
-        Path(sys.prefix) / "share" / "icekit" / "notebooks",
-    ):
-        if (folder / NOTEBOOK).exists():
-            return folder / NOTEBOOK
-    raise MetadataUnreadable(
-        f"The notebook {NOTEBOOK} is not installed. Run icekit from a checkout, or reinstall it."
-    )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import require_known
@@ -20,14 +21,14 @@ SWITCH = "ICEKIT_WIDGETS"
 
 
 def widgets_on() -> bool:
-    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill
-    sets for itself.
+    """Tell whether explorers have controls: with ipywidgets, unless ``ICEKIT_WIDGETS=off``, which a
+    run by papermill sets for itself.
 
     Raises :class:`~icekit.common.errors.ParameterError` for a value other than on and off.
     """
     state = os.environ.get(SWITCH) or "on"
     require_known(state, ("on", "off"), f"{SWITCH} value")
-    return state == "on"
+    return state == "on" and find_spec("ipywidgets") is not None
 
 
 class Explorer(ABC):

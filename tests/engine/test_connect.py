@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import socket
 import sqlite3
 import sys
@@ -11,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,16 +21,19 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit
 from icekit.common.errors import (
     CatalogUnreachable,
+    ExtraMissing,
     IcekitError,
     MetadataUnreadable,
     NotATable,
     PermissionDenied,
     ProfileError,
+    SparkUnavailable,
     TableNotFound,
     causes,
     trace,
 )
 from icekit.common.secrets import remember, scrub
+from icekit.engine import lake, session
 from icekit.engine.profiles import check_configuration
 from icekit.engine.session import _file_settings
 from icekit.engine.tables import ProfileTables
@@ -278,9 +283,7 @@ def test_a_missing_driver_is_named_with_the_extra_that_brings_it(
     monkeypatch.setenv("PYICEBERG_CATALOG__POSTGRES__URI", "postgresql://me@localhost/db")
 
     with pytest.raises(
-        CatalogUnreachable,
-        match=r"'postgres' needs psycopg2?, which is not installed. Run `pip install "
-        r"'icekit\[postgres\]'`\.",
+        ExtraMissing, match=r"'postgres' needs psycopg2?, which is not installed: run `.*postgres\]"
     ):
         icekit.connect("postgres").tables.names()
 
@@ -446,3 +449,53 @@ def test_secrets_of_sparks_own_file_are_masked(
 
     shown = scrub("file-canary-1, file-canary-2== and file canary 3; comment")
     assert shown == "***, *** and ***; comment"
+
+
+class _Session:
+    """A session of some version of Spark, which has a catalog of its own."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.conf = {"spark.sql.catalog.mine": "org.apache.iceberg.spark.SparkCatalog"}
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0-preview1", "3.4.1", "5.0.0"])
+def test_a_session_that_iceberg_has_no_runtime_for_is_refused_with_the_newest_that_works(
+    version: str,
+) -> None:
+    session: Any = _Session(version)
+    with pytest.raises(
+        SparkUnavailable,
+        match=rf"^This session has Spark {re.escape(version)}, for which Iceberg has no runtime: "
+        r"the newest that works is Spark 4\.1\. .* look, plan and report work without Spark\.$",
+    ):
+        icekit.connect("mine", spark=session)
+
+
+def test_a_session_of_other_work_that_iceberg_has_no_runtime_for_is_not_used(
+    own_lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "_borrowed", lambda _: _Session("4.2.0"))
+
+    assert not icekit.connect().spark_is_running
+    assert icekit.connect().observe("db.events").data.record_count == 3
+    with pytest.raises(SparkUnavailable, match=r"This session has Spark 4\.2\.0"):
+        icekit.connect("mine")
+
+
+@pytest.mark.parametrize("version", ["3.5.2-amzn-1", "4.0.1", "4.1.4"])
+def test_a_session_that_iceberg_has_a_runtime_for_is_used(version: str) -> None:
+    session: Any = _Session(version)
+    assert icekit.connect("mine", spark=session).spark_is_running
+
+
+def test_an_installed_spark_that_iceberg_has_no_runtime_for_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "spark_version", lambda: "4.2.0")
+    with pytest.raises(
+        SparkUnavailable,
+        match=r"This installation has Spark 4\.2\.0, .* Run `pip install 'pyspark==4\.1\.\*'`\.",
+    ):
+        _ = icekit.connect().spark

@@ -37,6 +37,7 @@ def lake() -> Lake:
     """A catalog of a session that can be asked for its settings, and for nothing else."""
 
     class Remote:
+        version = "4.1.0"
         conf = SimpleNamespace(
             get=lambda _, default=None: (
                 "org.apache.iceberg.spark.SparkCatalog" if default is None else default

@@ -41,7 +41,7 @@ LIST = """\
 3 tables of catalog lake: 1 unreadable, 1 warning, 1 healthy.
 
               table          what matters most             files     data
-✖ unreadable  db.unreadable  metadata unreadable
+✖ unreadable  db.unreadable  file gone
 ▲ warning     db.sick        small files: 5 of 6 would go      6  DATA
 ✔ healthy     db.a_healthy                                     1  DATA
 

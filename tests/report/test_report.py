@@ -17,7 +17,7 @@ from icekit.common.terminal import is_attended
 from icekit.health.diagnose import document
 from icekit.health.model import TableFacts
 from icekit.notebook import begin
-from icekit.report.rendering import notebook_path
+from icekit.report.notebook_file import notebook_path
 from icekit.show.explorer import SWITCH
 from tests.child import python
 from tests.commands import command, refusals

@@ -36,7 +36,6 @@ from icekit.report.observing import FactsCache
 from icekit.report.result import Row, failure
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
 from icekit.report.schedule.result import PassResult, Step, TableResult, news, planned, ran
-from icekit.report.service import report
 
 Say = Callable[[str], None]
 Clock = Callable[[], dt.datetime]
@@ -167,9 +166,13 @@ class _Pass:
                     self.ending.check()
                     if step.status not in _GOES_ON:
                         break
-        self._report([table for table in tables if any(s.run_id for s in table.steps)], "after")
+        if changed := [table for table in tables if any(s.run_id for s in table.steps)]:
+            self._report(changed, "after")
 
     def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
+        # Its libraries come with the extra report, which a dry run does not need.
+        from icekit.report.service import report
+
         for rule in self.policy.rules:
             of_rule = {table.table: table for table in tables if table.rule == rule.name}
             if not of_rule:

@@ -9,10 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import ipywidgets as ipw
-
 from icekit.common import html
-from icekit.common.errors import ParameterError, why
+from icekit.common.errors import ParameterError, require, why
 from icekit.engine.bridge import make_active
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
@@ -40,6 +38,14 @@ def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
     stop.check()
 
 
+def toolkit() -> Any:
+    """The library of the controls, which comes with the extra ``notebook``."""
+    require("ipywidgets", "A control")
+    import ipywidgets
+
+    return ipywidgets
+
+
 def labelled(
     kind: Callable[..., Any], label: str, tooltip: str, *, width: str = "38em", **options: Any
 ) -> Any:
@@ -48,18 +54,18 @@ def labelled(
         description=label,
         tooltip=tooltip,
         style={"description_width": "11.5em"},
-        layout=ipw.Layout(width=width, max_width="100%"),
+        layout=toolkit().Layout(width=width, max_width="100%"),
         **options,
     )
 
 
 def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str = "") -> Any:
     """A button as wide as its label; ``tooltip`` says what it will do."""
-    control = ipw.Button(
+    control = toolkit().Button(
         description=label,
         tooltip=tooltip,
         button_style=style,
-        layout=ipw.Layout(width="auto"),
+        layout=toolkit().Layout(width="auto"),
     )
     control.on_click(lambda _: pressed())
     return control
@@ -67,9 +73,9 @@ def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str 
 
 def row(*parts: Any) -> Any:
     """Controls next to each other, or below each other where the screen is narrow."""
-    return ipw.HBox(
+    return toolkit().HBox(
         parts,
-        layout=ipw.Layout(
+        layout=toolkit().Layout(
             flex_flow="row wrap", align_items="center", grid_gap="0 8px", overflow="visible"
         ),
     )
@@ -79,12 +85,12 @@ def column(*parts: Any) -> Any:
     """Controls below each other; what is too wide scrolls on its own, and the column has no
     scrollbars.
     """
-    return ipw.VBox(parts, layout=ipw.Layout(overflow="visible"))
+    return toolkit().VBox(parts, layout=toolkit().Layout(overflow="visible"))
 
 
 def picture(content: str = "") -> Any:
     """A place for HTML that the controls change."""
-    return ipw.HTML(content, layout=ipw.Layout(width="100%"))
+    return toolkit().HTML(content, layout=toolkit().Layout(width="100%"))
 
 
 def note(sentence: str, kind: str = "") -> str:

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Any
 
-import ipywidgets as ipw
-
 from icekit.common import frozen
 from icekit.common.errors import IcekitError
 from icekit.common.sql import display_name
@@ -37,6 +35,7 @@ from icekit.show.widgets.controls import (
     note,
     picture,
     row,
+    toolkit,
 )
 
 _BELOW = (
@@ -65,7 +64,7 @@ class Chooser(Explorer):
         # Both are sent as a whole when a person leaves them: while somebody types, the front end
         # sends some letters late, after the button's press.
         self.table = labelled(
-            ipw.Combobox,
+            toolkit().Combobox,
             "Table",
             "namespace.table",
             value=self.view.facts.name,
@@ -73,7 +72,7 @@ class Chooser(Explorer):
             continuous_update=False,
         )
         self.ref = labelled(
-            ipw.Text,
+            toolkit().Text,
             "Snapshot",
             "a branch, a tag or a snapshot id of the table; empty: what it is now",
             value=self.view.facts.ref or "",
@@ -202,7 +201,7 @@ class ThresholdsExplorer(Explorer):
         self.view.on_change(self._follow)
         self._show()
         rows = [
-            row(self.sliders[limit.name], ipw.Label(f"{limit.of}; {limit.source}"))
+            row(self.sliders[limit.name], toolkit().Label(f"{limit.of}; {limit.source}"))
             for limit in LIMITS
         ]
         return column(*rows, self.reset, self.message, self.cards)
@@ -213,7 +212,7 @@ class ThresholdsExplorer(Explorer):
             (1, 1000, 1, ".0f") if limit.unit is COUNT else (0, 1, 0.01, ".0%")
         )
         slider = labelled(
-            ipw.FloatSlider,
+            toolkit().FloatSlider,
             limit.label,
             f"{limit.of}; where it comes from: {limit.source}",
             value=value,

@@ -190,7 +190,7 @@ LOST = "The history was not written: the disk is full."
 def test_a_history_that_was_not_written_is_a_problem_of_the_pass_and_leaves_its_result(
     report: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("icekit.report.schedule.one_pass.report", report)
+    monkeypatch.setattr("icekit.report.service.report", report)
     made = run_policy(policy(file=tmp_path / "p.yaml"), say=lambda _: None)
     assert [one.status for one in made.tables] == ["waits", "waits"]
     assert made.exit_status == 2

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from icekit.common.sql import is_pattern
 from icekit.engine.lake import EMBEDDED, embedded_path
-from icekit.report.rendering import notebook_path
+from icekit.report.notebook_file import notebook_path
 from icekit.report.schedule.policy import SchedulePolicy
 from icekit.report.schedule.reading import read_policy
 
