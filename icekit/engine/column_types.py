@@ -32,12 +32,13 @@ class Ability(StrEnum):
 @frozen
 class _Type:
     """A type of Iceberg. ``first_minors`` has, by version of Spark, the first Iceberg 1.x that reads
-    it. Only files of these ``formats`` can hold it.
+    it; ``curves_minor`` is the first that has it on curves, also where it is null. Only files of
+    these ``formats`` can hold it.
     """
 
     first_minors: Mapping[str, int]
     is_sortable: bool = True
-    is_on_curves: bool = True
+    curves_minor: int | None = 0
     is_key: bool = True
     formats: tuple[str, ...] = ("parquet", "orc", "avro")
 
@@ -47,16 +48,17 @@ _PLAIN = _Type(_EVERY)
 _UNREAD = _Type({})
 _NOT_ORC = ("parquet", "avro")
 _GEOSPATIAL = _Type(
-    {"4.1": 12}, is_sortable=False, is_on_curves=False, is_key=False, formats=_NOT_ORC
+    {"4.1": 12}, is_sortable=False, curves_minor=None, is_key=False, formats=_NOT_ORC
 )
 _VARIANT = replace(_GEOSPATIAL, first_minors={"4.0": 10, "4.1": 11})
 _TYPES: Mapping[str, _Type] = {
-    **dict.fromkeys(("boolean", "int", "long", "date", "timestamp", "timestamptz"), _PLAIN),
+    **dict.fromkeys(("int", "long", "date", "timestamp", "timestamptz"), _PLAIN),
+    "boolean": _Type(_EVERY, curves_minor=12),
     **dict.fromkeys(("string", "uuid", "fixed", "binary"), _PLAIN),
     **dict.fromkeys(("float", "double"), _Type(_EVERY, is_key=False)),
-    "decimal": _Type(_EVERY, is_on_curves=False),
+    "decimal": _Type(_EVERY, curves_minor=None),
     **dict.fromkeys(("time", "timestamp_ns", "timestamptz_ns"), _UNREAD),
-    "unknown": _Type({"3.5": 11, "4.0": 10, "4.1": 11}, is_on_curves=False, is_key=False),
+    "unknown": _Type({"3.5": 11, "4.0": 10, "4.1": 11}, curves_minor=None, is_key=False),
     "variant": _VARIANT,
     "geometry": _GEOSPATIAL,
     "geography": _GEOSPATIAL,
@@ -106,7 +108,8 @@ class Engine:
             Ability.READ: True,
             Ability.WRITE: file_format in kind.formats,
             Ability.SORT: kind.is_sortable,
-            Ability.CURVE: kind.is_on_curves,
+            Ability.CURVE: kind.curves_minor is not None
+            and is_at_least(self._iceberg, kind.curves_minor),
             Ability.MATCH: kind.is_key,
         }[ability]
 

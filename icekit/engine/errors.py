@@ -188,8 +188,15 @@ _NO_SPACE = Sign(
     format=r"(?:.*: )?(?:No space left on device|Disk quota exceeded)\.?",
 )
 _NO_MEMORY = Sign(("OutOfMemoryError", "SparkOutOfMemoryError"))
+# Spark makes an error of memory of one of a disk, without its cause.
+_NO_SPACE_TO_SPILL = Sign(
+    ("SparkOutOfMemoryError",),
+    format=r"(?:\[SPILL_OUT_OF_MEMORY\] )?[Ee]rror while calling spill\(\) on .* : "
+    r"(?:No space left on device|Disk quota exceeded).*",
+)
 _FULL = _any(
     _NO_SPACE,
+    _NO_SPACE_TO_SPILL,
     Sign(("DiskOutOfSpaceException", "DSQuotaExceededException", "QuotaExceededException")),
 )
 _CAPACITY = _any(

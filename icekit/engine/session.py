@@ -373,6 +373,6 @@ def _reason(output: str) -> str | None:
     # The JVM's own options first.
     wrong = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
     lines = wrong or re.findall(
-        r"^.*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
+        r"^(?!\s+at ).*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
     )
     return str(lines[-1]).strip()[:300].rstrip(".") if lines else None

@@ -155,6 +155,8 @@ class Round:
         elif before.has_ids and after.lineage != before.lineage:
             changed = before.lineage - after.lineage
             self._fault(f"{ending.step} changed row ids ({label}): {_few(changed)}")
+        if ending.status is Status.UNPROVED:
+            self.report.disagreements.setdefault("proof", f"unproved: {_short(ending.error)}")
         if ending.status is Status.DISPROVED:
             self._fault(f"{ending.step} is DISPROVED: {_short(ending.error)}")
         refusals = REFUSALS_BESIDE_OTHERS if events else REFUSALS

@@ -60,7 +60,7 @@ REFUSALS_BESIDE_OTHERS = {*REFUSALS, Conflict.__name__}
 @dataclass(frozen=True)
 class Ending:
     """How a step of icekit's ended: ``status`` is None if it raised an error. ``error_classes`` are
-    those of this error, or of the actions that failed.
+    those of this error, or of the actions that failed. ``error`` also says why nothing was proved.
     """
 
     step: str
@@ -95,10 +95,13 @@ class Steps:
             name = type(error).__name__
             return Ending(self._summary, None, f"{name}: {error}", (name,))
         failed = [action for action in outcome.actions if action.error_class]
+        lines = [f"{action.error_class}: {action.error}" for action in failed]
+        if outcome.status is Status.UNPROVED:
+            lines += outcome.proof.lines()
         return Ending(
             self._summary,
             outcome.status,
-            " | ".join(f"{action.error_class}: {action.error}" for action in failed),
+            " | ".join(lines),
             tuple(action.error_class for action in failed if action.error_class),
         )
 

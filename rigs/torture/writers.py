@@ -645,7 +645,7 @@ class Writers:
         self.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.format.default' = 'parquet')")
         with catalog_of(self._lake_folder()) as catalog:
             table = catalog.load_table(self.table)
-            table.append(arrow_table(rows, schema, with_ids=False).cast(table.schema().as_arrow()))
+            table.append(arrow_table(rows, schema, with_ids=True).cast(table.schema().as_arrow()))
         self._files.refresh()
         return f"{len(rows)} rows"
 

@@ -72,3 +72,10 @@ def test_only_a_session_of_one_command_on_little_data_is_compiled_lightly(
         False,
     ]
     assert own_settings(f"{options}=-Xss8m", more=asked[1])[options] == "-Xss8m"
+
+
+def test_a_failed_start_is_explained_by_its_cause_and_no_line_of_a_trace() -> None:
+    cause = "Caused by: java.nio.file.FileSystemException: /disk/a: No space left on device"
+    frame = "\tat java.base/sun.nio.fs.UnixException.rethrowAsIOException(UnixException.java:106)"
+
+    assert session._reason(f"Exception in thread main\n{cause}\n{frame}\n") == cause

@@ -86,6 +86,8 @@ def of_engine(*chain: tuple[str, str | None]) -> Exception:
         ([("java.io.IOException", "No space left on device")], "full"),
         ([("org.apache.spark.SparkException", "Task failed"), ("java.nio.file.FileSystemException", "/data/t/1.parquet: No space left on device")], "full"),
         ([("org.apache.hadoop.fs.FSError", "java.io.IOException: No space left on device")], "full"),
+        ([("org.apache.spark.SparkException", "Job aborted"), ("org.apache.spark.memory.SparkOutOfMemoryError", "error while calling spill() on org.apache.spark.UnsafeExternalSorter@1f : No space left on device")], "full"),
+        ([("org.apache.spark.memory.SparkOutOfMemoryError", "[SPILL_OUT_OF_MEMORY] Error while calling spill() on org.apache.spark.UnsafeExternalSorter@1f : No space left on device SQLSTATE: 82003")], "full"),
         # A path or a value may say anything.
         ([("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/OutOfMemoryError No space left on device/1.parquet")], "other"),
         ([("java.io.IOException", "Cannot open /t/No space left on device/1.parquet")], "other"),
