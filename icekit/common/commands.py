@@ -68,8 +68,8 @@ class OfStorage(Settings):
 
     storage: bool = setting(
         False,
-        "also look for missing and orphan files, and remove none: Spark looks up every file that the "
-        "table references, and lists its location",
+        "also look for missing and orphan files, and remove none: list the table's location, and "
+        "compare it with the files that the metadata names (no Spark up to 200,000 files)",
     )
 
 

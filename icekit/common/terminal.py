@@ -4,9 +4,9 @@ and keep other programs' noise away.
 
 import contextlib
 import contextvars
-import math
 import os
 import re
+import shutil
 import sys
 import threading
 import time
@@ -27,8 +27,10 @@ _OBEYED = re.compile(
 
 #: Seconds that a terminal may stay silent before it shows what icekit is waiting for.
 PATIENCE = 10.0
-#: Seconds between two numbers of a counter.
-_COUNTER_SECONDS = 0.1
+#: Seconds after which a counter is shown, and after which it is shown again.
+COUNTING_SECONDS = 0.5
+# Held by the counter that is shown.
+_counter_line = threading.Lock()
 #: Returns to the start of a terminal's line, and empties it.
 _EMPTY_LINE = "\r\x1b[K"
 _last_written = 0.0
@@ -164,38 +166,72 @@ def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Count on a terminal's standard error, ``icekit: reading tables: 12 of 40``; the line is gone
-    afterwards. Elsewhere nothing is written. Threads may share it.
+def counting(what: Callable[[], str]) -> Iterator[None]:
+    """Show what icekit is doing and how far it is, in one line that is written again and again, and
+    is empty afterwards; nothing for what is done at once, inside of another counter, and where
+    nobody looks on.
     """
-    stream = sys.stderr
-    is_terminal = stream is not None and stream.isatty()
-    shown_at = -math.inf
+    with contextlib.ExitStack() as stack:
+        tell = None
+        if _counter_line.acquire(blocking=False):
+            stack.callback(_counter_line.release)
+            tell = _teller(stack, is_replaced=True)
+        if tell is not None:
+            is_over = threading.Event()
 
-    def show(number: int) -> None:
-        nonlocal shown_at
-        now = time.monotonic()
-        if is_terminal and now - shown_at >= _COUNTER_SECONDS:
-            shown_at = now
-            write(f"{_EMPTY_LINE}icekit: {harmless(what)}: {number:,} of {total:,}", stream)
+            def count() -> None:
+                while not is_over.wait(COUNTING_SECONDS):
+                    with contextlib.suppress(OSError):
+                        tell(f"icekit: {what()}")
 
-    try:
-        show(0)
-        yield show
-    finally:
-        if is_terminal:
-            write(_EMPTY_LINE, stream)
+            # In the same context, as a watch is.
+            thread = threading.Thread(
+                target=contextvars.copy_context().run, args=[count], daemon=True
+            )
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(is_over.set)
+        yield
 
 
-def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:
-    """What shows a line to a person who waits; None if nobody does."""
+@contextlib.contextmanager
+def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many are done, ``icekit: reading tables: 12 of 40``; threads may share what it
+    yields.
+    """
+    done = 0
+
+    def count_to(number: int) -> None:
+        nonlocal done
+        done = number
+
+    with counting(lambda: f"{what}: {done:,} of {total:,}"):
+        yield count_to
+
+
+def _teller(
+    stack: contextlib.ExitStack, *, is_replaced: bool = False
+) -> Callable[[str], None] | None:
+    """What shows a line to a person who waits; None if nobody does. A line ``is_replaced`` by the
+    next one, and is empty in the end.
+    """
     stream = sys.stderr
     if stream is not None and stream.isatty():
         # A descriptor of its own: meanwhile standard error may point at a file.
         terminal = stack.enter_context(
             os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace")
         )
-        return lambda line: write(harmless(line) + "\n", terminal)
+        if not is_replaced:
+            return lambda line: write(harmless(line) + "\n", terminal)
+        width = shutil.get_terminal_size().columns - 1
+        shown_lines: list[str] = []
+        stack.callback(lambda: write(_EMPTY_LINE, terminal) if shown_lines else None)
+
+        def show_again(line: str) -> None:
+            shown_lines[:] = [line]
+            write(_EMPTY_LINE + harmless(line)[:width], terminal)
+
+        return show_again
     if not has_front_end():
         return None
     from IPython.display import display

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 from icekit.common import frozen
 from icekit.common.errors import (
@@ -41,8 +40,10 @@ from icekit.common.units import first_names
 from icekit.common.waiting import within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
+from icekit.engine.file_systems import FileSystem, LocalFiles, files_of_io
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.profiles import check_configuration, without_catalog
+from icekit.iceberg.paths import is_local, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,10 +59,13 @@ LISTING_SECONDS = 300.0
 
 @frozen
 class TableSource:
-    """Where a table's metadata is, and how to read bytes from its storage."""
+    """Where a table's metadata is, how to read bytes from its storage, and how to list it; None if
+    only Spark can.
+    """
 
     metadata_location: str
     read: Callable[[str], bytes]
+    files: FileSystem | None = None
 
 
 class Tables(Protocol):
@@ -96,12 +100,7 @@ def _within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
 
 def read_local(location: str) -> bytes:
     """Read a file of this machine, given as a path or a ``file:`` URI."""
-    path = location
-    if location.startswith("file:"):
-        # As both engines do: nothing is decoded, and # and ? are letters like others.
-        path = location.removeprefix("file:")
-        path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
-    return reading(location, Path(path).read_bytes)
+    return reading(location, Path(local_path(location)).read_bytes)
 
 
 def reading(location: str, read: Callable[[], bytes]) -> bytes:
@@ -244,7 +243,7 @@ class EmbeddedTables(Tables):
             raise view_given(table)
         if not isinstance(location, str) or not location:
             raise without_metadata(table)
-        return TableSource(location, read_local)
+        return TableSource(location, read_local, LocalFiles())
 
 
 class SessionTables(Tables):
@@ -484,11 +483,11 @@ class ProfileTables(Tables):
         io = loaded.io
 
         def read(location: str) -> bytes:
-            if urlsplit(location).scheme in {"", "file"}:
+            if is_local(location):
                 return read_local(location)
             return reading(location, lambda: _read_all(io, location))
 
-        return TableSource(loaded.metadata_location, read)
+        return TableSource(loaded.metadata_location, read, files_of_io(io))
 
     def close(self) -> None:
         """Close the pyiceberg catalog, if it was opened."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.common.errors import (
     MetadataUnreadable,
     ParameterError,
-    first_line,
     require,
     require_known,
 )
@@ -24,7 +23,7 @@ from icekit.health import local, metadata
 from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
-from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, head, written_within
+from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
 from icekit.health.integrity import Integrity
 from icekit.health.key_fields import misread_fields
 from icekit.health.manifests import (
@@ -35,15 +34,15 @@ from icekit.health.manifests import (
     manifest_list,
     sample_metrics,
 )
-from icekit.health.metadata import Damaged, choose_snapshot, history, snapshots_by_id
+from icekit.health.metadata import Damaged, choose_snapshot, history
 from icekit.health.metadata_file import RESTORE_OLDER, sized_metadata
 from icekit.health.metadata_sections import sections
-from icekit.health.missing import Searched, missing_files
+from icekit.health.missing import Searched
 from icekit.health.model import TableFacts
 from icekit.health.retention import Retention, expiry
 from icekit.health.rollup import edges, sort_key
 from icekit.health.snapshot_statistics import statistics_ages
-from icekit.health.storage import MissingFiles, Role, StorageFacts
+from icekit.health.storage import StorageSearch
 from icekit.health.writer_states import staged_writes, writer_states
 
 if TYPE_CHECKING:
@@ -80,9 +79,10 @@ def observe(
     reads without Spark while the manifest list counts few files. ``size_ratios`` are the file
     sizes, as shares of the target, at which thresholds count. ``filter_columns`` are the columns
     that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
-    lists orphan files, unless another table of the catalog shares the location: this reads every
-    table's metadata file, and ``say`` gets its progress. Spark lists them, and looks up every
-    referenced file. ``progress`` is called with (manifests read, of how many).
+    looks for missing files, and for orphan files unless another table of the catalog shares the
+    location: this reads every table's metadata file, and ``say`` gets its progress
+    (:func:`icekit.health.search.search_storage`). ``progress`` is called with (manifests read, of
+    how many).
     Raises the errors of :mod:`icekit.common.errors`.
     """
     started = time.monotonic()
@@ -106,6 +106,11 @@ def observe(
     recent = written_within(
         source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
+    found = StorageSearch()
+    if storage:
+        from icekit.health.search import search_storage
+
+        found = search_storage(lake, name, source, searched, collector, say)
     return TableFacts(
         catalog=lake.name,
         table=name,
@@ -127,7 +132,9 @@ def observe(
         metadata_sections=sections(meta),
         flaws=_flaws(searched, rollup.integrity, now_ms),
         statistics=statistics_ages(meta, snapshot),
-        **(_storage(lake, name, searched, say) if storage else {}),
+        storage=found.storage,
+        missing=found.missing,
+        unlisted=found.unlisted,
         unsupported_columns=unsupported,
         engine=lake.engine,
         collector=used,
@@ -345,46 +352,3 @@ def _filter_columns(
     for column in stated:
         require_known(column, known, "column")
     return tuple(stated)
-
-
-def _storage(
-    lake: Lake,
-    name: Identifier,
-    searched: Searched,
-    say: Callable[[str], None] | None,
-) -> dict[str, Any]:
-    """The fields of :class:`TableFacts` about orphan files and missing files."""
-    from icekit.health.orphans import (
-        REMEMBERED_SECONDS,
-        TableQuery,
-        list_orphans,
-        orphans_before,
-        sharing,
-    )
-
-    meta, missing = searched.metadata, None
-    if searched.snapshot is not None:
-        missing = missing_files(lake, name, searched)
-        current = head(lake, name).metadata if missing.counts else meta
-        if searched.snapshot_id not in snapshots_by_id(current):
-            missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
-    # The procedure rejects a table whose files others may share: nobody can say which files are
-    # orphans.
-    if metadata.properties_of(meta).get("gc.enabled", "true").lower() == "false":
-        unlisted = "gc.enabled is false, so another table may use the files"
-        return {"missing": missing, "unlisted": unlisted}
-    if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
-        unlisted = (
-            "the manifest list of a snapshot is gone, so it is not known which files that "
-            "snapshot references"
-        )
-        return {"missing": missing, "unlisted": unlisted}
-    others = sharing(lake, name, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
-    if others.shared:
-        listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
-    else:
-        try:
-            listed = list_orphans(lake.spark, lake.sql_name(name), meta["location"])
-        except MetadataUnreadable as error:
-            return {"missing": missing, "unlisted": first_line(error).rstrip(".")}
-    return {"missing": missing, "storage": replace(listed, sharing=others)}

@@ -61,22 +61,28 @@ Record = Mapping[str, Any]
 _AT_ONCE = 16
 
 
+def contents_ahead(read: Callable[[str], bytes], paths: Iterable[str]) -> Iterator[bytes]:
+    """The contents of files, in order; while one is used, the next are read."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    begun = (pool.submit(read, path) for path in paths)
+    try:
+        reading = deque(islice(begun, _AT_ONCE))
+        while reading:
+            raw = reading.popleft().result()
+            reading.extend(islice(begun, 1))
+            yield raw
+    finally:
+        # After an error or Ctrl+C nobody waits for the reads that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def read_ahead(
     read: Callable[[str], bytes], manifests: Iterable[Record]
 ) -> Iterator[tuple[Record, bytes]]:
     """Manifests with their contents, in order; while one is used, the next are read."""
-    pool = ThreadPoolExecutor(_AT_ONCE)
-    begun = ((manifest, pool.submit(read, manifest["manifest_path"])) for manifest in manifests)
-    try:
-        reading = deque(islice(begun, _AT_ONCE))
-        while reading:
-            manifest, content = reading.popleft()
-            raw = content.result()
-            reading.extend(islice(begun, 1))
-            yield manifest, raw
-    finally:
-        # After an error or Ctrl+C nobody waits for the reads that have begun.
-        pool.shutdown(wait=False, cancel_futures=True)
+    manifests = tuple(manifests)
+    contents = contents_ahead(read, (manifest["manifest_path"] for manifest in manifests))
+    yield from zip(manifests, contents, strict=True)
 
 
 def manifest_list(raw: bytes, location: str) -> list[Record]:

@@ -21,7 +21,14 @@ from icekit.health.metadata import statistics_files
 from icekit.health.rollup import sort_key
 from icekit.health.snapshot_statistics import statistics_ages
 from icekit.health.spark_entries import Partitions, grouped
-from icekit.health.storage import MissingCount, MissingFile, MissingFiles, Role
+from icekit.health.storage import (
+    EXAMPLES,
+    MOST_PARTITIONS,
+    MissingCount,
+    MissingFile,
+    MissingFiles,
+    Role,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,8 +36,6 @@ if TYPE_CHECKING:
 
     from icekit.engine.lake import Lake
 
-_EXAMPLES = 5
-_MOST_PARTITIONS = 1000
 #: A choice: the most data files and delete files that Spark looks up, with two requests to the
 # storage for each.
 MOST_CHECKED = 1_000_000
@@ -39,9 +44,9 @@ _FILES_PER_TASK = 500
 _ROLES = tuple(Role)
 
 
-# A file that metadata names: its role, path, size and snapshot; without a size, only its existence
+#: A file that metadata names: its role, path, size and snapshot; without a size, only its existence
 # can be checked.
-_Reference = tuple[Role, str, int | None, int | None]
+Reference = tuple[Role, str, int | None, int | None]
 
 
 @frozen
@@ -53,7 +58,7 @@ class Searched(Head):
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
 
-    def of_metadata(self) -> Iterator[_Reference]:
+    def of_metadata(self) -> Iterator[Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a
         manifest being read.
         """
@@ -145,11 +150,11 @@ def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) 
     added = missing.where(f"role < {_ROLES.index(Role.MANIFEST_LIST)}").select("snapshot_id")
     of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
     by_partition = grouped(of_data, partitions.scope, "count(*) AS count")
-    fullest = by_partition.orderBy("count", ascending=False).limit(_MOST_PARTITIONS)
-    added_by = added.distinct().limit(_MOST_PARTITIONS).collect()
+    fullest = by_partition.orderBy("count", ascending=False).limit(MOST_PARTITIONS)
+    added_by = added.distinct().limit(MOST_PARTITIONS).collect()
     return MissingFiles(
         tuple(counts),
-        tuple(_examples(missing.orderBy("role", "path", "records").limit(_EXAMPLES), partitions)),
+        tuple(_examples(missing.orderBy("role", "path", "records").limit(EXAMPLES), partitions)),
         tuple(
             sorted(
                 partitions.rows(fullest, "count"), key=lambda each: (-each[1], sort_key(each[0]))

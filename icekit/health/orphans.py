@@ -21,10 +21,16 @@ from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explaining
 from icekit.engine.metadata_tables import spread
 from icekit.engine.tables import SessionTables
-from icekit.health.manifests import Record, files_of, manifest_list
+from icekit.health.manifests import (
+    Record,
+    contents_ahead,
+    files_of,
+    manifest_list,
+    read_ahead,
+)
 from icekit.health.metadata import Json, named_files, properties_of
 from icekit.health.metadata_file import load_metadata
-from icekit.health.storage import SharedPlace, Sharing, StorageFacts
+from icekit.health.storage import EXAMPLES, SharedPlace, Sharing, StorageFacts
 from icekit.iceberg.paths import overlapping, place
 
 if TYPE_CHECKING:
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
 
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
-EXAMPLES = 5
 #: The most orphans whose size is read, one request to the storage each; of more, these are a
 # sample.
 WEIGHED = 2_000
@@ -77,12 +82,20 @@ def referenced_files(
     """Every file that a table's metadata file and snapshots reference; some data files are named
     several times. ``without`` leaves out the manifests that some snapshots have added.
     """
+    yield from named_by_metadata(source, metadata)
+    manifests = manifests_of(source, metadata, without)
+    yield from manifests
+    for manifest, content in read_ahead(source.read, manifests.values()):
+        files = files_of(manifest, content, frozenset({"file_path"}))
+        yield from (file["file_path"] for file, *_ in files)
+
+
+def named_by_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
+    """The files that a table has for its metadata file alone: itself, the files that it names, and
+    the hint of a Hadoop catalog.
+    """
     yield from named_files(metadata, source.metadata_location)
     yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
-    for path, manifest in manifests_of(source, metadata, without).items():
-        yield path
-        files = files_of(manifest, source.read(path), frozenset({"file_path"}))
-        yield from (file["file_path"] for file, *_ in files)
 
 
 def manifests_of(
@@ -91,15 +104,15 @@ def manifests_of(
     """The manifests of a table's snapshots, by path; ``without`` as in
     :func:`referenced_files`.
     """
-    lists = (
+    lists = [
         snapshot["manifest-list"]
         for snapshot in metadata.get("snapshots") or ()
         if snapshot["snapshot-id"] not in without
-    )
+    ]
     return {
         manifest["manifest_path"]: manifest
-        for path in lists
-        for manifest in manifest_list(source.read(path), path)
+        for path, content in zip(lists, contents_ahead(source.read, lists), strict=True)
+        for manifest in manifest_list(content, path)
         if manifest.get("added_snapshot_id") not in without
     }
 

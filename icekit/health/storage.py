@@ -10,6 +10,10 @@ from icekit.health.files import Partition
 
 #: The most tables that a sentence names.
 _NAMED = 5
+#: The most files of a kind that are examples.
+EXAMPLES = 5
+#: The most partitions that are told apart.
+MOST_PARTITIONS = 1000
 
 
 @frozen
@@ -62,7 +66,7 @@ class Sharing:
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
-    Those that the dry run of ``remove_orphan_files`` lists; ``examples`` are a few.
+    Those that the dry run of ``remove_orphan_files`` would list; ``examples`` are a few.
     ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not
     known. If another table shares the location (``sharing``), nothing is listed: a file that no
     snapshot of this table references may belong to the other table.
@@ -143,8 +147,8 @@ class MissingFiles:
 
     Checked are the data files, delete files and manifests of the observed snapshot, the manifest
     lists of all snapshots, and the newest statistics files. ``examples`` are a few, most important
-    first. ``partitions`` counts the data files that are gone by partition, most first, of at most a
-    thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first
+    first. ``partitions`` counts the data files that are gone by partition, most first, of at most
+    :data:`MOST_PARTITIONS`. ``before_id`` is the newest snapshot of the lineage from before the first
     of them was added. ``unchecked`` says why nothing is known; None if the files were checked.
     """
 
@@ -164,3 +168,14 @@ class MissingFiles:
     def fails_scans(self) -> bool:
         """Tell whether a scan of the observed snapshot fails."""
         return any(each.role in _NEEDED_BY_SCANS for each in self.counts)
+
+
+@frozen
+class StorageSearch:
+    """What a search of storage found: orphan files, or why they are not decided, and missing files;
+    None for what was not searched.
+    """
+
+    storage: StorageFacts | None = None
+    missing: MissingFiles | None = None
+    unlisted: str | None = None

@@ -2,13 +2,15 @@
 in SQL.
 """
 
+from __future__ import annotations
+
 import os
 import posixpath
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 # DeleteOrphanFiles treats s3, s3a and s3n as one; wasb and abfs are two schemes for one account;
 # an HDFS has several names.
@@ -48,6 +50,67 @@ def normal(location: str) -> Normal:
 def _split(location: str) -> tuple[str, str, str]:
     parts = _URI.fullmatch(location)
     return (parts[1], parts[2] or "", parts[3]) if parts else ("", "", location)
+
+
+def local_path(location: str) -> str:
+    """The path of a ``file:`` URI, as both engines read it: nothing is decoded, and # and ? are
+    letters like others.
+    """
+    if not location.startswith("file:"):
+        return location
+    path = location.removeprefix("file:")
+    return "/" + path[2:].partition("/")[2] if path.startswith("//") else path
+
+
+def is_local(location: str) -> bool:
+    """Tell whether a location is a path or a ``file:`` URI."""
+    return urlsplit(location).scheme in {"", "file"}
+
+
+class FileUri(NamedTuple):
+    """A file as ``remove_orphan_files`` compares it: scheme, bucket or host, and path."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Tell whether it may be on a disk of this machine."""
+        return self.scheme.lower() in LOCAL
+
+    def names(self, listed: FileUri) -> bool:
+        """Tell whether metadata with this spelling names a listed file of the same path.
+
+        Otherwise Iceberg does not decide whether that file is an orphan (FileURI,
+        PrefixMismatchMode.ERROR). What the metadata leaves out may be anything.
+        """
+        return self.scheme.lower() in ("", listed.scheme.lower()) and self.authority.lower() in (
+            "",
+            listed.authority.lower(),
+        )
+
+
+# DeleteOrphanFilesSparkAction.EQUAL_SCHEMES_DEFAULT.
+_EQUAL_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+def file_uri(location: str) -> FileUri:
+    """A location as Iceberg compares orphan files: by the path that Hadoop's ``Path`` has, in which
+    nothing is decoded, and with one name for s3, s3a and s3n.
+    """
+    scheme, authority, rest = ("", "", location) if location[:1] == "/" else _split(location)
+    is_normal = rest[:1] == "/" and rest[-1:] != "/" and "//" not in rest and "/." not in rest
+    path = rest if is_normal else normal(location).path
+    return FileUri(_EQUAL_SCHEMES.get(scheme, scheme), authority, path)
+
+
+def listing_uri(location: str) -> FileUri:
+    """The folder of a listing as :func:`file_uri`: without a scheme, it is on this machine's
+    disks.
+    """
+    uri = file_uri(location)
+    return uri._replace(scheme=uri.scheme or "file", authority="") if is_local(location) else uri
 
 
 def local_sql(column: str) -> str:

@@ -364,7 +364,7 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
     facts, storage = case.facts, case.facts.storage
     note, is_refused = "", is_named
     if facts.unlisted is not None:
-        note = f"Orphan files were not looked for: {facts.unlisted}."
+        note = f"It is not decided which files are orphans: {facts.unlisted}."
     elif storage is None:
         note = (
             "remove_orphan_files needs a listing of the table's location. Observe the table with "

@@ -365,6 +365,6 @@ def _is_searched(facts: TableFacts) -> bool:
 def _storage(facts: TableFacts) -> str:
     """What was looked for in storage, and what was not."""
     gaps = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
-    reasons = [f"not searched for {kind} files: {why}" for kind, why in gaps.items() if why]
+    reasons = [f"{kind} files are not decided: {why}" for kind, why in gaps.items() if why]
     searched = " and ".join(kind for kind, why in gaps.items() if not why)
     return "; ".join([*([f"searched for {searched} files"] if searched else []), *reasons])

@@ -25,6 +25,45 @@ BUILD = Path(__file__).parents[2] / "build" / "servers"
 SECRET = "s3cr3t-of-the-servers-tests"
 
 
+_KEYS = {"ROOT_ACCESS_KEY": "icekit", "ROOT_SECRET_KEY": SECRET, "AWS_REGION": "us-east-1"}
+
+
+def _gateway(port: int, folder: Path) -> list[str | Path]:
+    """S3 over the folder ``buckets``."""
+    return [
+        BUILD / "versitygw",
+        "--port",
+        f"127.0.0.1:{port}",
+        "--region",
+        "us-east-1",
+        "posix",
+        folder / "buckets",
+    ]
+
+
+@pytest.fixture(scope="session")
+def sql_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, str], Path]]:
+    """A SQLite catalog whose tables are in a bucket, for pyiceberg alone; yields the profile, and the
+    folder that has the bucket's objects as files.
+    """
+    if not (BUILD / "versitygw").exists():
+        pytest.skip("there is no versitygw (Go builds it)")
+    folder, port = tmp_path_factory.mktemp("sql"), free_port()
+    bucket = folder / "buckets" / "lakehouse"
+    bucket.mkdir(parents=True)
+    with serving(_gateway(port, folder), port, folder / "s3.log", _KEYS):
+        profile = {
+            "TYPE": "sql",
+            "URI": f"sqlite:///{folder}/catalog.db",
+            "WAREHOUSE": "s3://lakehouse/warehouse",
+            "S3__ENDPOINT": f"http://127.0.0.1:{port}",
+            "S3__ACCESS_KEY_ID": "icekit",
+            "S3__SECRET_ACCESS_KEY": SECRET,
+            "S3__REGION": "us-east-1",
+        }
+        yield profile, bucket
+
+
 @pytest.fixture(scope="session")
 def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A REST catalog whose tables are in a bucket; yields the profile."""
@@ -33,7 +72,6 @@ def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
     folder = tmp_path_factory.mktemp("rest")
     (folder / "buckets" / "lakehouse").mkdir(parents=True)
     s3, rest = free_port(), free_port()
-    keys = {"ROOT_ACCESS_KEY": "icekit", "ROOT_SECRET_KEY": SECRET, "AWS_REGION": "us-east-1"}
     storage = {
         "s3.endpoint": f"http://127.0.0.1:{s3}",
         "s3.access-key-id": "icekit",
@@ -57,17 +95,8 @@ def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
         Path(__file__).with_name("Rest.java"),
         rest,
     ]
-    gateway = [
-        BUILD / "versitygw",
-        "--port",
-        f"127.0.0.1:{s3}",
-        "--region",
-        "us-east-1",
-        "posix",
-        folder / "buckets",
-    ]
     with (
-        serving(gateway, s3, folder / "s3.log", keys),
+        serving(_gateway(s3, folder), s3, folder / "s3.log", _KEYS),
         serving(
             [*java, *(f"{k}={v}" for k, v in behind.items())],
             rest,

@@ -7,18 +7,24 @@ import os
 import pty
 import queue
 import re
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from icekit.common import terminal
+<<<<<<< HEAD
 from icekit.common.terminal import (
     counter,
     is_command_attended,
     never_silent,
     stderr_to_file,
 )
+=======
+from icekit.common.terminal import counter, counting, never_silent, stderr_to_file
+>>>>>>> 13879bd4 (Storage is searched without Spark: one listing of the location, compared with the files that the metadata names)
 from tests.kernels import kernel
 
 
@@ -88,6 +94,51 @@ def test_a_pipe_reads_nothing() -> None:
     assert pipe.getvalue() == ""
 
 
+def until_done(lines: Iterator[str]) -> list[str]:
+    read = []
+    for line in lines:
+        read.append(line)
+        if "done" in line:
+            break
+    return read
+
+
+def test_a_counter_is_one_line_that_is_empty_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "COUNTING_SECONDS", 0.01)
+    counts, has_counted = itertools.count(), threading.Event()
+
+    def what() -> str:
+        number = next(counts)
+        if number == 2:
+            has_counted.set()
+        return f"listing \x1b[2J: {number} files"
+
+    with a_terminal() as lines:
+        with counting(what):
+            assert has_counted.wait(10)
+        print("done", file=sys.stderr)
+    # Each carriage return ends a line here.
+    empty, first, second, third, *_, last = until_done(lines)
+
+    assert empty == "\n"
+    assert [first, second, third] == [
+        f"\x1b[Kicekit: listing \N{REPLACEMENT CHARACTER}[2J: {number} files\n"
+        for number in range(3)
+    ]
+    assert last == "\x1b[Kdone\n"
+
+
+def test_what_is_done_at_once_and_a_pipe_have_no_counter() -> None:
+    with a_terminal() as lines:
+        with counting(lambda: "listing"):
+            pass
+        print("done", file=sys.stderr)
+    assert until_done(lines) == ["done\n"]
+    with contextlib.redirect_stderr(io.StringIO()) as pipe, counting(lambda: "listing"):
+        pass
+    assert pipe.getvalue() == ""
+
+
 def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it() -> None:
     code = """
 import time
@@ -111,29 +162,17 @@ with terminal.never_silent("starting Spark", at_once=True):
     assert unseen == []
 
 
-def test_a_counter_is_one_line_of_a_terminal_which_is_empty_afterwards(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(terminal, "_COUNTER_SECONDS", 0)
+def test_a_counter_of_many_says_how_many_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "COUNTING_SECONDS", 0.01)
     with a_terminal() as lines:
         with counter("reading tables", 1200) as count_to:
-            count_to(1)
+            assert "icekit: reading tables: 0 of 1,200" in next(
+                line for line in lines if line.strip()
+            )
             count_to(1200)
-        terminal.say("done", error=True)
-        # As a line ends where the cursor returns to its start.
-        shown = list(itertools.takewhile(lambda line: line != "\x1b[Kdone\n", lines))
-
-    assert shown == [
-        "\n",
-        "\x1b[Kicekit: reading tables: 0 of 1,200\n",
-        "\x1b[Kicekit: reading tables: 1 of 1,200\n",
-        "\x1b[Kicekit: reading tables: 1,200 of 1,200\n",
-    ]
-
-
-def test_a_counter_writes_nothing_where_there_is_no_terminal() -> None:
-    error = io.StringIO()
-    with contextlib.redirect_stderr(error), counter("reading tables", 3) as count_to:
-        count_to(3)
-
-    assert error.getvalue() == ""
+            assert any("1,200 of 1,200" in line for line in lines)
+            # What it waits for has no line of its own.
+            with counting(lambda: "inner"):
+                time.sleep(0.1)
+        print("done", file=sys.stderr)
+    assert not any("inner" in line for line in until_done(lines))

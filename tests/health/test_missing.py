@@ -1,45 +1,21 @@
-"""Referenced files that are gone from storage, or have another size, are counted."""
+"""Referenced files that are gone from storage, or have another size, are counted, with Spark and
+without.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.health import TableFacts, collect, missing, orphans
+from icekit.health import TableFacts, missing
 from icekit.health.metadata_file import load_metadata
-from icekit.health.storage import MissingCount, MissingFiles, Role, StorageFacts
+from icekit.health.storage import MissingCount, MissingFiles, Role
 from tests.damage import on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named
-from tests.offline import IDS, lake_in
-
-
-@pytest.mark.spark
-def test_a_snapshot_that_expired_meanwhile_is_no_loss(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with lake_in(tmp_path) as catalog:
-        table = catalog.create_table(("db", "t"), IDS)
-        table.append(pa.table({"id": [1]}))
-
-        def expiring(*_: object) -> MissingFiles:
-            newest = table.current_snapshot()
-            assert newest is not None
-            table.append(pa.table({"id": [9]}))
-            table.maintenance.expire_snapshots().by_id(newest.snapshot_id).commit()
-            return MissingFiles((MissingCount(Role.DATA, 1, 0, 1),))
-
-        monkeypatch.setattr(collect, "missing_files", expiring)
-        monkeypatch.setattr(orphans, "list_orphans", lambda *_: StorageFacts(0, 0))
-
-        assert icekit.connect().observe("db.t", storage=True).missing == MissingFiles(
-            unchecked="the snapshot expired while its files were looked up"
-        )
 
 
 @pytest.mark.spark
@@ -53,7 +29,13 @@ def test_what_is_missing_is_counted_with_its_snapshots(
     table.fill(1, 8, start=100)
 
     def observed() -> TableFacts:
-        return lake.observe(table.name, storage=True)
+        in_spark, without = (
+            lake.observe(table.name, storage=True, collector=collector)
+            for collector in ("spark", "auto")
+        )
+        assert in_spark.missing == without.missing
+        assert in_spark.unlisted == without.unlisted
+        return without
 
     assert observed().missing == MissingFiles()
     metadata = load_metadata(lake.tables.source(table.name))
@@ -105,7 +87,7 @@ def test_what_is_missing_is_counted_with_its_snapshots(
 
     # Too many to look up.
     monkeypatch.setattr(missing, "MOST_CHECKED", 3)
-    unknown = observed().missing
+    unknown = lake.observe(table.name, storage=True, collector="spark").missing
     assert unknown is not None
     assert unknown.unchecked is not None
     assert dataclasses.replace(unknown, unchecked=None) == MissingFiles()

@@ -207,16 +207,16 @@ def test_partitions_are_not_deleted_where_the_filter_may_select_other_rows(
             facts_of(
                 MissingFiles(unchecked="there are too many files"), unlisted="gc.enabled is false"
             ),
-            "not searched for missing files: there are too many files; not searched for orphan "
-            "files: gc.enabled is false",
+            "missing files are not decided: there are too many files; orphan files are not "
+            "decided: gc.enabled is false",
         ),
         (
             facts_of(MissingFiles(), unlisted="gc.enabled is false"),
-            "searched for missing files; not searched for orphan files: gc.enabled is false",
+            "searched for missing files; orphan files are not decided: gc.enabled is false",
         ),
     ],
 )
-def test_the_card_says_what_was_not_looked_for(facts: TableFacts, said: str) -> None:
+def test_the_card_says_what_is_not_decided(facts: TableFacts, said: str) -> None:
     assert dict(lines(facts))["storage"] == said
     assert "storage not searched" not in card(facts, diagnose(facts))
 

@@ -1,0 +1,330 @@
+"""List folders and look files up without a JVM: a disk of this machine by the standard library, other
+storage by the file system that pyiceberg makes from the catalog's properties.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from icekit.iceberg.paths import is_local, local_path
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+#: A choice: files that are looked up, and folders that are listed, at once.
+_AT_ONCE = 16
+#: A choice: a folder of an object store with more subfolders than this is listed with all that is
+# below it in one go: a thousand names a request, where each subfolder needs a request of its own.
+_MANY_FOLDERS = 64
+#: A choice: the look-ups that wait for a thread.
+_BEGUN = 1_000
+#: Storage whose locations name a path without the authority.
+_WITHOUT_AUTHORITY = ("hdfs", "viewfs")
+
+
+class ListedFile(NamedTuple):
+    """A file below a listed folder: its path from there, and what the listing says of it.
+
+    ``link`` is the linked folder, a path from there too, through which it was reached; empty
+    without one. A linked folder with ``is_second_way`` is no file: its files are listed under
+    another path.
+    """
+
+    path: str
+    size: int
+    modified_ms: int
+    link: str = ""
+    is_second_way: bool = False
+
+
+#: Whether a subfolder is listed, by its path from the listed folder.
+Enters = Callable[[str], bool]
+
+
+class FileSystem(Protocol):
+    """What lists folders and looks files up."""
+
+    def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
+        """The files of a folder and of the subfolders that it ``enters``, some at a time; none if
+        there is no such folder. A file that vanishes meanwhile is left out.
+
+        Raises OSError or ValueError for a folder that cannot be listed.
+        """
+
+    def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        """The bytes of each file, None for one that does not exist.
+
+        Raises OSError or ValueError for a file that cannot be looked up.
+        """
+
+
+class LocalFiles(FileSystem):
+    """The disks of this machine. Symbolic links are followed, as Hadoop does."""
+
+    def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
+        """The files below a folder; see :meth:`FileSystem.walk`."""
+        top = local_path(location).rstrip("/")
+        real_top = os.path.realpath(top or "/")
+        # Folders by their paths from the top, each with the linked folder that it lies in.
+        folders = [("", "")]
+        real_paths: set[str] = set()
+        while folders:
+            folder, link = folders.pop()
+            files: list[ListedFile] = []
+            try:
+                entries = os.scandir(f"{top}/{folder}")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            with entries:
+                for entry in entries:
+                    status, path = _status(entry), f"{folder}{entry.name}"
+                    if status is None:
+                        continue
+                    if not stat.S_ISDIR(status.st_mode):
+                        modified_ms = status.st_mtime_ns // 1_000_000
+                        files.append(ListedFile(path, status.st_size, modified_ms, link))
+                    elif not enters(path):
+                        continue
+                    elif not (link or entry.is_symlink()):
+                        folders.append((f"{path}/", ""))
+                    else:
+                        real = os.path.realpath(entry.path)
+                        is_second_way = f"{real}/".startswith(f"{real_top}/") or real in real_paths
+                        if is_second_way:
+                            files.append(ListedFile(path, 0, 0, link or path, is_second_way))
+                        else:
+                            real_paths.add(real)
+                            folders.append((f"{path}/", link or path))
+            yield files
+
+    def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        """The bytes of files; see :meth:`FileSystem.sizes`."""
+        for location in locations:
+            try:
+                yield location, Path(local_path(location)).stat().st_size
+            except (FileNotFoundError, NotADirectoryError):
+                yield location, None
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """What an entry or its link is; None for one that is gone, a link to nothing, and a name that
+    is no text, for which Java finds no file.
+    """
+    try:
+        entry.name.encode()
+        return entry.stat()
+    except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+
+
+class ArrowFiles(FileSystem):
+    """A storage that pyiceberg reads by pyarrow; ``file_system`` gives that of a scheme and an
+    authority.
+    """
+
+    def __init__(self, file_system: Callable[[str, str], pyarrow.fs.FileSystem]) -> None:
+        self.file_system = file_system
+
+    def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
+        """The files below a folder; see :meth:`FileSystem.walk`."""
+        import pyarrow.fs
+
+        scheme, authority, path = _parts(location)
+        files = self.file_system(scheme, authority)
+
+        def listed(folder: str, recursive: bool) -> _Listed:
+            selector = pyarrow.fs.FileSelector(
+                f"{path}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive
+            )
+            entries = files.get_file_info(selector)
+            return _Listed(
+                [
+                    ListedFile(each.path[len(path) + 1 :], each.size, _arrow_ms(each))
+                    for each in entries
+                    if each.type != pyarrow.fs.FileType.Directory
+                ],
+                [
+                    each.path[len(path) + 1 :].rstrip("/")
+                    for each in entries
+                    if each.type == pyarrow.fs.FileType.Directory
+                ],
+            )
+
+        yield from _walked(listed, enters)
+
+    def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        """The bytes of files; see :meth:`FileSystem.sizes`."""
+        import pyarrow.fs
+
+        def size(location: str) -> int | None:
+            scheme, authority, path = _parts(location)
+            (info,) = self.file_system(scheme, authority).get_file_info([path])
+            return None if info.type == pyarrow.fs.FileType.NotFound else info.size or 0
+
+        yield from _looked_up(locations, size)
+
+
+class FsspecFiles(FileSystem):
+    """A storage that pyiceberg reads by fsspec; ``file_system`` gives that of a location."""
+
+    def __init__(self, file_system: Callable[[str], Any]) -> None:
+        self.file_system = file_system
+
+    def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
+        """The files below a folder; see :meth:`FileSystem.walk`."""
+        files = self.file_system(location)
+        top = str(files._strip_protocol(location)).rstrip("/")
+        # What it listed before may have changed.
+        files.invalidate_cache()
+
+        def listed(folder: str, recursive: bool) -> _Listed:
+            path = f"{top}/{folder}".rstrip("/")
+            try:
+                if recursive:
+                    entries = list(files.find(path, detail=True).values())
+                else:
+                    entries = files.ls(path, detail=True)
+            except FileNotFoundError:
+                entries = []
+            names = [(str(each["name"]).rstrip("/")[len(top) + 1 :], each) for each in entries]
+            return _Listed(
+                [
+                    ListedFile(name, int(each["size"] or 0), _fsspec_ms(each))
+                    for name, each in names
+                    if name and each["type"] != "directory"
+                ],
+                [
+                    name
+                    for name, each in names
+                    if each["type"] == "directory" and name != folder.rstrip("/")
+                ],
+            )
+
+        yield from _walked(listed, enters)
+
+    def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        """The bytes of files; see :meth:`FileSystem.sizes`."""
+
+        def size(location: str) -> int | None:
+            try:
+                return int(self.file_system(location).info(location)["size"] or 0)
+            except FileNotFoundError:
+                return None
+
+        yield from _looked_up(locations, size)
+
+
+class CatalogFiles(FileSystem):
+    """The files of a catalog: on this machine's disks, or in its storage."""
+
+    def __init__(self, storage: FileSystem) -> None:
+        self.storage = storage
+        self.local = LocalFiles()
+
+    def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
+        """The files below a folder; see :meth:`FileSystem.walk`."""
+        return self._of(location).walk(location, enters)
+
+    def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
+        """The bytes of files; see :meth:`FileSystem.sizes`."""
+        on_disk = list(filter(is_local, locations))
+        yield from self.local.sizes(on_disk)
+        yield from self.storage.sizes([each for each in locations if not is_local(each)])
+
+    def _of(self, location: str) -> FileSystem:
+        return self.local if is_local(location) else self.storage
+
+
+def files_of_io(io: Any) -> FileSystem | None:
+    """The files that a pyiceberg FileIO reaches; None for one that is neither pyarrow's nor fsspec's."""
+    if hasattr(io, "fs_by_scheme"):
+        return CatalogFiles(ArrowFiles(io.fs_by_scheme))
+    if hasattr(io, "get_fs"):
+        return CatalogFiles(
+            FsspecFiles(lambda location: io._get_fs_from_uri(urlsplit(location), location))
+        )
+    return None
+
+
+class _Listed(NamedTuple):
+    """The files and the folders of a folder, by their paths from the listed one."""
+
+    files: list[ListedFile]
+    folders: list[str]
+
+
+def _walked(listed: Callable[[str, bool], _Listed], enters: Enters) -> Iterator[list[ListedFile]]:
+    """Walk folder by folder, several at once; below one with many subfolders, all in one go."""
+    folders = [""]
+    with _pool() as pool:
+        while folders:
+            deeper: list[str] = []
+            for result in pool.map(lambda folder: listed(folder, False), folders):
+                entered = list(filter(enters, result.folders))
+                if len(entered) <= _MANY_FOLDERS:
+                    deeper += entered
+                    yield result.files
+                else:
+                    yield listed(entered[0].rpartition("/")[0], True).files
+            folders = deeper
+
+
+def _looked_up(
+    locations: Sequence[str], size: Callable[[str], int | None]
+) -> Iterator[tuple[str, int | None]]:
+    with _pool() as pool:
+        for start in range(0, len(locations), _BEGUN):
+            some = locations[start : start + _BEGUN]
+            yield from zip(some, pool.map(size, some), strict=True)
+
+
+@contextlib.contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    try:
+        yield pool
+    finally:
+        # After an error or Ctrl+C nobody waits for what has begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    """The scheme, the authority and the path that pyarrow gets for a location: pyiceberg would take
+    what follows # or ? away.
+    """
+    scheme, _, rest = location.partition("://")
+    authority, _, path = rest.partition("/")
+    path = path.rstrip("/")
+    return scheme, authority, f"/{path}" if scheme in _WITHOUT_AUTHORITY else f"{authority}/{path}"
+
+
+def _arrow_ms(info: Any) -> int:
+    if info.mtime_ns is None:
+        raise ValueError(f"the storage does not say when {info.path} was written")
+    return int(info.mtime_ns) // 1_000_000
+
+
+def _fsspec_ms(entry: Any) -> int:
+    """When a file was written; each file system has its own name for that."""
+    for key in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
+        moment = entry.get(key)
+        if isinstance(moment, str):
+            moment = dt.datetime.fromisoformat(moment)
+        if isinstance(moment, dt.datetime):
+            return int(moment.timestamp() * 1000)
+        if isinstance(moment, int | float):
+            return int(moment * 1000)
+    raise ValueError(f"the storage does not say when {entry['name']} was written")
