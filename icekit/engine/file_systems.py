@@ -152,12 +152,12 @@ class ArrowFiles(FileSystem):
             entries = files.get_file_info(selector)
             return _Listed(
                 [
-                    ListedFile(each.path[len(path) + 1 :], each.size, _arrow_ms(each))
+                    ListedFile(_from(path, each.path), each.size, _arrow_ms(each))
                     for each in entries
                     if each.type != pyarrow.fs.FileType.Directory
                 ],
                 [
-                    each.path[len(path) + 1 :].rstrip("/")
+                    _from(path, each.path.rstrip("/"))
                     for each in entries
                     if each.type == pyarrow.fs.FileType.Directory
                 ],
@@ -199,7 +199,7 @@ class FsspecFiles(FileSystem):
                     entries = files.ls(path, detail=True)
             except FileNotFoundError:
                 entries = []
-            names = [(str(each["name"]).rstrip("/")[len(top) + 1 :], each) for each in entries]
+            names = [(_from(top, str(each["name"]).rstrip("/")), each) for each in entries]
             return _Listed(
                 [
                     ListedFile(name, int(each["size"] or 0), _fsspec_ms(each))
@@ -307,8 +307,15 @@ def _parts(location: str) -> tuple[str, str, str]:
     """
     scheme, _, rest = location.partition("://")
     authority, _, path = rest.partition("/")
-    path = path.rstrip("/")
-    return scheme, authority, f"/{path}" if scheme in _WITHOUT_AUTHORITY else f"{authority}/{path}"
+    base = "" if scheme in _WITHOUT_AUTHORITY else authority
+    return scheme, authority, f"{base}/{path}".rstrip("/")
+
+
+def _from(top: str, path: str) -> str:
+    """A listed path from the listed folder; empty for that folder."""
+    if path != top and not path.startswith(f"{top}/"):
+        raise ValueError(f"the storage lists {path} in {top}")
+    return path[len(top) + 1 :]
 
 
 def _arrow_ms(info: Any) -> int:

@@ -5,7 +5,7 @@ what is found, and what nobody can decide.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import NamedTuple
@@ -27,8 +27,8 @@ class ExpectedFile(NamedTuple):
 @dataclass
 class NamedFiles:
     """The files that a table's metadata names, by path, each with every scheme and bucket that is
-    given for it; ``expected`` are those that must exist, ``doubtful`` such files that have another
-    spelling or size too.
+    given for it; ``expected`` are those that must exist, ``doubtful`` those of them that have
+    another spelling or size too.
     """
 
     uris: dict[str, tuple[FileUri, ...]] = field(default_factory=dict)
@@ -60,8 +60,9 @@ class NamedFiles:
 class Comparison:
     """A listing of a table's location, compared with what the metadata names, file by file.
 
-    ``folder`` is the location. A file that the metadata names counts as found if its spelling and
-    size agree; the others must be looked up one by one. ``doubts`` say why an orphan may be none.
+    ``folder`` is the location. What the listing has is no longer ``expected``, and ``doubtful`` if
+    it has another size; these files must be looked up one by one. ``doubts`` say why an orphan may
+    be none.
     """
 
     named: NamedFiles
@@ -107,12 +108,10 @@ class Comparison:
         places = self.named.uris.get(path)
         if places is not None and any(place.names(self.uri) for place in places):
             expected = self.named.expected.get(path)
-            if (
-                expected is not None
-                and expected.size in (None, file.size)
-                and expected.place.names(self.uri)
-            ):
+            if expected is not None and expected.place.names(self.uri):
                 del self.named.expected[path]
+                if expected.size not in (None, file.size):
+                    self.named.doubtful.add(expected.location)
         if file.modified_ms >= self.older_than_ms or self.is_hidden(file.path):
             return
         if places is None:
@@ -158,6 +157,19 @@ class Comparison:
                 continue  # a link above the location
             if (path in files or path in folders) and f"{real}/".startswith(f"{real_base}/"):
                 self._doubt(f"the metadata names files by {path}, which is a link to {real}")
+
+    def doubt_listing(self, sizes: Mapping[str, int | None]) -> None:
+        """Doubt the orphans if a file that the listing should have had exists (``sizes`` are those
+        of the files that were looked up): the storage lists a name in another way than it is asked for.
+        """
+        for path, expected in self.named.expected.items():
+            if (
+                sizes[expected.location] is not None
+                and path.startswith(f"{self.base}/")
+                and not self.is_hidden(path[len(self.base) + 1 :])
+                and expected.place.names(self.uri)
+            ):
+                self._doubt(f"the listing does not have {expected.location}, which exists")
 
     @property
     def storage(self) -> StorageFacts:

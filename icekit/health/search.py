@@ -10,7 +10,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from icekit.common.errors import MetadataUnreadable, first_line, require
+from icekit.common.errors import IcekitError, MetadataUnreadable, first_line, require
 from icekit.common.sql import Identifier
 from icekit.common.terminal import counting, never_silent
 from icekit.engine.errors import complaint
@@ -124,7 +124,7 @@ def _search_in_spark(
     what = "searching the storage in Spark"
     if reason:
         what = f"{what}, because {reason}"
-        require("pyspark", f"Searching the storage, because {reason},")
+        require("pyspark", f"Because {reason}, the search of the storage")
     with never_silent(what, at_once=bool(reason)):
         missing = None
         if searched.snapshot is not None:
@@ -177,7 +177,7 @@ class _Search:
             self.report("reading the manifest lists of all snapshots")
             try:
                 self.manifests = self._all_manifests()
-            except MetadataUnreadable as error:
+            except IcekitError as error:
                 self.undecided.append(first_line(error))
         entries = sum(map(live_count, self.manifests.values()))
         if entries > MOST_ENTRIES and self.collector != "local":
@@ -201,7 +201,7 @@ class _Search:
         assert files is not None  # or Spark searches
         try:
             self._read_names()
-        except MetadataUnreadable as error:
+        except IcekitError as error:
             self.undecided.append(first_line(error))
         specs = self.searched.specs.values()
         comparison = Comparison(self.named, location, _older_than_ms(), specs)
@@ -210,14 +210,14 @@ class _Search:
             comparison.doubt_links()
         except Exception as error:
             self.undecided.append(f"{location} cannot be listed completely: {first_line(error)}")
-        self.undecided += comparison.doubts
         missing = None
         if self.searched.snapshot is not None:
-            missing = self._missing(files)
+            missing = self._missing(files, comparison)
             if missing.count(Role.MANIFEST_LIST).gone_count:
                 self.undecided.insert(0, _GONE_LIST)
         if not self.seeks_orphans:
             return StorageSearch(missing=missing)
+        self.undecided += comparison.doubts
         if self.undecided:
             return StorageSearch(missing=missing, unlisted=self.undecided[0].rstrip("."))
         return StorageSearch(comparison.storage, missing)
@@ -273,7 +273,7 @@ class _Search:
                     "spark)"
                 )
 
-    def _missing(self, files: FileSystem) -> MissingFiles:
+    def _missing(self, files: FileSystem, comparison: Comparison) -> MissingFiles:
         """The files that must exist, and that neither the listing has nor a look-up finds."""
         expected = self.named.expected.values()
         locations = dict.fromkeys([*self.named.doubtful, *(each.location for each in expected)])
@@ -284,6 +284,7 @@ class _Search:
                 self.progress = f"looking files up: {len(sizes):,} of {len(locations):,}"
         except Exception as error:
             return MissingFiles(unchecked=f"a file cannot be looked up: {first_line(error)}")
+        comparison.doubt_listing(sizes)
         is_whole = not self.named.doubtful and all(
             sizes[each.location] is not None and each.size in (None, sizes[each.location])
             for each in expected

@@ -130,7 +130,19 @@ def test_young_files_are_not_orphans_and_a_file_of_another_size_is_looked_up() -
     comparison.compare(ListedFile("x", 8, YOUNG))
 
     assert comparison.orphan_count == 0
-    assert [each.location for each in comparison.named.expected.values()] == ["/t/x"]
+    assert comparison.named.doubtful == {"/t/x"}
+    assert comparison.named.expected == {}
+
+
+def test_orphans_are_not_decided_where_a_file_exists_that_the_listing_does_not_have() -> None:
+    named = ["s3://b/t/caf\u00e9", "s3://b/t/gone", "s3://b/t/_hidden", "s3://b/u/x"]
+    comparison = compared("s3://b/t", named, ["cafe\u0301"])
+    comparison.doubt_listing(dict.fromkeys(named, 7) | {"s3://b/t/gone": None})
+
+    assert comparison.doubts == ["the listing does not have s3://b/t/caf\u00e9, which exists"]
+    elsewhere = compared("s3://b/t", named[1:], [])
+    elsewhere.doubt_listing(dict.fromkeys(named, 7) | {"s3://b/t/gone": None})
+    assert elsewhere.doubts == []
 
 
 def test_the_examples_are_the_first_by_name_and_all_are_weighed() -> None:
