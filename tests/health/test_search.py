@@ -3,6 +3,7 @@ cannot be listed and files come and go.
 """
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -17,8 +18,10 @@ from pyiceberg.table import Table
 
 import icekit
 from icekit.common.errors import ExtraMissing
+from icekit.common.sql import Identifier
 from icekit.engine import file_systems
 from icekit.engine.file_systems import ArrowFiles, FsspecFiles, ListedFile, LocalFiles
+from icekit.engine.tables import EmbeddedTables, TableSource
 from icekit.health import TableFacts, search
 from icekit.health.storage import MissingFiles, Role, Sharing
 from tests.child import python
@@ -404,6 +407,27 @@ def test_too_many_files_are_left_to_spark_and_it_says_why(
     facts = observed()
     assert facts.missing == MissingFiles()
     assert "there are more than 2 files; let Spark list them" in (facts.unlisted or "")
+
+
+def test_files_that_only_spark_reaches_are_left_to_spark(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = EmbeddedTables.source
+
+    def without_files(self: EmbeddedTables, name: Identifier) -> TableSource:
+        return dataclasses.replace(source(self, name), files=None)
+
+    def absent(library: str, purpose: str) -> None:
+        raise ExtraMissing(f"{purpose} needs {library}")
+
+    monkeypatch.setattr(search, "require", absent)
+    monkeypatch.setattr(EmbeddedTables, "source", without_files)
+    with pytest.raises(
+        ExtraMissing,
+        match="Because only Spark reaches the files of this catalog, the search of the storage "
+        "needs pyspark",
+    ):
+        observed()
 
 
 def read(files: Iterator[Sequence[ListedFile]]) -> dict[str, tuple[int, int]]:
