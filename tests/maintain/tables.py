@@ -86,8 +86,10 @@ class Table(tables.Table):
             progress=lambda _: None,
         )
 
-    def maintenance(self, *procedures: str, storage: bool = False, **options: Any) -> Plan:
-        facts = self.lake.observe(self.name, storage=storage)
+    def maintenance(
+        self, *procedures: str, storage: bool = False, collector: str = "auto", **options: Any
+    ) -> Plan:
+        facts = self.lake.observe(self.name, storage=storage, collector=collector)
         return plan_maintenance_table(self.lake, facts, procedures=procedures, **options)
 
     def run(self, plan: Plan, **options: Any) -> Outcome:
