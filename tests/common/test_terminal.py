@@ -15,16 +15,13 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.common import terminal
-<<<<<<< HEAD
 from icekit.common.terminal import (
     counter,
+    counting,
     is_command_attended,
     never_silent,
     stderr_to_file,
 )
-=======
-from icekit.common.terminal import counter, counting, never_silent, stderr_to_file
->>>>>>> 13879bd4 (Storage is searched without Spark: one listing of the location, compared with the files that the metadata names)
 from tests.kernels import kernel
 
 

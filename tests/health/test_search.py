@@ -389,7 +389,7 @@ def test_too_many_files_are_left_to_spark_and_it_says_why(
     """Where there is no Spark, the command for it is the answer."""
 
     def absent(library: str, purpose: str) -> None:
-        raise ExtraMissing(purpose)
+        raise ExtraMissing(purpose, library)
 
     monkeypatch.setattr(search, "require", absent)
     monkeypatch.setattr(search, "MOST_FILES", 2)
@@ -418,7 +418,7 @@ def test_files_that_only_spark_reaches_are_left_to_spark(
         return dataclasses.replace(source(self, name), files=None)
 
     def absent(library: str, purpose: str) -> None:
-        raise ExtraMissing(f"{purpose} needs {library}")
+        raise ExtraMissing(purpose, library)
 
     monkeypatch.setattr(search, "require", absent)
     monkeypatch.setattr(EmbeddedTables, "source", without_files)
