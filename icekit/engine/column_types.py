@@ -52,7 +52,8 @@ _GEOSPATIAL = _Type(
 )
 _VARIANT = replace(_GEOSPATIAL, first_minors={"4.0": 10, "4.1": 11})
 _TYPES: Mapping[str, _Type] = {
-    **dict.fromkeys(("int", "long", "date", "timestamp", "timestamptz"), _PLAIN),
+    **dict.fromkeys(("int", "long", "date", "timestamptz"), _PLAIN),
+    "timestamp": _Type(_EVERY, curves_minor=11),
     "boolean": _Type(_EVERY, curves_minor=12),
     **dict.fromkeys(("string", "uuid", "fixed", "binary"), _PLAIN),
     **dict.fromkeys(("float", "double"), _Type(_EVERY, is_key=False)),
