@@ -65,6 +65,7 @@ with SqlCatalog("lake", uri="sqlite:///$room/lake/catalog.db", warehouse="$room/
 END
 icekit look | grep '▲ warning .*db.events .*11 of 12 would go'
 icekit look db.events | grep 'compaction would remove 11 of 12 data files'
+icekit look db.events --storage | grep 'searched for missing and orphan files'
 icekit plan db.events | grep 'icekit compact db.events --trial'
 icekit compact db.events | grep 'Nothing has run.'
 icekit compare db.events db.events --html compared.html

@@ -85,6 +85,8 @@ BASE = """\
 look
 look db.t
 look db.t --json
+look db.t --storage
+look --storage
 plan db.t
 plan db.t --json
 compact db.t

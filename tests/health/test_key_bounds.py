@@ -129,11 +129,12 @@ def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
     assert rule_out(data, {(1, 2): deletes, (1,): keyed([(0, 2, SOME)])}, (), True).deletes == set()
 
 
-@pytest.mark.parametrize("blocks", [512, 3])
+@pytest.mark.parametrize(("blocks", "comparisons"), [(512, 10**9), (3, 10**9), (256, 40)])
 def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
-    blocks: int, monkeypatch: pytest.MonkeyPatch
+    blocks: int, comparisons: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ruled_out, "_BLOCKS", blocks)
+    monkeypatch.setattr(ruled_out, "_COMPARISONS", comparisons)
     for seed in range(20):
         some = random.Random(seed)
 
