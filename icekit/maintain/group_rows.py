@@ -10,6 +10,7 @@ import random
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import ReadersDisagree
@@ -121,7 +122,6 @@ class RewriteSession:
         #: The fields that these rows have more, inside structs and outside.
         self.restored_fields: tuple[tuple[str, ...], ...] = ()
         self._delete_stagings: dict[tuple[int, ...], Staging] = {}
-        self.added = RowColumns(self._column_names())
         self.snapshot = head_of(table, branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
@@ -144,7 +144,6 @@ class RewriteSession:
             restored_fields(current, schema_of(self.key_metadata)["fields"])
         )
         self.key_staging = self._staging_of({**self.key_metadata, **_WITHOUT_SNAPSHOTS})
-        self.added = RowColumns(self._column_names())
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
         """What reads only the columns of some keys, and from delete files: these need not hold the
@@ -164,8 +163,10 @@ class RewriteSession:
         keys = compiled(self.spark, self.table, "KeyTable", self.table, json.dumps(unnamed))
         return Staging(self.spark, keys.table())
 
-    def _column_names(self) -> list[str]:
-        return [str(field["name"]) for field in schema_of(self.key_metadata)["fields"]]
+    @cached_property
+    def added(self) -> RowColumns:
+        """The columns that are added to rows, beside those of :meth:`read_fields`."""
+        return RowColumns(str(field["name"]) for field in schema_of(self.key_metadata)["fields"])
 
     def applied(self, group: Any, keys: Sequence[Key]) -> int | None:
         """The records of equality deletes that Iceberg's own reader takes in for the files of a
