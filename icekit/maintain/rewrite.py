@@ -246,20 +246,21 @@ class CheckedRewrite(RewriteSession):
         has no memory for the deletes either.
         """
         java = self.staging.java
+        deletes_by_group = [self._deletes_by_key(group) for group in groups]
         field_ids = [
             field_id
-            for group in groups
-            for entry in elements(java.deletes(group.fileScanTasks()).entrySet())
-            for field_id in json.loads(str(entry.getKey()))
+            for deletes_by_key in deletes_by_group
+            for key in deletes_by_key
+            for field_id in key
         ]
         self.read_fields(field_ids)
         keys: list[list[Key]] = []
         refusals: list[NotHere] = []
         if self.encryption:
             refusals.append(NotHere(f"the table's files are encrypted ({self.encryption})"))
-        for group in () if refusals else groups:
+        for group, deletes_by_key in () if refusals else zip(groups, deletes_by_group, strict=True):
             try:
-                keys.append(self._keys(group))
+                keys.append(self._keys(group, deletes_by_key))
             except NotHere as refusal:
                 refusals.append(refusal)
         if not refusals:
@@ -309,7 +310,15 @@ class CheckedRewrite(RewriteSession):
             )
         return ConvertFirst(_CONVERT_FIRST.format(why))
 
-    def _keys(self, group: Any) -> list[Key]:
+    def _deletes_by_key(self, group: Any) -> Mapping[tuple[int, ...], Any]:
+        """The equality deletes of a group, Java lists, by the field ids of their key."""
+        deletes = self.staging.java.deletes(group.fileScanTasks())
+        return {
+            tuple(sorted(json.loads(str(entry.getKey())))): entry.getValue()
+            for entry in elements(deletes.entrySet())
+        }
+
+    def _keys(self, group: Any, deletes_by_key: Mapping[tuple[int, ...], Any]) -> list[Key]:
         """The keys of a group's equality deletes.
 
         Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
@@ -324,8 +333,7 @@ class CheckedRewrite(RewriteSession):
             )
         current = schema_of(self.metadata)["fields"]
         result: list[Key] = []
-        for entry in elements(java.deletes(tasks).entrySet()):
-            ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
+        for ids, files in deletes_by_key.items():
             try:
                 keys = keys_of(self.key_metadata, ids)
             except ConversionRefused as refused:
