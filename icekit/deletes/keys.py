@@ -7,7 +7,7 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import free_name, identifier
 from icekit.engine.column_types import Ability, Engine
-from icekit.health.key_fields import is_fixed, path_to, paths_to
+from icekit.health.key_fields import is_read_right, path_to, paths_to
 from icekit.health.metadata import Json, schema_of, schemas_of
 
 
@@ -29,10 +29,8 @@ class KeyColumn:
 
     @property
     def is_read_right(self) -> bool:
-        """Whether Iceberg's own reader applies deletes by this column rightly in every query, see
-        :func:`icekit.health.key_fields.misread_fields`.
-        """
-        return self.is_current and len(self.names) == 1 and not is_fixed(self.type_name)
+        """Whether Iceberg's own reader applies deletes by this column rightly in every query."""
+        return is_read_right(len(self.names), self.type_name, is_found=self.is_current)
 
 
 @frozen

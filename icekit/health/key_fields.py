@@ -34,28 +34,30 @@ def paths_to(metadata: Json, field_id: int) -> Iterator[tuple[Json, ...]]:
             yield path
 
 
-def is_fixed(kind: object) -> bool:
-    """Whether a type of a schema is ``fixed``, of any length."""
-    return str(kind).startswith("fixed")
+def is_read_right(depth: int, type_name: object, *, is_found: bool) -> bool:
+    """Whether Iceberg's own reader applies deletes by a key field rightly in every query, if it
+    finds a column of its id at the top level.
+
+    Of a field inside a struct (of a ``depth`` above 1), the reader finds the value only where the
+    query reads the struct with that field (DeleteFilter.fileProjection adds what is missing at the
+    top level). Of several ``fixed`` keys in a delete file, it applies only the last.
+    """
+    return is_found and depth == 1 and not str(type_name).startswith("fixed")
 
 
 def misread_fields(
     metadata: Json, field_ids: Iterable[int], *, reads_dropped_keys: bool
 ) -> Mapping[int, str]:
-    """The key fields by which Iceberg's own reader does not apply deletes rightly in every query,
-    each with its dotted name (its id, if no schema has it).
-
-    Of a field inside a struct, the reader finds the value only where the query reads the struct
-    with that field (DeleteFilter.fileProjection adds what is missing at the top level). Of several
-    ``fixed`` keys in a delete file, it applies only the last. ``reads_dropped_keys`` says whether
-    it finds top-level columns that were dropped.
+    """The key fields for which :func:`is_read_right` is false, each with its dotted name (its id, if
+    no schema has it); ``reads_dropped_keys`` says whether Iceberg's own reader finds top-level
+    columns that were dropped.
     """
     current = schema_of(metadata)["fields"]
     titles: dict[int, str] = {}
     for field_id in sorted(set(field_ids)):
         path = next(paths_to(metadata, field_id), ())
         is_found = path_to(current, field_id) is not None or reads_dropped_keys
-        if len(path) == 1 and is_found and not is_fixed(path[-1]["type"]):
+        if path and is_read_right(len(path), path[-1]["type"], is_found=is_found):
             continue
         titles[field_id] = display_name([str(field["name"]) for field in path]) or str(field_id)
     return titles
