@@ -13,18 +13,15 @@ table's.
 from __future__ import annotations
 
 import contextlib
-import json
-import uuid
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from icekit.deletes.applies import order_of
 from icekit.deletes.find import Found
+from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, KeySet
 from icekit.deletes.listing import joined
-from icekit.engine.bridge import compiled
-from icekit.engine.staging import Staging
 from icekit.health.definition import PartitionSpec
 from icekit.health.metadata import properties_of
 
@@ -52,9 +49,8 @@ class KeyView:
 
     def __init__(self, spark: SparkSession, found: Found, stack: contextlib.ExitStack) -> None:
         self._spark, self._found, self._stack = spark, found, stack
-        metadata, table = _metadata(found.at.metadata, found.keys, found.at.specs), found.at.table
-        self._java = compiled(spark, table, "KeyTable", table, json.dumps(metadata))
-        self._staging = Staging(spark, self._java.table())
+        metadata = _metadata(found.at.metadata, found.keys, found.at.specs)
+        self._table = KeyTable(spark, found.at.table, metadata)
         self._spec_of_deletes = int(metadata["default-spec-id"])
         self._deletes: dict[int, DataFrame] = {}
 
@@ -79,13 +75,14 @@ class KeyView:
     ) -> DataFrame:
         text = joined(number for row in rows for number in row)
         listing = self._found.at.listing.java
-        tasks = self._java.tasks(self._staging.java, listing, text, is_data, self._spec_of_deletes)
+        staging = self._table.staging
+        tasks = self._table.java.tasks(staging.java, listing, text, is_data, self._spec_of_deletes)
         split = size_bytes // self._spark.sparkContext.defaultParallelism
         options = {
             "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
             "file-open-cost": str(_FILE_COST),
         }
-        return self._stack.enter_context(self._staging.reading(tasks, options))
+        return self._stack.enter_context(staging.reading(tasks, options))
 
 
 def _metadata(
@@ -109,7 +106,6 @@ def _metadata(
     mapping = properties_of(table).get("schema.name-mapping.default")
     return {
         "format-version": 2,
-        "table-uuid": str(uuid.uuid4()),
         "location": str(table["location"]),
         "last-sequence-number": 0,
         "last-updated-ms": 0,

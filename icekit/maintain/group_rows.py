@@ -5,10 +5,8 @@ each key.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from icekit.common.errors import ReadersDisagree
 from icekit.common.sql import identifier
 from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
 from icekit.deletes.join import tasks as tasks_for
+from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, restored_fields, with_fields
 from icekit.engine.bridge import compiled, elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
@@ -143,7 +142,8 @@ class RewriteSession:
         self.restored_fields = tuple(
             restored_fields(current, schema_of(self.key_metadata)["fields"])
         )
-        self.key_staging = self._staging_of({**self.key_metadata, **_WITHOUT_SNAPSHOTS})
+        metadata = {**self.key_metadata, **_WITHOUT_SNAPSHOTS}
+        self.key_staging = KeyTable(self.spark, self.table, metadata).staging
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
         """What reads only the columns of some keys, and from delete files: these need not hold the
@@ -152,20 +152,14 @@ class RewriteSession:
         field_ids = tuple(keys.columns)
         if field_ids not in self._delete_stagings:
             only_keys = {"type": "struct", "schema-id": 0, "fields": keys.fields}
-            self._delete_stagings[field_ids] = self._staging_of(
-                {**self.metadata, **_WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, "schemas": [only_keys]}
-            )
+            schemas = {"schemas": [only_keys]}
+            metadata = {**self.metadata, **_WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, **schemas}
+            self._delete_stagings[field_ids] = KeyTable(self.spark, self.table, metadata).staging
         return self._delete_stagings[field_ids]
-
-    def _staging_of(self, metadata: Json) -> Staging:
-        """Stages files of the table as those of a table that no catalog has."""
-        unnamed = {**metadata, "table-uuid": str(uuid.uuid4())}
-        keys = compiled(self.spark, self.table, "KeyTable", self.table, json.dumps(unnamed))
-        return Staging(self.spark, keys.table())
 
     @cached_property
     def added(self) -> RowColumns:
-        """The columns that are added to rows, beside those of :meth:`read_fields`."""
+        """The names of the columns that are added to rows, after :meth:`read_fields`."""
         return RowColumns(str(field["name"]) for field in schema_of(self.key_metadata)["fields"])
 
     def applied(self, group: Any, keys: Sequence[Key]) -> int | None:
