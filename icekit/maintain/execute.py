@@ -321,10 +321,11 @@ def _run(
         check_paths_of_deletes(spark, action)
         positions = None
         if check:
-            positions = PositionDeletes.of_table(spark, table).java
+            positions = PositionDeletes.of_table(spark, table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
-        deletes = actions.rewritePositionDeletes(guarded(spark, loaded, positions=positions))
-        with other_rows_explained():
+        in_java = positions and positions.java
+        deletes = actions.rewritePositionDeletes(guarded(spark, loaded, positions=in_java))
+        with other_rows_explained(positions):
             _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)

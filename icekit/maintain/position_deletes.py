@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common.errors import DeletesUnmatched, ReadersDisagree
 from icekit.common.units import count
 from icekit.engine.bridge import compiled, elements, head_of, load_now
-from icekit.engine.errors import causes_of, explaining
+from icekit.engine.errors import explaining
 from icekit.engine.planner import RewriteGroups, deletes_plan
 from icekit.engine.staging import Staging
 from icekit.maintain.asking import engine_groups
@@ -153,30 +153,27 @@ def _tasks(spark: SparkSession, groups: Any) -> Any:
     return tasks
 
 
-# As the guard of the commit (GuardedOperations) begins its refusal, before the data file.
-_OTHER_ROWS = "Cannot commit: other rows of a data file would be deleted by position than before: "
-
-
 @contextlib.contextmanager
-def other_rows_explained() -> Iterator[None]:
-    """Raise :class:`~icekit.common.errors.ReadersDisagree` where the guard refuses a rewrite of
-    position deletes after which other rows would be deleted.
+def other_rows_explained(deletes: PositionDeletes | None) -> Iterator[None]:
+    """Raise :class:`~icekit.common.errors.ReadersDisagree` where the guard, which compares with
+    these deletes, refuses a rewrite of position deletes after which other rows would be deleted.
     """
     try:
         yield
     except Exception as error:
-        paths = [
-            cause.message.removeprefix(_OTHER_ROWS)
-            for cause in causes_of(error)
-            if cause.message.startswith(_OTHER_ROWS)
-        ]
-        if not paths:
+        path = deletes.java.changedPath() if deletes else None
+        if path is None:
             raise
+        reason = (
+            f"{path} has a deletion vector, and position deletes that readers ignore because of "
+            "it. Iceberg's own action would merge them, and so delete rows that readers show."
+            if deletes and deletes.java.isVectorChanged()
+            else f"After Iceberg's own rewrite of position deletes, readers would leave out other "
+            f"rows of {path} than now."
+        )
         raise ReadersDisagree(
-            f"{paths[0]} has a deletion vector, and position deletes that readers ignore because "
-            "of it. Iceberg's own action would merge them, and so delete rows that readers show. "
-            "Nothing was committed. If these rows should go, delete them again. `icekit compact` "
-            "with --scope major rewrites the data file as readers show it."
+            f"{reason} Nothing was committed. If rows that readers show now should go, delete them "
+            "again. `icekit compact` with --scope major rewrites the data file as readers show it."
         ) from error
 
 

@@ -33,6 +33,9 @@ public class PositionDeletes {
   private final Map byName = new HashMap();
   /** What delete files say of a single data file that the table does not have: an entry by each data file in whose place it stands. */
   private final Map unlisted = new HashMap();
+  /** The data file for which {@link #changedBy} found other deleted rows, and whether a deletion vector applied to it before. */
+  private volatile String changedPath = null;
+  private volatile boolean isVectorChanged = false;
 
   /** At most so many positions are held. */
   public PositionDeletes(Staging staging, long most) {
@@ -223,12 +226,28 @@ public class PositionDeletes {
       }
       for (Iterator each = pool.invokeAll(works).iterator(); each.hasNext();) {
         String path = (String) ((Future) each.next()).get();
-        if (path != null) return path;
+        if (path == null) continue;
+        isVectorChanged = hasVector((List) deletesBefore.get(path));
+        changedPath = path;
+        return path;
       }
       return null;
     } finally {
       pool.shutdownNow();
     }
+  }
+
+  /** The data file that {@link #changedBy} found; null without one. */
+  public String changedPath() { return changedPath; }
+
+  public boolean isVectorChanged() { return isVectorChanged; }
+
+  private static boolean hasVector(List deletes) {
+    if (deletes == null) return false;
+    for (Iterator each = deletes.iterator(); each.hasNext();) {
+      if (ContentFiles.isVector((DeleteFile) each.next())) return true;
+    }
+    return false;
   }
 
   /** The position deletes of each data file to which a scan gives one of some delete files. */
