@@ -39,7 +39,7 @@ from icekit.health.metadata_file import RESTORE_OLDER, sized_metadata
 from icekit.health.metadata_sections import sections
 from icekit.health.missing import Searched
 from icekit.health.model import TableFacts
-from icekit.health.retention import Retention, expiry
+from icekit.health.retention import Retained, Retention, expiry, past_own_limits
 from icekit.health.rollup import edges, sort_key
 from icekit.health.snapshot_statistics import statistics_ages
 from icekit.health.storage import StorageSearch
@@ -103,6 +103,7 @@ def observe(
     collector = "local" if is_unreadable else collector
     rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
     now_ms = int(time.time() * 1000)
+    by_limits = _removed_by_limits(meta, now_ms)
     recent = written_within(
         source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
@@ -123,6 +124,8 @@ def observe(
         history=replace(
             history(meta, snapshot),
             expirable_count=_expirable(meta, now_ms),
+            past_limits=len(by_limits.expired),
+            refs_past_limits=by_limits.refs_dropped,
             writers=writer_states(meta),
             staged=staged_writes(meta),
         ),
@@ -254,6 +257,14 @@ def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
         return 0 if expiring.conflict else len(expiring.snapshots.expired)
     except (ParameterError, Damaged):
         return None
+
+
+def _removed_by_limits(meta: Mapping[str, Any], now_ms: int) -> Retained:
+    """What every expiry removes; nothing where the snapshots of a branch are damaged."""
+    try:
+        return past_own_limits(meta, now_ms)
+    except (ParameterError, Damaged):
+        return Retained((), (), (), ())
 
 
 def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:

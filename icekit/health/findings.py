@@ -364,6 +364,8 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
 WHERE_LIMIT = 10
 #: The writers that a sentence names.
 NAMED_WRITERS = 5
+#: The branches and tags that a sentence names.
+NAMED_REFS = 3
 #: A time before every snapshot: an expiry up to it removes none by age.
 LONG_AGO = dt.datetime.fromtimestamp(0, dt.UTC)
 
@@ -448,10 +450,29 @@ class Context:
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def expire(self, snapshot_ids: Sequence[int]) -> str:
-        """The CALL that removes these snapshots and no other: unless it states a time, the
-        procedure also removes all that are older than the table's limit.
+        """The CALL that removes these snapshots, and else only what :attr:`past_limits` names:
+        unless it states a time, the procedure also removes all that are older than the table's
+        limit.
         """
         return self.call("expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids))
+
+    @property
+    def past_limits(self) -> str:
+        """What every expiry removes, whatever it names, as a sentence; empty if nothing."""
+        history = self.facts.history
+        parts = []
+        if history.refs_past_limits:
+            names = first_names(history.refs_past_limits, NAMED_REFS)
+            number = count(len(history.refs_past_limits), "branch or tag", "branches and tags")
+            parts.append(f"{number} ({names})")
+        if history.past_limits:
+            parts.append(count(history.past_limits, "snapshot"))
+        if not parts:
+            return ""
+        return (
+            f" Every expiry also removes {' and '.join(parts)} past age limits of branches and "
+            "tags themselves (max-ref-age-ms, max-snapshot-age-ms)."
+        )
 
     @property
     def states_at_risk(self) -> str:

@@ -356,6 +356,13 @@ def retained(
     )
 
 
+def past_own_limits(metadata: Json, now_ms: int) -> Retained:
+    """What every expiry removes, whatever it names: branches and tags, and snapshots of branches,
+    that are past age limits of their own.
+    """
+    return retained(metadata, 0, 1, now_ms)
+
+
 def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
     """The branches and tags that an expiry drops for their age; never main."""
     snapshots = snapshots_by_id(metadata)
@@ -494,7 +501,7 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     ]
     if not needs.snapshot_ids or not limited:
         return None
-    by_own_limit = frozenset(retained(metadata, 0, 1, now_ms).expired)
+    by_own_limit = frozenset(past_own_limits(metadata, now_ms).expired)
     removed = by_own_limit & needs.snapshot_ids
     if not removed:
         return None

@@ -90,8 +90,10 @@ class History:
 
     ``commits`` holds at most :data:`icekit.health.metadata.MAX_COMMITS`. ``expirable_count`` are the
     snapshots that ``icekit maintain`` would expire now without a stated retention; None if that is
-    not known. ``schema_count`` is the number of schemas that the metadata keeps. ``writers`` are the
-    states of writers on all branches, ``staged`` the staged writes.
+    not known. ``past_limits`` are the snapshots that every expiry removes, whatever it
+    names, and ``refs_past_limits`` the branches and tags. ``schema_count`` is the number of schemas
+    that the metadata keeps. ``writers`` are the states of writers on all branches, ``staged`` the
+    staged writes.
     """
 
     snapshot_count: int = 0
@@ -102,6 +104,8 @@ class History:
     refs: tuple[Ref, ...] = ()
     metadata_log_count: int = 0
     expirable_count: int | None = field(default=None, compare=False)
+    past_limits: int = field(default=0, compare=False)
+    refs_past_limits: tuple[str, ...] = field(default=(), compare=False)
     schema_count: int = 1
     writers: tuple[WriterState, ...] = field(default=(), compare=False)
     staged: tuple[StagedWrite, ...] = ()

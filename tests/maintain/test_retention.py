@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import ParameterError
-from icekit.health.retention import HOUR_MS, Retention, expiry, retained
+from icekit.health.retention import HOUR_MS, Retention, expiry, past_own_limits, retained
 from icekit.health.writer_states import WRITERS
 
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -48,6 +48,18 @@ def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
     assert found.refs == ("main",)
     assert found.refs_dropped == ("old",)
     assert found.expired == (1,)
+
+
+def test_every_expiry_removes_what_is_past_limits_of_branches_and_tags_themselves() -> None:
+    refs = {
+        "old": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": HOUR_MS},
+        "main": {"snapshot-id": 4, "type": "branch", "max-snapshot-age-ms": 25 * HOUR_MS},
+    }
+    removed = past_own_limits(metadata(OLD, refs), NOW_MS)
+
+    assert removed.refs_dropped == ("old",)
+    assert removed.expired == (1, 2, 3)
+    assert past_own_limits(metadata(OLD), NOW_MS).expired == ()
 
 
 @pytest.mark.parametrize("name", ["audit", "zaudit"])

@@ -210,9 +210,14 @@ def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, 
                 text += f" Those of a snapshot go when it expires. {by_expiry}"
             return text, ()
         case "schemas" | "partition-specs":
+            text = "Remove those that no snapshot uses"
+            by_limits = context.past_limits
+            if not by_limits:
+                text += ": the statement keeps every snapshot"
+            else:
+                by_limits += context.states_at_risk
             return (
-                "Remove those that no snapshot uses: the statement keeps every snapshot (from "
-                "Iceberg 1.10).",
+                f"{text} (from Iceberg 1.10).{by_limits}",
                 (
                     context.call(
                         "expire_snapshots", older_than=LONG_AGO, clean_expired_metadata=True

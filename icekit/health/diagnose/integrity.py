@@ -117,7 +117,9 @@ def unreadable_metadata(context: Context) -> Finding | None:
     texts = [_TEXTS[each.flaw] for each in facts.flaws]
     worst = max(facts.flaws, key=lambda each: _severity(facts, each))
     flaws = {each.flaw for each in facts.flaws}
-    at_risk = context.states_at_risk if Flaw.OLD_SCHEMA_GONE in flaws else ""
+    at_risk = ""
+    if Flaw.OLD_SCHEMA_GONE in flaws:
+        at_risk = f"{context.past_limits}{context.states_at_risk}"
     return context.finding(
         [example for each in facts.flaws for example in each.examples],
         severity=_severity(facts, worst),

@@ -27,6 +27,8 @@ def missing_files(context: Context) -> Finding | None:
         for file in missing.examples
         if file.role is Role.MANIFEST_LIST and file.snapshot_id is not None
     )
+    if snapshots:
+        remedy += f"{context.past_limits}{context.states_at_risk}"
     return context.finding(
         [file.path for file in missing.examples],
         severity=severity,
@@ -36,7 +38,7 @@ def missing_files(context: Context) -> Finding | None:
         source="table spec: every file that metadata references must exist until no snapshot "
         "needs it",
         effect=effect,
-        remedy=f"{remedy}{context.states_at_risk if snapshots else ''}",
+        remedy=remedy,
         sql=(
             *([f"DELETE FROM {context.table} WHERE {lost}"] if lost else ()),
             *([context.expire(snapshots)] if snapshots else ()),

@@ -12,6 +12,7 @@ from icekit.health.files import EqualityKey
 from icekit.health.manifest_counts import MetricsSample
 from icekit.health.metadata_sections import MetadataSection
 from icekit.health.model import TableFacts
+from icekit.health.snapshots import WriterState
 from tests.factories import (
     BY_CARRIER,
     BY_DAY,
@@ -19,6 +20,7 @@ from tests.factories import (
     GIB,
     KIB,
     MIB,
+    NOW_MS,
     UNPARTITIONED,
     column_sample,
     file_group,
@@ -200,6 +202,7 @@ BORDERS: Borders = {
 }
 
 
+FLINK = WriterState("Flink", "job 7f1c", ("7f1c",), "checkpoint 41", ("main",), 7, NOW_MS, 0)
 FILTERED = ("carrier", "amount", "event_id")
 SHOWN = {
     "metrics_missing": missing(metrics_sample=sampled(bounds_file_count=3, counts_file_count=3)),
@@ -237,6 +240,9 @@ SHOWN = {
             "some-new-section",
         )
     },
+    "heavy_metadata of schemas beside refs past their limits": huge(
+        name="schemas", past_limits=3, refs_past_limits=("audit",), writers=(FLINK,)
+    ),
     "heavy_metadata of one property": huge(name="properties", largest="quality.report"),
     "heavy_metadata of summaries": huge(largest="my.offsets", expirable_count=0),
     "heavy_metadata of summaries of partitions": huge(largest="partitions."),
