@@ -14,7 +14,10 @@ from typing import Any
 import pytest
 
 from icekit.deletes import convert as converting
+from icekit.health.findings import Thresholds
+from icekit.health.retention import Retention
 from icekit.maintain import bundles, group
+from icekit.maintain import execute as executing
 from icekit.maintain.model import Plan
 from icekit.maintain.rewrite import CheckedRewrite
 from icekit.maintain.run.options import Limits, Retry
@@ -142,6 +145,60 @@ def test_a_conversion_is_tried_again_if_the_definition_changed(
     assert table.equality_deletes() == 0
     # Files of positions cannot be added to format version 3.
     assert outcome.actions[0].attempts == (2 if name == "an upgrade" else 1)
+
+
+DEFINITIONS = {
+    "a renamed partition column": ("RENAME COLUMN k TO kind",),
+    "a dropped partition column": ("DROP PARTITION FIELD k", "DROP COLUMN k"),
+    "a dropped and added column": ("DROP COLUMN id", "ADD COLUMN id BIGINT"),
+    "a new spec": ("ADD PARTITION FIELD bucket(2, id)",),
+    "an upgrade": ("SET TBLPROPERTIES ('format-version' = '3')",),
+}
+STEPS = {
+    "rewrite_manifests": "_set_up",
+    "rewrite_position_delete_files": "_set_up",
+    "expire_snapshots": "_expiry",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFINITIONS)
+@pytest.mark.parametrize("procedure", STEPS)
+@pytest.mark.parametrize("moment", ["planned", "loaded"])
+def test_maintenance_goes_on_beside_changes_of_the_definition(
+    neglected: Table,
+    aged: Callable[..., None],
+    around: Around,
+    moment: str,
+    procedure: str,
+    name: str,
+) -> None:
+    aged(neglected)
+    other = elsewhere(neglected.spark)
+    before = neglected.sql("SELECT count(*), sum(day) FROM {t}")
+    plan = neglected.maintenance(
+        procedure,
+        retention=Retention(keep_last=3),
+        thresholds=Thresholds(snapshots=5, fragmented_manifests=3),
+    )
+    assert [action.procedure for action in plan.actions] == [procedure]
+
+    def change() -> None:
+        for statement in DEFINITIONS[name]:
+            other.sql(f"ALTER TABLE {neglected.sql_name} {statement}").collect()
+
+    if moment == "planned":
+        change()
+        neglected.files.refresh()
+    else:
+        around(executing, STEPS[procedure], change)
+    (action,) = is_proved(neglected.run(plan, limits=SOON)).actions
+
+    neglected.files.refresh()
+    assert neglected.sql("SELECT count(*), sum(day) FROM {t}") == before
+    assert action.actual.items_after < action.actual.items_before
+    if name != "a dropped and added column":
+        assert neglected.sql("SELECT count(DISTINCT id) FROM {t}")[0][0] == before[0][0]
 
 
 def test_what_another_job_changed_is_said_where_all_attempts_fail(
