@@ -461,7 +461,8 @@ def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
     read = f" ({size(p.bytes_in)})" if p.bytes_in else ""
     out = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
-    text = f"{count(p.files_in, p.unit)}{read} become {p.certainty.words}{out}"
+    verb = "becomes" if p.files_in == 1 else "become"
+    text = f"{count(p.files_in, p.unit)}{read} {verb} {p.certainty.words}{out}"
     if p.unit == "file":
         text += f", in all about {size(p.bytes_out)}"
         if p.delete_files_removed:

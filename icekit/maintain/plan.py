@@ -142,7 +142,9 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
     if refusal := order_refusal(facts, policy.strategy, wanted):
         is_sortable = order_refusal(facts, "sort", wanted) is None
         instead = "Use the strategy sort." if is_sortable else "Use other columns."
-        raise ParameterError(f"Iceberg cannot {policy.strategy} {facts.name}: {refusal}. {instead}")
+        raise ParameterError(
+            f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {instead}"
+        )
     return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
 
 
