@@ -29,7 +29,7 @@ from icekit.deletes.join import (
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import with_fields
 from icekit.deletes.listing import local
-from icekit.health.metadata import schema_of
+from icekit.health.metadata import Json, leaves, schema_of, snapshots_by_id
 from icekit.sandbox.clones import clone
 
 if TYPE_CHECKING:
@@ -80,17 +80,17 @@ def stripped(
     lake: Lake, table: Identifier, snapshot_id: int, field_ids: Collection[int]
 ) -> Iterator[Stripped | None]:
     """A snapshot read as the specification defines it; None if it has no equality deletes, keys
-    that cannot be resolved, a column of then that the table has under another name or type, or a
-    file twice.
+    that cannot be resolved, or a file twice.
 
-    ``field_ids`` are those of the keys: the clone has them even if they were dropped. Select
+    ``field_ids`` are those of the keys: the clone has them even if they were dropped, and the
+    columns as they were then. Select
     ``selected`` (the snapshot's columns) and the struct ``keys`` of ``table``, then ``finish`` the
     frame, in which the fields of that struct are the last columns: it drops deleted rows, and those
     columns.
     """
     with contextlib.ExitStack() as stack:
-        with_keys = partial(with_fields, field_ids=field_ids)
-        copy = stack.enter_context(clone(lake, table, snapshot_id, changed=with_keys))
+        changed = partial(_with_schema_of, snapshot_id=snapshot_id, field_ids=field_ids)
+        copy = stack.enter_context(clone(lake, table, snapshot_id, changed=changed))
         name = lake.sql_name(copy.table)
         try:
             found = find(lake.spark, remaining(lake.spark, name))
@@ -112,43 +112,32 @@ def stripped(
         yield Stripped(name, selected, keys, lambda frame: _without_deleted(view, found, frame))
 
 
-def _selected(found: Found) -> list[str] | None:
-    """SQL for the columns that the snapshot of a clone was written with, which the clone has under
-    the table's current names; None if one of them is gone, or if a row does not tell which file it
-    is of.
+def _with_schema_of(metadata: Json, snapshot_id: int, field_ids: Collection[int]) -> Json:
+    """The metadata with a current schema that has the columns of a snapshot, by their names and
+    types then, these fields, and those of today's that specs and sort orders need.
     """
-    metadata = found.at.metadata
-    snapshot = found.at.snapshot or {}
-    fields_now = {field["id"]: field for field in schema_of(metadata)["fields"]}
-    columns: list[str] = []
-    for then in schema_of(metadata, snapshot.get("schema-id"))["fields"]:
-        now = fields_now.get(then["id"])
-        if now is None or not _has_names(now["type"], then["type"]):
-            return None
-        columns.append(f"{identifier(now['name'])} AS {identifier(then['name'])}")
+    then = schema_of(metadata, snapshots_by_id(metadata)[snapshot_id].get("schema-id"))
+    sources = {
+        source_id
+        for each in (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
+        for field in each["fields"]
+        for source_id in field.get("source-ids", [field.get("source-id")])
+    }
+    sources &= {leaf.field_id for leaf in leaves(schema_of(metadata))}
+    with_columns = {**metadata, "current-schema-id": then.get("schema-id", 0)}
+    return with_fields(with_columns, {*field_ids, *sources})
+
+
+def _selected(found: Found) -> list[str] | None:
+    """SQL for the columns that the snapshot of a clone was written with; None if a row does not
+    tell which file it is of.
+    """
     # A row identifies its file, but not which of two copies with different sequence numbers.
     if found.at.listing.repeated([file.path for file in found.data]):
         return None
-    return columns
-
-
-def _has_names(now: Any, then: Any) -> bool:
-    """Whether a type has all fields of an earlier one, under the same names and with the same
-    types; it may have more.
-    """
-    if isinstance(now, str) or isinstance(then, str):
-        return bool(now == then)
-    if then["type"] == "struct":
-        fields_now = {field["id"]: field for field in now["fields"]}
-        pairs = [(fields_now.get(field["id"]), field) for field in then["fields"]]
-        return all(
-            field_now is not None
-            and field_now["name"] == field["name"]
-            and _has_names(field_now["type"], field["type"])
-            for field_now, field in pairs
-        )
-    parts = [part for part in ("element", "key", "value") if part in then]
-    return all(_has_names(now[part], then[part]) for part in parts)
+    snapshot = found.at.snapshot or {}
+    columns = schema_of(found.at.metadata, snapshot.get("schema-id"))["fields"]
+    return [identifier(column["name"]) for column in columns]
 
 
 def _strip(found: Found) -> None:

@@ -192,6 +192,32 @@ def test_a_full_comparison_reads_them_as_the_specification_says(table: Table, sh
     assert commit.before.row_count == len(LIVE)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("DROP COLUMN s.x", "RENAME COLUMN id TO number"),
+        ("RENAME COLUMN s.x TO y", "DROP COLUMN v", "ADD COLUMN v INT"),
+        ("ADD COLUMN more INT", "WRITE ORDERED BY more", "RENAME COLUMN s TO struct"),
+    ],
+    ids=["dropped beside it", "renamed beside it", "sorted by a new column"],
+)
+def test_a_full_comparison_reads_columns_as_they_were_then(
+    table: Table, changes: tuple[str, ...]
+) -> None:
+    with_deletes(table, "leaf")
+    for change in changes:
+        table.sql(f"ALTER TABLE {{t}} {change}")
+    table.files.refresh()
+    before = len(table.snapshots())
+    rewrite(table)
+    proof = prove_commits(table.lake, table.name, table.snapshots()[before:])
+
+    assert proof.ok
+    (commit,) = proof.commits
+    assert commit.before is not None
+    assert commit.before.row_count == len(LIVE)
+
+
 def test_a_full_comparison_of_what_nobody_can_read_proves_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
