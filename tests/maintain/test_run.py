@@ -216,6 +216,18 @@ def test_rewriting_manifests_keeps_every_entry(named: Named, version: int) -> No
     assert "sort_by => array('k')" in action.action.sql
 
 
+def test_the_first_rewrite_of_manifests_after_an_upgrade_gives_rows_ids_and_loses_nothing(
+    neglected: Table,
+) -> None:
+    neglected.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+
+    (action,) = proved(neglected, planned(neglected, "rewrite_manifests"))
+
+    assert action.actual.items_after < action.actual.items_before
+    files = neglected.sql("SELECT count(DISTINCT first_row_id), count(*) FROM {t}.data_files")
+    assert files[0][0] == files[0][1]
+
+
 def test_a_commit_that_adds_rows_is_no_rewrite_of_manifests(neglected: Table) -> None:
     proof = prove_entries(neglected.lake, neglected.name, neglected.snapshots()[3:4])
 
