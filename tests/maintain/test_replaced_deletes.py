@@ -102,7 +102,7 @@ def test_a_refusal_blames_a_vector_only_where_one_is(table: Table) -> None:
     path = str(file.location())
     table.append(file)
     delete_by(table, [(path, 3)])
-    table.files.table().newDelete().deleteFile(path).commit()
+    table.files.table().newDelete().deleteFile(file).commit()
     table.append(file)
     delete_by(table, [(path, 7)])
     assert len(table.ids()) == 79

@@ -149,7 +149,7 @@ def test_a_conversion_is_tried_again_if_the_definition_changed(
 
 DEFINITIONS = {
     "a renamed partition column": ("RENAME COLUMN k TO kind",),
-    "a dropped partition column": ("DROP PARTITION FIELD k", "DROP COLUMN k"),
+    "a dropped partition column": ("DROP PARTITION FIELD day", "DROP COLUMN day"),
     "a dropped and added column": ("DROP COLUMN id", "ADD COLUMN id BIGINT"),
     "a new spec": ("ADD PARTITION FIELD bucket(2, id)",),
     "an upgrade": ("SET TBLPROPERTIES ('format-version' = '3')",),
@@ -175,7 +175,7 @@ def test_maintenance_goes_on_beside_changes_of_the_definition(
 ) -> None:
     aged(neglected)
     other = elsewhere(neglected.spark)
-    before = neglected.sql("SELECT count(*), sum(day) FROM {t}")
+    before = neglected.sql("SELECT count(*) FROM {t}")
     plan = neglected.maintenance(
         procedure,
         retention=Retention(keep_last=3),
@@ -195,7 +195,7 @@ def test_maintenance_goes_on_beside_changes_of_the_definition(
     (action,) = is_proved(neglected.run(plan, limits=SOON)).actions
 
     neglected.files.refresh()
-    assert neglected.sql("SELECT count(*), sum(day) FROM {t}") == before
+    assert neglected.sql("SELECT count(*) FROM {t}") == before
     assert action.actual.items_after < action.actual.items_before
     if name != "a dropped and added column":
         assert neglected.sql("SELECT count(DISTINCT id) FROM {t}")[0][0] == before[0][0]
