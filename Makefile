@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv with the extras that it needs, and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-headline bench-equality-deletes soak mutants api docs clean
+.PHONY: help help-dev report lab lab-archive notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-headline bench-equality-deletes soak mutants api docs clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -15,17 +15,17 @@ help:  ## list these targets
 help-dev:  ## list the targets for developers
 	@sed -n 's/^\([a-z-]*\):.*#+ /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
-report:  ## report on the lab's tables into reports/ (makes those that are not there)
-	@scripts/setup.sh report,spark,lab
-	@$(RUN) icekit lab
+report:  ## report on the lab's tables into reports/
+	@scripts/setup.sh report,spark
+	@$(RUN) icekit lab --all
 	@$(RUN) icekit report 'lab.*' --storage --output reports --history reports/history.db
 
-lab:  ## make the lab's tables, one per problem, in the embedded lake
-	@scripts/setup.sh spark,lab
-	@$(RUN) icekit lab
+lab:  ## put the lab's tables, one per problem, into the embedded lake
+	@scripts/setup.sh
+	@$(RUN) icekit lab --all
 
 notebook:  ## open the notebooks in JupyterLab (JUPYTER_FLAGS="--no-browser --port 8888" on a server)
-	@scripts/setup.sh notebook,spark,lab
+	@scripts/setup.sh notebook,spark
 	@$(RUN) icekit notebook -- $(JUPYTER_FLAGS)
 
 check:  #+ lint, types, and the quick tests that need no Spark; takes two minutes
@@ -98,6 +98,10 @@ test-cluster:  #+ run on a standalone Spark cluster of two workers in a network 
 	@scripts/setup.sh dev
 	@$(RUN) python -m pytest -m cluster rigs/cluster
 
+lab-archive:  #+ build the lab's tables with Spark, and write both archives anew; takes some minutes
+	@scripts/setup.sh dev
+	$(RUN) python -m rigs.lab
+
 lock:  #+ put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
 	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.
 	@test -x .venv/bin/uv || scripts/setup.sh dev
@@ -105,7 +109,7 @@ lock:  #+ put the newest versions that pyproject.toml allows into constraints.tx
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
 docs:  #+ build the documentation, with a sample report and the notebooks as they are stored, into build/docs
-	@scripts/setup.sh docs,report,spark,lab
+	@scripts/setup.sh docs,report,spark
 	@$(RUN) scripts/docs.sh
 
 api:  #+ write the reference of the public packages, from their docstrings, to build/api

@@ -4,7 +4,6 @@ asks for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -17,11 +16,12 @@ import icekit
 from icekit.api import Lake
 from icekit.engine import session
 from icekit.engine.bridge import make_active
+from icekit.learn.lab import unpack_lab
 from icekit.sandbox.scratch import NAMESPACE
 from tests.golden import Golden
 from tests.offline import catalog_of
 from tests.shapes import Shapes
-from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
+from tests.workshop import LAB, one_at_a_time
 
 # What the gate runs of the Spark tests.
 CORE = frozenset(Path(__file__).with_name("tests").joinpath("core.txt").read_text().splitlines())
@@ -99,7 +99,6 @@ def _test_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def lake(_test_lake: None) -> Iterator[Lake]:
     """The tests' own lake, with Spark; the lab's tables come into it by the marker ``lab``."""
-    forget_another_lab()
     shutil.rmtree(TEST_LAKE, ignore_errors=True)
     connected = icekit.connect()
     with one_at_a_time("spark"):  # whoever is first fetches the jars
@@ -133,13 +132,6 @@ def _no_session_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def workshop(lake: Lake) -> Iterator[Workshop]:
-    """Builds lab tables for all workers."""
-    with contextlib.ExitStack() as stack:
-        yield Workshop(lake, stack)
-
-
-@pytest.fixture(scope="session")
 def shapes(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Shapes:
     """Puts back tables of ``scratch`` that an earlier test has built."""
     return Shapes(lake, tmp_path_factory.mktemp("shapes"))
@@ -150,7 +142,7 @@ def _lab_tables(request: pytest.FixtureRequest) -> None:
     """Have the lab's tables that a test asks for by name."""
     names = [str(name) for marker in request.node.iter_markers("lab") for name in marker.args]
     if names:
-        request.getfixturevalue("workshop").have(names)
+        unpack_lab(request.getfixturevalue("lake"), names, progress=lambda _: None)
 
 
 @pytest.fixture

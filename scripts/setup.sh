@@ -204,5 +204,5 @@ elif ! python_is .venv/bin/python '(3, 11) <= sys.version_info'; then
     stop ".venv has $(.venv/bin/python --version) and icekit needs 3.11 or newer; remove it and try again:" "rm -r .venv"
 fi
 # Before packages: who lacks it learns so at once.
-case ,$extras, in *,spark,* | *,lab,* | *,connect,* | *,all,* | *,test,* | *,dev,*) need_java ;; esac
+case ,$extras, in *,spark,* | *,connect,* | *,all,* | *,test,* | *,dev,*) need_java ;; esac
 install_packages

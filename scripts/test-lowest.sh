@@ -8,7 +8,7 @@ venv=build/lowest
 ICEKIT_LAKE=$PWD/build/lowest-lake
 export ICEKIT_LAKE
 uv venv --quiet --clear --python "$(command -v python)" "$venv"
-uv pip install --quiet --python "$venv" --resolution lowest-direct --editable '.[spark,lab,notebook,sql]'
+uv pip install --quiet --python "$venv" --resolution lowest-direct --editable '.[spark,notebook,sql]'
 # The tests' own tools have the versions of all other tests.
 uv pip install --quiet --python "$venv" --constraint constraints.txt pytest pytest-xdist hypothesis packaging
 uv pip list --quiet --python "$venv" | grep -iE '^(pyspark|pyiceberg|pyarrow|pandas|numpy|pydantic|matplotlib|papermill) '

@@ -34,7 +34,7 @@ for pair in ${*:-3.5 4.0 4.1 4.1:1.11.0 $newer}; do
     python=$("python$python" -c 'import sys; print(sys.executable)')
     venv=$runs/venv-$spark
     uv venv --quiet --clear --python "$python" "$venv"
-    uv pip install --quiet --python "$venv" "pyspark==$spark.*" --editable '.[spark,lab,notebook,sql]' pytest pytest-xdist hypothesis packaging nbval
+    uv pip install --quiet --python "$venv" "pyspark==$spark.*" --editable '.[spark,notebook,sql]' pytest pytest-xdist hypothesis packaging nbval
     PATH=$venv/bin:$PATH
     # Empty: the newest.
     export ICEKIT_ICEBERG="$iceberg"

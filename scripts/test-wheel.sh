@@ -48,6 +48,8 @@ assert not brought, brought
 END
 refused "report db.events" "icekit report" papermill report
 refused notebook "icekit notebook" jupyterlab notebook
+ICEKIT_LAKE=$room/demo icekit demo | grep 'icekit compact lab.small_files --trial'
+ICEKIT_LAKE=$room/demo icekit look 'lab.*' --storage | grep 'lab.unmatched_deletes'
 # The lake of a table, made by an environment that can write one.
 python -m venv "$room/writing"
 "$room/writing/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$root/constraints.txt" "pyiceberg[sql-sqlite,pyarrow]"
@@ -85,7 +87,7 @@ rm -r spark
 
 pip_install "$wheel[all]"
 check_size "'\.\[all\]'" venv
-icekit lab small_files position_deletes healthy_partitioned
+icekit lab
 icekit report 'lab.*' --output reports
 test -s reports/index.html
 test -s reports/lab.small_files.html

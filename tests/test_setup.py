@@ -99,7 +99,7 @@ def test_what_tests_need_includes_what_commands_need(
 ) -> None:
     checkout.set_up(extra, java_home=jdk)
     checkout.set_up(java_home=jdk)
-    checkout.set_up("notebook,spark,lab", java_home=jdk)
+    checkout.set_up("notebook,spark", java_home=jdk)
     assert checkout.installs == [f".[{extra}]"]
 
 

@@ -1,5 +1,5 @@
 """``icekit admin``: list a catalog's tables, and the clones that killed runs left in it;
-``icekit lab``: the unhealthy example tables of the embedded lake; and ``icekit notebook``.
+``icekit lab`` and ``demo``: example tables of the embedded lake; and ``icekit notebook``.
 """
 
 import builtins
@@ -9,9 +9,15 @@ import time
 from pathlib import Path
 
 from icekit.cli.declared import command, connected
-from icekit.common.commands import ClonesOptions, LabOptions, NotebookOptions, OfCatalog
+from icekit.common.commands import (
+    ClonesOptions,
+    DemoOptions,
+    LabOptions,
+    NotebookOptions,
+    OfCatalog,
+)
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, require_extra
-from icekit.common.terminal import say
+from icekit.common.terminal import never_silent, say
 from icekit.common.units import count
 
 _NOTEBOOK = """\
@@ -33,23 +39,61 @@ without PURGE, which would delete the table's files.
 """
 
 
-@command("lab", LabOptions, "build the lab's unhealthy example tables in the embedded lake")
-def build_lab(options: LabOptions) -> int:
-    """Build, reset or list the lab's tables; returns the exit status."""
-    from icekit.learn.lab import TABLES, build, reset
+@command(
+    "lab",
+    LabOptions,
+    "put example tables with known problems into the embedded lake; needs no Spark and no Java",
+)
+def unpack_example_tables(options: LabOptions) -> int:
+    """Unpack, reset or list the lab's tables; returns the exit status."""
+    from icekit.learn.lab import lab_tables, unpack_lab
 
-    if options.rebuild + options.reset + options.list > 1:
-        raise ParameterError("Give only one of --rebuild, --reset and --list.")
     if options.list:
-        for table in TABLES.values():
+        for table in lab_tables().values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    names = options.names or None
-    with connected(options) as lake:
-        if options.reset:
-            reset(lake, names, progress=say)
-        else:
-            build(lake, names, progress=say, rebuild=options.rebuild)
+    with connected(OfCatalog(catalog="")) as lake:
+        unpack_lab(lake, options.names, every=options.all, reset=options.reset, progress=say)
+    return EXIT_HEALTHY
+
+
+#: Tables of the demo: wrong rows, too many deletes, too many files.
+_DEMO = ("unmatched_deletes", "equality_deletes", "small_files")
+
+
+@command(
+    "demo",
+    DemoOptions,
+    "look at three example tables, and say what to try next; needs no table, no Spark and no Java",
+)
+def show_demo(_: DemoOptions) -> int:
+    """Unpack the lab where it is not there, and print three verdicts; returns the exit status."""
+    from icekit.cli.observe import is_painted, terminal_width
+    from icekit.learn.lab import NAMESPACE, embedded, lab_tables, unpack_lab
+    from icekit.maintain.savings import waiting
+    from icekit.show.card import brief
+
+    with connected(OfCatalog(catalog="")) as lake:
+        with never_silent("unpacking the lab"):
+            unpacked = unpack_lab(lake, progress=lambda _: None)
+        if unpacked:
+            say(f"{count(len(unpacked), 'example table')} unpacked into {embedded(lake)}.")
+        for name in _DEMO:
+            look = lake.look((NAMESPACE, name))
+            is_postponed = bool(waiting(look.facts, look.findings, look.thresholds))
+            verdict = brief(
+                look.facts,
+                look.findings,
+                is_postponed=is_postponed,
+                color=is_painted(),
+                width=terminal_width(),
+            )
+            say(f"\n{lab_tables()[name].illness}\n{verdict}", is_painted=is_painted())
+    say(
+        f"\nNext:  icekit look {NAMESPACE}.{_DEMO[0]}     the whole card of one table\n"
+        f"       icekit look                           every table, the worst first\n"
+        f"       icekit plan {NAMESPACE}.{_DEMO[1]}      everything worth doing on one"
+    )
     return EXIT_HEALTHY
 
 

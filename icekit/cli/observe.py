@@ -95,14 +95,14 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
 
         say(as_json(document(*shown)))
         return look.findings.worst
-    is_painted = _is_painted()
+    painted = is_painted()
     later = ""
     facts = look.facts
     if facts.recent or facts.contradictions or facts.unsupported_columns:
         from icekit.maintain.savings import waiting
 
         later = waiting(*shown)
-    say(card(*shown, later=later, color=is_painted, width=_width()), is_painted=is_painted)
+    say(card(*shown, later=later, color=painted, width=terminal_width()), is_painted=painted)
     return look.findings.worst
 
 
@@ -126,13 +126,13 @@ def _look_at_many(lake: Lake, options: LookOptions) -> int:
 
         say(as_json(tables))
         return tables.exit_status
-    is_painted = _is_painted()
-    shown = text(tables, _width(), color=is_painted, verbose=options.verbose)
-    say(shown, is_painted=is_painted)
+    painted = is_painted()
+    shown = text(tables, terminal_width(), color=painted, verbose=options.verbose)
+    say(shown, is_painted=painted)
     return tables.exit_status
 
 
-def _is_painted() -> bool:
+def is_painted() -> bool:
     """Whether standard output is a terminal that shows colours."""
     return sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
@@ -194,11 +194,11 @@ def _printed(answer: Proposals | ComparedStates, options: Json) -> int:
 
         say(as_json(answer.document()))
     else:
-        say(answer.text(_width()))
+        say(answer.text(terminal_width()))
     return EXIT_HEALTHY
 
 
-def _width() -> int | None:
+def terminal_width() -> int | None:
     """The width from COLUMNS, or of the terminal; a pipe has no limit."""
     return shutil.get_terminal_size((0, 0)).columns or None
 

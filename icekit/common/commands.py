@@ -484,13 +484,21 @@ class UnpackOptions(Settings):
     name: str = setting("", "another name for its table, such as db.events", "NAME")
 
 
-class LabOptions(OfCatalog):
+class LabOptions(Settings):
     """``icekit lab``."""
 
-    names: tuple[str, ...] = setting((), "tables to build (default: all)", "NAME", nargs="*")
-    rebuild: bool = setting(False, "rebuild tables that already exist")
-    reset: bool = setting(False, "restore tables to the state they were built in; starts no JVM")
+    names: tuple[str, ...] = setting(
+        (), "tables (default: those that icekit is installed with)", "NAME", nargs="*"
+    )
+    all: bool = setting(False, "all tables; those beyond the default are in a clone of icekit")
+    reset: bool = setting(
+        False, "put tables back as they were unpacked; all later changes are lost"
+    )
     list: bool = setting(False, "only list the tables and what is wrong with each")
+
+
+class DemoOptions(Settings):
+    """``icekit demo``."""
 
 
 class NotebookOptions(Settings):

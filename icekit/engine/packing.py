@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.errors import ParameterError
-from icekit.common.sql import Identifier, display_name, parse_identifier
+from icekit.common.sql import Identifier, display_name, identifier, parse_identifier
 from icekit.common.units import count, size
 from icekit.engine.tables import EmbeddedTables
 from icekit.iceberg.pack import Contents, Pack, PackedTable, PackWriter
@@ -44,8 +44,10 @@ class Packed:
             f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {what}",
             f"  {count(files.total(), 'file')}: {parts}",
         ]
-        if gone := self.contents.gone:
-            lines.append(f"  {count(len(gone), 'file')} of the table do not exist: {gone[0]}")
+        if missing_paths := self.contents.missing_paths:
+            lines.append(
+                f"  {count(len(missing_paths), 'file')} of the table do not exist: {missing_paths[0]}"
+            )
         if self.is_redacted:
             lines.append(f"  still readable: {REMAINS}")
         else:
@@ -119,18 +121,18 @@ def unpack(lake: Lake, file: Path, name: str | Identifier = "") -> tuple[Unpacke
             raise ParameterError(
                 f"{file} has {count(len(packed.tables), 'table')}, and a name is for one."
             )
-        wanted = {table.name: table for table in packed.tables}
+        tables_by_name = {table.name: table for table in packed.tables}
         if name:
             new_name = parse_identifier(name) if isinstance(name, str) else name
-            wanted = {new_name: packed.tables[0]}
-        unpack_into(lake, packed, wanted)
-    return tuple(Unpacked(table, entry.has_data) for table, entry in wanted.items())
+            tables_by_name = {new_name: packed.tables[0]}
+        unpack_into(lake, packed, tables_by_name)
+    return tuple(Unpacked(table, entry.has_data) for table, entry in tables_by_name.items())
 
 
 def unpack_into(
     lake: Lake,
     packed: Pack,
-    wanted: dict[Identifier, PackedTable],
+    tables_by_name: dict[Identifier, PackedTable],
     *,
     replace: bool = False,
     progress: Callable[[Identifier], None] | None = None,
@@ -145,7 +147,7 @@ def unpack_into(
             "out --catalog."
         )
     existing = set() if not (tables.path / "catalog.db").exists() else set(tables.names())
-    for name in wanted:
+    for name in tables_by_name:
         if len(name) < 2:
             raise ParameterError(f"{display_name(name)} has no namespace; write db.table.")
         if name in existing and not replace:
@@ -153,9 +155,11 @@ def unpack_into(
                 f"{display_name(name)} exists in the lake {tables.path}. Give another name with "
                 "--name."
             )
-    for name, table in wanted.items():
+    for name, table in tables_by_name.items():
         location = packed.unpack(table, folder_of(tables.path, name), replace=replace)
         tables.register(lake.name, {name: location}, replace=replace)
+        if lake.spark_is_running:
+            lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *name)}")
         if progress:
             progress(name)
 

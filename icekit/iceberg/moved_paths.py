@@ -37,7 +37,7 @@ class MovedPaths:
     """
 
     def __init__(self, folders: Mapping[str, str], elsewhere: str | None = None) -> None:
-        self._new_folders = {_place(old): new.rstrip("/") for old, new in folders.items()}
+        self._new_folders = {place_of(old): new.rstrip("/") for old, new in folders.items()}
         # A folder inside another comes first.
         self._moved = sorted(self._new_folders, key=lambda place: -len(place.path))
         self._elsewhere = elsewhere
@@ -45,7 +45,7 @@ class MovedPaths:
         self._spellings: dict[Normal, dict[str, str]] = {}
         self._folders: dict[str, str] = {}
         for old in folders:
-            self._new_folder(_place(old), old.rstrip("/"))
+            self._new_folder(place_of(old), old.rstrip("/"))
 
     def __call__(self, path: str) -> str:
         """The path of the same file after the move."""
@@ -76,13 +76,13 @@ class MovedPaths:
 
     def _moved_folder(self, folder: str) -> str:
         if (part := self._split(folder)) is not None:
-            return self._new_folder(_place(part.folder), part.folder) + part.rest
+            return self._new_folder(place_of(part.folder), part.folder) + part.rest
         if self._elsewhere is None:
             raise PathOutside(
                 f"{folder} lies outside the table's own folders, so the table cannot be moved: it "
                 "would still name files of another one."
             )
-        place = _place(folder)
+        place = place_of(folder)
         if place not in self._new_folders:
             # Only this folder: one below it gets a number of its own.
             number = len(self._new_folders) - len(self._moved) + 1
@@ -91,13 +91,13 @@ class MovedPaths:
 
     def _split(self, folder: str) -> _Part | None:
         """A folder by the moved folder that it lies in, None for another one."""
-        place = _place(folder)
+        place = place_of(folder)
         moved = next((each for each in self._moved if _is_same_or_in(place, each)), None)
         if moved is None:
             return None
         # The shortest beginning that is that folder, as it is spelled, and that no .. leaves again.
         ends = (match.start() for match in re.finditer(r"/|$", folder))
-        end = next(end for end in ends if _place(folder[:end]) == moved and _stays(folder[end:]))
+        end = next(end for end in ends if place_of(folder[:end]) == moved and _stays(folder[end:]))
         return _Part(folder[:end], folder[end:])
 
     def _new_folder(self, place: Normal, spelled: str) -> str:
@@ -134,10 +134,10 @@ def _stays(rest: str) -> bool:
     return True
 
 
-def _place(folder: str) -> Normal:
-    """The normal form of a folder; a path without a scheme is one of this machine."""
-    family, authority, path = normal(folder)
-    return Normal("file" if family in LOCAL else family, authority, posixpath.normpath(path))
+def place_of(path: str) -> Normal:
+    """The normal form of a path; one without a scheme is on a disk of this machine."""
+    family, authority, normal_path = normal(path)
+    return Normal("file" if family in LOCAL else family, authority, posixpath.normpath(normal_path))
 
 
 def _is_in(path: str, folder: str) -> bool:

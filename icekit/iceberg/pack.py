@@ -11,13 +11,14 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from icekit.common import frozen
 from icekit.common.errors import FileGone, IcekitError, ParameterError, first_line
@@ -29,7 +30,9 @@ from icekit.iceberg.paths import normal
 from icekit.iceberg.redaction import Redaction, Survey
 from icekit.iceberg.relocation import Changes, FileKind, Json, MovedFile, Relocation
 
-SUFFIX = ".icekit.zip"
+# A pack as one stream of Zstandard: equal parts of its files are stored once.
+_ZSTD_SUFFIX, _MAGIC_OF_ZSTD = ".zst", b"\x28\xb5\x2f\xfd"
+_ZSTD_LEVEL, _ZSTD_WINDOW_LOG = 19, 27
 
 _FORMAT, _VERSION = "icekit-pack", 1
 _INDEX = "icekit-pack.json"
@@ -44,7 +47,7 @@ _MOST_BYTES_IN_MEMORY = 1 << 30
 # Metadata repeats itself, and so shrinks well; nothing honest shrinks further.
 _MOST_SHRUNK, _SHRUNK_ALLOWANCE = 250, 16 << 20
 # icekit's own properties that say something about the table, not about a run or a clone.
-_PROPERTIES_THAT_STAY = ("icekit.filter-columns", "icekit.lab.complete")
+_PROPERTIES_THAT_STAY = ("icekit.filter-columns",)
 
 Read = Callable[[str], bytes]
 
@@ -75,23 +78,25 @@ class Contents:
 
     files: Counter[FileKind] = field(default_factory=Counter)
     bytes: Counter[FileKind] = field(default_factory=Counter)
-    gone: list[str] = field(default_factory=list)
+    missing_paths: list[str] = field(default_factory=list)
 
 
 class PackWriter:
-    """Writes a pack, which appears under its name when it is complete."""
+    """Writes a pack, which appears under its name when it is complete; a name that ends with
+    ``.zst`` makes it one stream, whose equal parts are stored once.
+    """
 
-    def __init__(self, file: Path, notes: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
         self._part = file.with_name(f".{file.name}-{os.getpid()}.part")
-        self._notes = dict(notes or {})
+        self._is_stream = file.suffix == _ZSTD_SUFFIX
         self._tables: list[PackedTable] = []
         self._archive: zipfile.ZipFile
 
     def __enter__(self) -> Self:
         if self._file.exists():
             raise ParameterError(f"{self._file} exists. Remove it, or name another file.")
-        self._archive = zipfile.ZipFile(self._part, "w", zipfile.ZIP_DEFLATED, compresslevel=9)
+        self._archive = zipfile.ZipFile(self._part, "w")
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
@@ -100,11 +105,12 @@ class PackWriter:
                 "format": _FORMAT,
                 "version": _VERSION,
                 "tables": [_described(table) for table in self._tables],
-                "notes": self._notes,
             }
             self._write(_INDEX, json.dumps(index, indent=1).encode())
         self._archive.close()
         if error is None:
+            if self._is_stream:
+                _compress(self._part)
             self._part.replace(self._file)
         self._part.unlink(missing_ok=True)
 
@@ -154,7 +160,7 @@ class PackWriter:
         for file in moving.unreferenced(unreferenced or {}):
             self._add_file(file, read, contents)
             changed_at_ms[self._entry(file.path)] = (unreferenced or {})[file.old_path]
-        contents.gone += moving.gone
+        contents.missing_paths += moving.missing_paths
         self._tables.append(
             PackedTable(
                 name if not redact else ("packed", "table"),
@@ -171,7 +177,7 @@ class PackWriter:
         try:
             content = read(file.old_path) if file.content is None else file.content
         except FileGone:
-            contents.gone.append(file.old_path)
+            contents.missing_paths.append(file.old_path)
             return
         self._write(self._entry(file.path), content)
         contents.files[file.kind] += 1
@@ -183,7 +189,8 @@ class PackWriter:
     def _write(self, entry: str, content: bytes) -> None:
         info = zipfile.ZipInfo(entry, _EPOCH)
         info.external_attr = 0o644 << 16
-        self._archive.writestr(info, content, zipfile.ZIP_DEFLATED, 9)
+        method = zipfile.ZIP_STORED if self._is_stream else zipfile.ZIP_DEFLATED
+        self._archive.writestr(info, content, method, 9)
 
 
 class Pack:
@@ -194,23 +201,29 @@ class Pack:
     def __init__(self, file: Path) -> None:
         self.file = file
         with self._usable():
-            self._archive = zipfile.ZipFile(file)
-            self._entries = self._checked_entries()
-            index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
-            if index.get("format") != _FORMAT:
-                raise PackUnusable(f"{file} is not a pack of icekit.")
-            if index.get("version") != _VERSION:
-                raise PackUnusable(
-                    f"{file} was written by another version of icekit. Pack the table again."
-                )
-            self.notes: dict[str, Any] = index["notes"]
-            self.tables = tuple(PackedTable(**_read_table(table)) for table in index["tables"])
+            self._stream = _opened(file)
+        try:
+            with self._usable():
+                self._archive = zipfile.ZipFile(self._stream)
+                self._entries = self._checked_entries()
+                index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
+                if index.get("format") != _FORMAT:
+                    raise PackUnusable(f"{file} is not a pack of icekit.")
+                if index.get("version") != _VERSION:
+                    raise PackUnusable(
+                        f"{file} was written by another version of icekit. Pack the table again."
+                    )
+                self.tables = tuple(PackedTable(**_read_table(table)) for table in index["tables"])
+        except BaseException:
+            self._stream.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._archive.close()
+        self._stream.close()
 
     def unpack(
         self, table: PackedTable, folder: Path, *, replace: bool = False, now_ms: int | None = None
@@ -343,6 +356,39 @@ class _Unpacked(Changes):
                 del properties[key]
         if self._is_without_data:
             properties[WITHOUT_DATA] = "true"
+
+
+def _compress(file: Path) -> None:
+    """Replace a file by the same file as a stream of Zstandard."""
+    import zstandard
+
+    parameters = zstandard.ZstdCompressionParameters.from_level(
+        _ZSTD_LEVEL, window_log=_ZSTD_WINDOW_LOG, enable_ldm=True
+    )
+    compressed = file.with_name(f"{file.name}.zst")
+    with file.open("rb") as source, compressed.open("wb") as target:
+        zstandard.ZstdCompressor(compression_params=parameters).copy_stream(source, target)
+    compressed.replace(file)
+
+
+def _opened(file: Path) -> IO[bytes]:
+    """The zip archive of a pack; a compressed stream is read into memory, or on disk if it is
+    large.
+    """
+    stream: IO[bytes] = file.open("rb")
+    if stream.read(4) != _MAGIC_OF_ZSTD:
+        return stream
+    import zstandard
+
+    most = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
+    archive = tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY // 4)  # noqa: SIM115 - the caller does
+    with stream:
+        stream.seek(0)
+        for part in zstandard.ZstdDecompressor().read_to_iter(stream):
+            archive.write(part)
+            if archive.tell() > most:
+                raise PackUnusable(f"{file} would unpack to more than {size(most)}.")
+    return archive
 
 
 def _is_safe(entry: str) -> bool:

@@ -13,7 +13,8 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -21,8 +22,8 @@ from typing import Any, NamedTuple
 from icekit.common import frozen
 from icekit.common.errors import FileGone, FormatTooNew, IcekitError, MetadataUnreadable, first_line
 from icekit.iceberg import avro, puffin
-from icekit.iceberg.moved_paths import MovedPaths
-from icekit.iceberg.paths import normal
+from icekit.iceberg.moved_paths import MovedPaths, place_of
+from icekit.iceberg.paths import Normal, normal
 
 Json = dict[str, Any]
 
@@ -103,7 +104,8 @@ _KINDS = (FileKind.DATA, FileKind.POSITION_DELETES, FileKind.EQUALITY_DELETES)
 @dataclass
 class Relocation:
     """The move of one table. ``read`` gives a file's bytes by its old path, or raises
-    :class:`~icekit.common.errors.FileGone`; ``paths`` says where a path leads; ``later_by_ms`` is added to every time.
+    :class:`~icekit.common.errors.FileGone`; ``paths`` says where a path leads; ``later_by_ms`` is
+    added to every time.
 
     Without ``with_content``, only metadata moves: files of data, deletes and statistics stay
     unread, and so do older metadata files.
@@ -114,12 +116,12 @@ class Relocation:
     later_by_ms: int = 0
     with_content: bool = True
     changes: Changes = field(default_factory=Changes)
-    #: The paths of all files that the table names, before the move.
-    named: set[str] = field(default_factory=set)
     #: The paths of files that the table needs and that are not there.
-    gone: list[str] = field(default_factory=list)
+    missing_paths: list[str] = field(default_factory=list)
     #: The lengths of changed files, by their paths before the move.
     _lengths: dict[str, int] = field(default_factory=dict)
+    #: What each file is that the table names, however it spells its path.
+    _kinds: dict[Normal, FileKind] = field(default_factory=dict)
 
     @staticmethod
     def location_of(raw: bytes, metadata_location: str) -> str:
@@ -143,7 +145,7 @@ class Relocation:
         with _corrupt_as_unreadable(metadata_location):
             metadata = _decoded(raw)
         _check(metadata, metadata_location)
-        self.named.add(metadata_location)
+        self._is_first(FileKind.METADATA, metadata_location)
         with _corrupt_as_unreadable(metadata_location):
             self.changes.begin(metadata)
         for snapshot in metadata.get("snapshots") or ():
@@ -201,7 +203,7 @@ class Relocation:
             for path in snapshot.get("manifests") or ():
                 yield from self._manifest_files(path)
             return
-        if (raw := self._first_read(list_path)) is None:
+        if (raw := self._first_read(FileKind.MANIFEST_LIST, list_path)) is None:
             return
         with _corrupt_as_unreadable(list_path):
             manifest_paths = [manifest["manifest_path"] for manifest in avro.records_of(raw)]
@@ -212,7 +214,7 @@ class Relocation:
         yield MovedFile(FileKind.MANIFEST_LIST, list_path, self.paths(list_path), content)
 
     def _manifest_files(self, path: str) -> Iterator[MovedFile]:
-        if (raw := self._first_read(path)) is None:
+        if (raw := self._first_read(FileKind.MANIFEST, path)) is None:
             return
         with _corrupt_as_unreadable(path):
             content, files = self._moved_manifest(raw)
@@ -229,7 +231,7 @@ class Relocation:
         if file.kind is not FileKind.POSITION_DELETES:
             yield from self._unchanged(file.kind, path)
             return
-        if (raw := self._first_read(path)) is None:
+        if (raw := self._first_read(file.kind, path)) is None:
             return
         with _corrupt_as_unreadable(path):
             content = self._moved_deletes(raw, file.file_format)
@@ -237,7 +239,9 @@ class Relocation:
         yield MovedFile(file.kind, path, self.paths(path), content)
 
     def _old_metadata(self, path: str) -> Iterator[MovedFile]:
-        if not self.with_content or (raw := self._first_read(path)) is None:
+        if not self.with_content:
+            return
+        if (raw := self._first_read(FileKind.OLD_METADATA, path)) is None:
             return
         try:
             with _corrupt_as_unreadable(path):
@@ -246,25 +250,41 @@ class Relocation:
             content = self._moved_metadata(metadata, raw, path)
         except MetadataUnreadable:
             # Nothing reads it before somebody goes back to it.
-            self.gone.append(path)
+            self.missing_paths.append(path)
             return
         yield MovedFile(FileKind.OLD_METADATA, path, self.paths(path), content)
 
     def _unchanged(self, kind: FileKind, path: str) -> Iterator[MovedFile]:
-        if self.with_content and path not in self.named:
-            self.named.add(path)
+        if self.with_content and self._is_first(kind, path):
             yield MovedFile(kind, path, self.paths(path))
 
-    def _first_read(self, path: str) -> bytes | None:
-        """The bytes of a file that the table names; None where it was read before or is gone."""
-        if path in self.named:
+    def _first_read(self, kind: FileKind, path: str) -> bytes | None:
+        """The bytes of a file that the table names; None where it was read before or is not
+        there.
+        """
+        if not self._is_first(kind, path):
             return None
-        self.named.add(path)
         try:
             return self.read(path)
         except FileGone:
-            self.gone.append(path)
+            self.missing_paths.append(path)
             return None
+
+    def _is_first(self, kind: FileKind, path: str) -> bool:
+        """Note a file; tells whether it is named for the first time.
+
+        A file that is one thing here and another there would stay as it is where its paths have to
+        change.
+        """
+        place = place_of(path)
+        if (noted := self._kinds.get(place)) is None:
+            self._kinds[place] = kind
+            return True
+        if noted is not kind:
+            raise RelocationRefused(
+                f"The table names {path} as {noted} and as {kind}. It is damaged and cannot be moved."
+            )
+        return False
 
     def _moved_manifest(self, raw: bytes) -> tuple[bytes, list[_ContentFile]]:
         files: list[_ContentFile] = []
@@ -345,7 +365,6 @@ class Relocation:
                 properties["referenced-data-file"] = path
 
     def _moved_parquet(self, raw: bytes) -> bytes:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         source = pq.ParquetFile(io.BytesIO(raw))
@@ -368,7 +387,7 @@ class Relocation:
             for number in range(source.num_row_groups):
                 rows = source.read_row_group(number)
                 paths = rows.column(index).combine_chunks().dictionary_encode()
-                moved = pa.array([self.paths(path) for path in paths.dictionary.to_pylist()])
+                moved = _strings([self.paths(path) for path in paths.dictionary.to_pylist()])
                 column = moved.take(paths.indices).cast(schema.field(index).type)
                 writer.write_table(rows.set_column(index, schema.field(index), column))
             notes = source.metadata.metadata or {}
@@ -452,6 +471,18 @@ class _TextOfLocation:
         if isinstance(value, list):
             return [self(each) for each in value]
         return value
+
+
+def _strings(values: Sequence[str]) -> Any:
+    """An array of texts; pyarrow.array() would import pandas to see that there is none of its
+    own.
+    """
+    import pyarrow as pa
+
+    encoded = [value.encode() for value in values]
+    offsets = array("i", itertools.accumulate(map(len, encoded), initial=0))
+    texts = pa.py_buffer(b"".join(encoded))
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets.tobytes()), texts)
 
 
 def _names_of_fields(raw: bytes) -> set[str]:

@@ -62,11 +62,27 @@ def card(
         _title(screen, facts, findings.worst),
         _facts(screen, facts, thresholds),
         screen.rows("findings", _verdict(facts, findings)),
-        _findings(screen, findings),
+        # With few findings there is room for each in full.
+        _findings(screen, findings, None if len(findings) <= 2 else 2),
         screen.rows("not now", later, None) if later else [],
         _step(screen, next_step(findings, is_postponed=bool(later))),
     ]
     return "\n".join(line for part in parts for line in part)
+
+
+def brief(
+    facts: TableFacts,
+    findings: Findings,
+    *,
+    is_postponed: bool = False,
+    color: bool = False,
+    width: int | None = WIDTH,
+) -> str:
+    """A table's verdict in a few lines: its most serious finding, and the next step."""
+    screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
+    title, _ = _title(screen, facts, findings.worst)
+    step = _step(screen, next_step(findings, is_postponed=is_postponed))
+    return "\n".join([title, *_findings(screen, findings[:1], at_most=2), *step])
 
 
 @frozen
@@ -112,10 +128,8 @@ def _facts(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) ->
                 yield screen.painted(line, _GREEN if left_alone else _PLAIN)
 
 
-def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
+def _findings(screen: _Screen, findings: Sequence[Finding], at_most: int | None) -> Iterator[str]:
     covered = covered_by(f.name for f in findings)
-    # With few findings there is room for each in full.
-    at_most = None if len(findings) <= 2 else 2
     for finding in findings[:FINDINGS]:
         other = covered.get(finding.name, "").replace("_", " ")
         same = f" (same fix as {other})" if other else ""

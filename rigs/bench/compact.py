@@ -14,7 +14,7 @@ from icekit.api import Lake
 from icekit.common.sql import identifier, literal
 from icekit.common.units import size
 from icekit.health.head import head, since
-from icekit.learn.lab import build
+from icekit.learn.lab import unpack_lab
 from icekit.maintain.actual import Actual, actual
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.policy import Policy
@@ -45,7 +45,7 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
 
 def _bench(lake: Lake, runs: int) -> None:
     """Run the three side by side on copies of one table."""
-    build(lake, [TABLE], progress=lambda _: None)
+    unpack_lab(lake, [TABLE], progress=lambda _: None)
     ways: dict[str, Callable[[str], float]] = {
         "targeted plan": lambda name: _targeted(lake, name),
         "whole table (rewrite-all)": lambda name: _call(

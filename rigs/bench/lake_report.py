@@ -42,10 +42,10 @@ def run(sizes: Sequence[int], *, long: bool = False) -> None:
 
 
 def built_lab() -> Path | None:
-    """The folder of a lab that is built; None, and a message, if there is none."""
+    """The folder of a lake with the lab; None, and a message, if there is none."""
     found = next((path for path in _LABS if (path / "catalog.db").exists()), None)
     if found is None:
-        print("the lab is not built; run `icekit lab` first.")
+        print("the lab is not there; run `icekit lab --all` first.")
     return found
 
 

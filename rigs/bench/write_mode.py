@@ -17,7 +17,7 @@ from icekit.api import Lake
 from icekit.common.sql import identifier
 from icekit.common.units import size
 from icekit.health.model import TableFacts
-from icekit.learn.lab import build
+from icekit.learn.lab import unpack_lab
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import Mode, interval_of
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
@@ -83,7 +83,7 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
 
 
 def _bench(lake: Lake, doublings: int, commits: int) -> None:
-    build(lake, [TABLE], rebuild=True, progress=lambda _: None)
+    unpack_lab(lake, [TABLE], reset=True, progress=lambda _: None)
     name = identifier(lake.name, "lab", TABLE)
     for _ in range(doublings):
         lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {name}")

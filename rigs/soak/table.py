@@ -9,8 +9,8 @@ import pyarrow as pa
 from icekit.common.sql import identifier, literal, set_properties
 from icekit.engine.lake import Lake
 from icekit.health.head import head
-from icekit.learn.lab.deletes import UpsertStream
-from icekit.learn.lab.workbench import Lab, folder_of
+from rigs.lab.deletes import UpsertStream
+from rigs.lab.workbench import Lab, folder_of
 
 NAMESPACE = "soak"
 TEMPLATE = "template"

@@ -13,7 +13,7 @@ from pathlib import Path
 import icekit
 from icekit.common.sql import identifier
 from icekit.engine.errors import kind_of
-from icekit.learn.lab.deletes import UpsertStream
+from rigs.lab.deletes import UpsertStream
 from rigs.soak.table import desk, rows_sql, upserts
 
 _TRIES = 50

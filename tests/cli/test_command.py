@@ -48,7 +48,7 @@ schedule run p --dryrun
 schedule recipe crn
 pack db.t
 unpack none.icekit.zip
-lab --reset --rebuild"""
+lab zzz"""
 
 
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(golden: Golden) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.health import Kind, spark
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded
 from tests.damage import on_disk
 from tests.deletes.tables import Table
 from tests.health.both import facts_of

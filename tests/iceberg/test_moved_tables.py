@@ -15,7 +15,7 @@ from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.health import TableFacts
 from icekit.health.metadata_file import load_metadata
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded
 from tests.deletes.tables import Table
 from tests.iceberg.moving import packed, readable, unpacked
 from tests.offline import catalog_of

@@ -30,10 +30,14 @@ def handmade(tmp_path: Path) -> Handmade:
     return table
 
 
-def _packed(table: Handmade, file: Path, **options: Any) -> Pack:
+def _write(table: Handmade, file: Path, **options: Any) -> None:
     location = table.commit()
-    with PackWriter(file, {"made": "for a test"}) as writer:
+    with PackWriter(file) as writer:
         writer.add(NAME, location, table.read, packed_at_ms=NEWEST_MS + HOUR_MS, **options)
+
+
+def _packed(table: Handmade, file: Path, **options: Any) -> Pack:
+    _write(table, file, **options)
     return Pack(file)
 
 
@@ -51,7 +55,7 @@ def test_a_pack_with_data_has_every_file(handmade: Handmade, tmp_path: Path) -> 
         (table,) = pack.tables
         location = pack.unpack(table, tmp_path / "lake" / "t")
 
-    assert (table.name, table.has_data, pack.notes) == (NAME, True, {"made": "for a test"})
+    assert (table.name, table.has_data) == (NAME, True)
     assert _files(tmp_path / "lake" / "t") == _files(handmade.folder) != before
     assert location == f"{tmp_path}/lake/t/metadata/v2.gz.metadata.json"
     assert [path.name for path in (tmp_path / "lake").iterdir()] == ["t"]
@@ -91,7 +95,7 @@ def test_files_that_are_gone_are_counted_and_stay_gone(handmade: Handmade, tmp_p
     with Pack(tmp_path / "p.zip") as pack:
         pack.unpack(pack.tables[0], tmp_path / "t")
 
-    assert sorted(contents.gone) == [
+    assert sorted(contents.missing_paths) == [
         handmade.data_path,
         handmade.path("metadata/gone.parquet"),
     ]
@@ -134,7 +138,7 @@ def test_a_pack_that_fails_leaves_nothing(handmade: Handmade, tmp_path: Path) ->
 
 
 def test_an_unpacking_that_fails_leaves_nothing(handmade: Handmade, tmp_path: Path) -> None:
-    _packed(handmade, tmp_path / "p.zip", with_data=True)
+    _write(handmade, tmp_path / "p.zip", with_data=True)
     _change(tmp_path / "p.zip", lambda name, raw: raw[:-20] if name.endswith("m1.avro") else raw)
     with Pack(tmp_path / "p.zip") as pack, pytest.raises(Exception, match="corrupt"):
         pack.unpack(pack.tables[0], tmp_path / "lake" / "t")
@@ -165,7 +169,7 @@ def _change(
 def test_a_strangers_archive_writes_nowhere_else(
     handmade: Handmade, tmp_path: Path, entry: str
 ) -> None:
-    _packed(handmade, tmp_path / "p.zip")
+    _write(handmade, tmp_path / "p.zip")
     _change(tmp_path / "p.zip", more={entry: b"evil"})
 
     with pytest.raises(PackUnusable, match="damaged"):
@@ -175,7 +179,7 @@ def test_a_strangers_archive_writes_nowhere_else(
 def test_an_archive_that_unpacks_to_far_more_than_it_has_is_refused(
     handmade: Handmade, tmp_path: Path
 ) -> None:
-    _packed(handmade, tmp_path / "p.zip")
+    _write(handmade, tmp_path / "p.zip")
     _change(tmp_path / "p.zip", more={"0/table/data/bomb": bytes(80 << 20)})
 
     with pytest.raises(PackUnusable, match="far more than a pack of its size"):
@@ -185,7 +189,7 @@ def test_an_archive_that_unpacks_to_far_more_than_it_has_is_refused(
 def test_a_table_that_names_files_of_another_one_is_refused(
     handmade: Handmade, tmp_path: Path
 ) -> None:
-    _packed(handmade, tmp_path / "p.zip")
+    _write(handmade, tmp_path / "p.zip")
 
     def name_another(name: str, raw: bytes) -> bytes:
         if not name.endswith("json") or name == "icekit-pack.json":
@@ -210,7 +214,7 @@ def test_a_table_that_names_files_of_another_one_is_refused(
 def test_a_file_that_is_no_pack_is_refused(
     handmade: Handmade, tmp_path: Path, index: bytes, reason: str
 ) -> None:
-    _packed(handmade, tmp_path / "p.zip")
+    _write(handmade, tmp_path / "p.zip")
     _change(tmp_path / "p.zip", lambda name, raw: index if name == "icekit-pack.json" else raw)
     with pytest.raises(PackUnusable, match=reason):
         Pack(tmp_path / "p.zip")

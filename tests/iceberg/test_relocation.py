@@ -73,7 +73,7 @@ def test_no_file_names_the_old_place(tmp_path: Path, location: str, version: int
     assert {path.removeprefix(str(tmp_path / "new")) for path in again.files} == {
         path.removeprefix(NEUTRAL) for path in pack.files
     }
-    assert pack.relocation.gone == []
+    assert pack.relocation.missing_paths == []
 
 
 def test_lengths_are_those_of_the_moved_files(handmade: Handmade, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_files_that_are_gone_stay_gone(handmade: Handmade, tmp_path: Path) -> No
         (handmade.folder / name).unlink()
     pack = packed(handmade.path("metadata/v2.gz.metadata.json"), read)
 
-    assert sorted(pack.relocation.gone) == [
+    assert sorted(pack.relocation.missing_paths) == [
         handmade.path("metadata/m1.avro"),
         handmade.path("metadata/v1.json"),
     ]
@@ -242,6 +242,29 @@ def test_a_table_never_names_files_outside_of_its_new_folder(
     pack.files[f"{NEUTRAL}/metadata/m0.avro"] = avro.rewrite(raw, name_another)
     with pytest.raises(PathOutside):
         unpacked(pack, tmp_path / "new")
+
+
+def test_a_file_that_is_two_things_is_refused(handmade: Handmade, tmp_path: Path) -> None:
+    """Of a pack that somebody has changed: as a data file, a manifest would stay as it is."""
+    pack = _pack(handmade)
+    raw = pack.files[f"{NEUTRAL}/metadata/m0.avro"]
+
+    def name_a_manifest(entry: dict[str, Any]) -> None:
+        entry["data_file"]["file_path"] = f"{NEUTRAL}/metadata/./m1.avro"
+
+    pack.files[f"{NEUTRAL}/metadata/m0.avro"] = avro.rewrite(raw, name_a_manifest)
+    with pytest.raises(RelocationRefused, match="as data and as manifest"):
+        unpacked(pack, tmp_path / "new")
+
+
+def test_a_file_that_is_named_in_two_spellings_moves_once(tmp_path: Path) -> None:
+    table = Handmade(tmp_path / "old")
+    table.add(f"file://{table.data_path}")
+    pack = _pack(table)
+
+    assert [kind for kind in pack.kinds.values() if kind is FileKind.DATA] == [FileKind.DATA]
+    paths = [each["file_path"] for each in _entries(pack, "m0")]
+    assert paths[1] == f"file://{paths[0]}"
 
 
 @pytest.mark.parametrize(

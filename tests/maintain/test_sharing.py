@@ -15,7 +15,7 @@ from icekit.health.diagnose import diagnose
 from icekit.health.findings import Thresholds
 from icekit.health.head import head
 from icekit.health.retention import Retention
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.run import guard

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat.v4
 
 from tests.learn.lessons.books import code
-from tests.workshop import building
+from tests.workshop import unpacking
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
@@ -27,7 +27,7 @@ def joined(names: Iterable[str]) -> Any:
     new_code_cell: Any = nbformat.v4.new_code_cell
     cells = [new_code_cell(f"%cd -q {FOLDER}")]
     for name in names:
-        cells += [new_code_cell(building(NOTEBOOKS[name].read_text())), new_code_cell("%reset -f")]
+        cells += [new_code_cell(unpacking(NOTEBOOKS[name].read_text())), new_code_cell("%reset -f")]
         for cell in code(NOTEBOOKS[name]):
             cell.source += f"\n# {name}, cell {cell.execution_count}"
             cells.append(cell)

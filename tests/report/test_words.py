@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.commands import ReportOptions
-from icekit.learn.lab import TABLES
+from icekit.learn.lab import lab_tables
 from icekit.report.service import report
 
 #: What only a notebook with controls has, and what a page of a run with a history must not say.
@@ -34,7 +34,7 @@ def words(page: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.lab(*TABLES)
+@pytest.mark.lab(*lab_tables())
 def test_no_page_of_the_lab_speaks_of_what_is_not_on_it(lake: Lake, tmp_path: Path) -> None:
     made = report(
         ReportOptions.of(
@@ -44,7 +44,7 @@ def test_no_page_of_the_lab_speaks_of_what_is_not_on_it(lake: Lake, tmp_path: Pa
     )
     pages = sorted(tmp_path.glob("*.html"))
 
-    assert len(pages) == len(made.rows) + 1 == len(TABLES) + 1
+    assert len(pages) == len(made.rows) + 1 == len(lab_tables()) + 1
     said = {
         page.name: re.findall(rf".{{0,40}}(?:{NOT_ON_A_PAGE}|{RAW}).{{0,40}}", words(page))
         for page in pages

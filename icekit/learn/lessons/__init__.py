@@ -15,8 +15,7 @@ from icekit.common.sql import Identifier
 from icekit.common.units import count, elapsed, size
 from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
 from icekit.engine.planner import kind, metric, nodes, query_of_frame
-from icekit.learn.lab import build, is_kept, reset
-from icekit.learn.lab.workbench import embedded
+from icekit.learn.lab import embedded, unpack_lab
 
 #: The number of runs that count, after one warm-up run.
 RUNS = 3
@@ -81,19 +80,15 @@ class FolderSize(Shown):
 
 
 def begin(*tables: str) -> Lake:
-    """Connect to the embedded lake and restore the lab tables of a lesson to their state after the
-    build.
+    """Connect to the embedded lake and put the lab tables of a lesson back as they were unpacked.
 
-    ``tables`` are names without the namespace. A missing table is built, which takes a
-    minute the first time. Runs go into a new ledger of the lab, so that exercises neither affect
+    ``tables`` are names without the namespace. Runs go into a new ledger of the lab, so that exercises neither affect
     the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
-    Raises the errors of :func:`icekit.learn.lab.build` and :func:`icekit.learn.lab.reset`.
+    Raises the errors of :func:`icekit.learn.lab.unpack_lab`.
     """
     notebook.begin({})
     lake = connect()
-    if missing := [name for name in tables if not is_kept(lake, name)]:
-        build(lake, missing, rebuild=True)
-    reset(lake, tables)
+    unpack_lab(lake, tables, reset=True)
     ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
     ledger.parent.mkdir(exist_ok=True)
     if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):

@@ -5,7 +5,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.common.sql import identifier
-from icekit.learn.lab import TABLES
+from icekit.learn.lab import lab_tables
 from icekit.sandbox.clones import clone
 from tests.workshop import each_lab_table
 
@@ -20,7 +20,7 @@ def test_a_lab_table_has_the_findings_meant_for_it_and_spark_understands_their_s
     findings = icekit.diagnose(facts)
     parser = lake.spark._jsparkSession.sessionState().sqlParser()
 
-    assert findings.names == TABLES[name].findings
+    assert findings.names == lab_tables()[name].findings
     for finding in findings:
         for statement in finding.sql:
             assert parser.parsePlan(statement) is not None, statement

@@ -1,7 +1,6 @@
 """A lesson begins on its tables as they were built, in the lake that belongs to the notebooks."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,47 +8,49 @@ import pytest
 from icekit import notebook
 from icekit.learn import lessons
 from icekit.maintain.ledger import default_path
-from tests.learn.lab.bench import ROWS, Bench
+from tests.offline import catalog_of
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lake of the lessons, of a person who has chosen no ledger."""
-    made = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.delenv("ICEKIT_LEDGER")
-    yield made
-    made.catalog.close()
+    return tmp_path
 
 
-def test_a_lesson_puts_its_table_back_and_starts_no_spark(bench: Bench) -> None:
-    bench.catalog.load_table(("lab", "small_files")).append(ROWS)
+def test_a_lesson_puts_its_table_back_and_starts_no_spark(lake: Path) -> None:
+    lessons.begin("managed_elsewhere")
+    with catalog_of(lake) as catalog:
+        table = catalog.load_table("lab.managed_elsewhere")
+        table.transaction().set_properties(owner="another").commit_transaction()
 
-    lake = lessons.begin("small_files")
+    connected = lessons.begin("managed_elsewhere")
 
-    assert bench.rows() == 3
-    assert not lake.spark_is_running
+    with catalog_of(lake) as catalog:
+        assert catalog.load_table("lab.managed_elsewhere").properties["owner"] != "another"
+    assert not connected.spark_is_running
 
 
-def test_runs_of_a_lesson_are_recorded_apart_and_started_again(bench: Bench) -> None:
-    old = bench.path / "lessons" / "small_files.db"
+def test_runs_of_a_lesson_are_recorded_apart_and_started_again(lake: Path) -> None:
+    old = lake / "lessons" / "managed_elsewhere.db"
     old.parent.mkdir()
     old.write_text("of the lesson before")
 
-    lessons.begin("small_files")
+    lessons.begin("managed_elsewhere")
 
     assert default_path() == old
     assert not old.exists()
 
 
 def test_a_ledger_that_somebody_has_chosen_is_kept(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chosen = bench.path / "mine.db"
+    chosen = lake / "mine.db"
     chosen.write_text("mine")
     monkeypatch.setenv("ICEKIT_LEDGER", str(chosen))
 
-    lessons.begin("small_files")
+    lessons.begin("managed_elsewhere")
 
     assert chosen.read_text() == "mine"
 

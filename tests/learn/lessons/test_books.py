@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.learn.lab import TABLES
+from icekit.learn.lab import lab_tables
 from tests.learn.lessons.books import FOLDER, LESSONS, book, code, is_exercise, solution
 
 NOTEBOOKS = FOLDER.parent
@@ -49,7 +49,7 @@ def test_a_lesson_begins_with_its_own_tables_of_the_lab_as_they_were_built(path:
     named = re.findall(r"lessons\.begin\((.*)\)", code(path)[0].source)
 
     assert len(named) == 1
-    assert set(re.findall(r'"(\w+)"', named[0])) <= set(TABLES)
+    assert set(re.findall(r'"(\w+)"', named[0])) <= set(lab_tables())
     assert "put" in book(path).cells[0].source
     assert "back" in book(path).cells[0].source
 

@@ -15,16 +15,16 @@ import pytest
 from nbclient import NotebookClient
 
 from icekit.api import connect
-from icekit.learn.lab import reset
+from icekit.learn.lab import unpack_lab
 from tests.learn.lessons.books import FOLDER, LESSONS, solved
-from tests.workshop import building
+from tests.workshop import unpacking
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[dict[Path, list[Any]]]:
     """The code cells of each lesson with their outputs."""
     cells = {path: solved(path) for path in LESSONS}
-    built = building("\n".join(path.read_text() for path in LESSONS))
+    built = unpacking("\n".join(path.read_text() for path in LESSONS))
     together: list[Any] = [nbformat.v4.new_code_cell(built)]  # type: ignore[no-untyped-call]
     for path in LESSONS:
         # Names of one lesson do not help the next one.
@@ -36,7 +36,7 @@ def run() -> Iterator[dict[Path, list[Any]]]:
     ).execute()
     print(f"{len(LESSONS)} lessons in {time.monotonic() - started:.0f} s")
     yield cells
-    reset(connect())
+    unpack_lab(connect(), reset=True)
 
 
 def said(cell: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.learn.lab.workbench import TRIMMED, Lab, lab_table, on_disk
+from rigs.lab.workbench import TRIMMED, Lab, lab_table, on_disk
 
 # Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
 _POSITION_DELETES = pa.schema(
@@ -132,16 +132,16 @@ def narrow_manifest(lab: Lab) -> None:
 
 
 @lab_table(
-    "Its statistics were computed when it had a twelfth of its rows, and a query planner may "
+    "Its statistics were computed when it had a tenth of its rows, and a query planner may "
     "use them.",
     "stale_statistics",
 )
 def stale_statistics(lab: Lab) -> None:
     """Compute table statistics once, and load most of the table after that."""
     lab.create("months(time_hour)")
-    lab.insert("month = 1")
+    lab.insert("month = 1 AND day <= 3")
     lab.call("compute_table_stats")
-    lab.insert("month > 1")
+    lab.insert("month = 1 AND day > 3")
 
 
 @lab_table(

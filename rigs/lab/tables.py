@@ -10,8 +10,8 @@ import time
 import pyarrow as pa
 
 from icekit.common.sql import identifier, literal
-from icekit.learn.lab import flights
-from icekit.learn.lab.workbench import (
+from rigs.lab import flights
+from rigs.lab.workbench import (
     FILTER_COLUMNS,
     SIZES,
     TARGET_SIZE_BYTES,
@@ -26,8 +26,8 @@ def healthy_partitioned(lab: Lab) -> None:
     """Partition by month, send each month to one task, and sort it by time."""
     lab.create("months(time_hour)", {FILTER_COLUMNS: "time_hour"})
     lab.sql("ALTER TABLE {t} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY time_hour")
-    lab.insert("month <= 6")
-    lab.insert("month > 6")
+    lab.insert("month <= 2")
+    lab.insert("month BETWEEN 3 AND 4")
 
 
 @lab_table("Healthy: unpartitioned, sorted, written in well-sized files.")
@@ -35,7 +35,7 @@ def healthy_unpartitioned(lab: Lab) -> None:
     """Sort by the columns that queries filter by, so that they skip files without partitions."""
     lab.create("", {FILTER_COLUMNS: "dest"})
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY dest, time_hour")
-    lab.insert("month <= 6")
+    lab.insert("month <= 2")
 
 
 @lab_table("Healthy: it was created but never written to, so it has no snapshot.")
@@ -146,21 +146,20 @@ def small_files(lab: Lab) -> None:
 
 
 @lab_table(
-    "The year was loaded in well-sized files, but two months were streamed, and nearly all "
+    "Three months were loaded in well-sized files, but two were streamed, and nearly all "
     "files are tiny files of these two months.",
     "small_files",
     "distribution_mode",
 )
 def skewed_small_files(lab: Lab) -> None:
-    """Load the year month by month, each with a file of late arrivals, but stream the last two
-    months.
+    """Load three months, each with a file of late arrivals, but stream the last two months.
 
     The stream does not shuffle, and each task of each batch writes a file: nearly all of
     the table's files are in two months, and most of its bytes are in the others.
     """
     lab.create("months(time_hour)")
     for days in ("day <= 26", "day > 26"):
-        lab.insert(f"month <= 10 AND {days}")
+        lab.insert(f"month BETWEEN 8 AND 10 AND {days}")
     lab.set({"write.distribution-mode": "none"})
     for month, day in itertools.product((11, 12), range(1, 32, 6)):
         batch = f"month = {month} AND day BETWEEN {day} AND {day + 5}"
@@ -177,7 +176,7 @@ def oversized_files(lab: Lab) -> None:
     A writer that cannot roll its files, or a target set in another job, has the same effect.
     """
     lab.create("origin", target_size_bytes=64 * TARGET_SIZE_BYTES, rolls=False)
-    lab.insert("month <= 6")
+    lab.insert("month <= 4")
     lab.set(SIZES)
 
 
@@ -187,7 +186,7 @@ def oversized_files(lab: Lab) -> None:
 def skewed_partitions(lab: Lab) -> None:
     """Partition by a value that most rows share: hours of delay, which is 0 for most flights."""
     lab.create("truncate(60, dep_delay)")
-    lab.insert("month <= 6 AND dep_delay IS NOT NULL")
+    lab.insert("month = 1 AND dep_delay IS NOT NULL")
 
 
 @lab_table(
@@ -222,7 +221,7 @@ def wide_table(lab: Lab) -> None:
         target_size_bytes=TARGET_SIZE_BYTES // 4,
         rolls=False,
     )
-    lab.insert("month <= 2", ", ".join([*first, *one_hot.values(), *last]))
+    lab.insert("month = 1", ", ".join([*first, *one_hot.values(), *last]))
 
 
 @lab_table(
@@ -278,7 +277,7 @@ def thin_columns(lab: Lab) -> None:
 def one_writing_task(lab: Lab) -> None:
     """Write each load with a single task, which writes several full files one after the other."""
     lab.create()
-    for months in ("month <= 2", "month BETWEEN 3 AND 4"):
+    for months in ("month = 1", "month = 2"):
         lab.insert(months, "/*+ COALESCE(1) */ *")
 
 
@@ -306,7 +305,7 @@ def evolved(lab: Lab) -> None:
     nothing.
     """
     lab.create("origin")
-    lab.insert("month <= 3")
+    lab.insert("month = 1")
     lab.sql("ALTER TABLE {t} RENAME COLUMN tailnum TO tail_number")
     lab.sql("ALTER TABLE {t} DROP COLUMN minute")
     lab.sql("ALTER TABLE {t} ALTER COLUMN distance TYPE bigint")
@@ -315,8 +314,7 @@ def evolved(lab: Lab) -> None:
     columns = [name for name in flights.COLUMNS if name not in {"minute", "tailnum"}]
     lab.sql(
         f"INSERT INTO {{t}} ({', '.join(columns)}, tail_number, on_time) SELECT "
-        f"{', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month BETWEEN 4 "
-        "AND 5"
+        f"{', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month = 4"
     )
 
 

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from icekit.common import frozen
-from icekit.common.errors import MetadataUnreadable, ParameterError, TableNotFound
+from icekit.common.errors import MetadataUnreadable, TableNotFound
 from icekit.common.sql import identifier, literal, set_properties
-from icekit.engine.tables import EmbeddedTables
-from icekit.learn.lab import flights
+from icekit.learn.lab import NAMESPACE, embedded
+from rigs.lab import flights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from icekit.engine.lake import Lake
 
-NAMESPACE = "lab"
 FLIGHTS = "icekit_lab_flights"
 FILTER_COLUMNS = "icekit.filter-columns"
 COMPLETE = "icekit.lab.complete"
@@ -220,16 +219,6 @@ def is_complete(lake: Lake, name: str) -> bool:
     except (TableNotFound, MetadataUnreadable, ValueError):
         return False
     return bool(metadata["properties"].get(COMPLETE) == _MARK)
-
-
-def embedded(lake: Lake) -> Path:
-    """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
-    if not isinstance(lake.tables, EmbeddedTables):
-        raise ParameterError(
-            f"The lab can only be built in the embedded lake, not in catalog {lake.name!r}; call "
-            "connect() without a name."
-        )
-    return lake.tables.path
 
 
 def folder_of(lake: Lake, name: str, namespace: str = NAMESPACE) -> Path:

