@@ -16,8 +16,8 @@ help-dev:  ## list the targets for developers
 	@sed -n 's/^\([a-z-]*\):.*#+ /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
 report:  ## report on the lab's tables into reports/
-	@scripts/setup.sh report,spark
-	@$(RUN) icekit lab --all
+	@scripts/setup.sh report
+	@$(RUN) icekit lab
 	@$(RUN) icekit report 'lab.*' --storage --output reports --history reports/history.db
 
 lab:  ## put the lab's tables, one per problem, into the embedded lake

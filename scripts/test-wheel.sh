@@ -72,6 +72,7 @@ icekit plan db.events | grep 'icekit compact db.events --trial'
 icekit compact db.events | grep 'Nothing has run.'
 icekit compare db.events db.events --html compared.html
 test -s compared.html
+icekit demo | grep 'compaction would remove 107 of 112 data files'
 refused "compact db.events --execute" This pyspark spark
 rm -r "$room/writing"
 

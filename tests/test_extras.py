@@ -86,6 +86,8 @@ look db.t
 look db.t --json
 look db.t --storage
 look --storage
+lab small_files --reset
+demo
 plan db.t
 plan db.t --json
 compact db.t
