@@ -65,13 +65,13 @@ def test_a_table_without_data_has_nothing_to_measure(lake: Lake) -> None:
 
 @pytest.fixture
 def broken(lake: Lake, scratch: str) -> str:
-    """A table that can be read, and in a format that no writer knows."""
+    """A table that can be read, with a compression that no writer knows."""
     name = identifier(lake.name, scratch, "broken")
     lake.spark.sql(f"CREATE TABLE {name} (id bigint, p int) USING iceberg PARTITIONED BY (p)")
     lake.spark.sql(f"INSERT INTO {name} SELECT id, cast(id % 4 AS int) FROM range(0, 1000, 1, 4)")
     lake.spark.sql(
-        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'future', "
-        "'write.delete.format.default' = 'future')"
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.parquet.compression-codec' = "
+        "'future', 'write.delete.parquet.compression-codec' = 'future')"
     )
     return f"{scratch}.broken"
 
