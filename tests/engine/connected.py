@@ -47,6 +47,8 @@ def verbs() -> dict[str, Callable[[], object]]:
         "review_merge": lambda: lake.review_merge(MERGE),
         "tune": lambda: lake.tune("planning", "db.small"),
         "read_resolved": lambda: lake.read_resolved("db.deletes").count(),
+        "pack": lambda: lake.pack("db.small", "by-verb.icekit.zip"),
+        "unpack": lambda: lake.unpack("by-verb.icekit.zip"),
         "resume": lambda: lake.resume("db.small"),
     }
 

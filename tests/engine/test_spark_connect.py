@@ -51,6 +51,9 @@ COMMANDS: dict[str, str | None] = {
     "schedule example": None,
     "schedule run policy.yaml": None,
     "schedule recipe cron policy.yaml": None,
+    "pack db.small small.icekit.zip": None,
+    "unpack small.icekit.zip": "embedded lake",
+    "demo": "embedded lake",
     "lab empty": "embedded lake",
     "admin tables": None,
     "admin clones": None,
@@ -177,7 +180,7 @@ def test_a_verb_gives_a_result_or_an_error_that_names_the_way(
 
     assert found["status"] in {0, 2}, found["said"]
     if found["status"] == 2:
-        assert re.search(f"{CLASSIC}|without --resume", found["said"]), found["said"]
+        assert re.search(f"{CLASSIC}|without --resume|embedded lake", found["said"]), found["said"]
 
 
 def test_nothing_is_written_over_connect(ended: dict[str, dict[str, Any]]) -> None:
