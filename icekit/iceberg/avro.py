@@ -8,7 +8,8 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 Record = dict[str, Any]
 #: The header's entries, by their keys; the schema is JSON text.
@@ -31,8 +32,7 @@ def records_of(raw: bytes) -> Iterator[Record]:
     import fastavro
 
     header, start = _split(raw)
-    schema = _without_logical_types(json.loads(header[SCHEMA]))
-    plain_header = {**header, SCHEMA: json.dumps(schema).encode()}
+    plain_header = {**header, SCHEMA: _plain_schema(header[SCHEMA]).text}
     plain = _encoded(plain_header, raw[start - _SYNC_BYTES : start]) + raw[start:]
     for record in fastavro.reader(io.BytesIO(plain)):
         assert isinstance(record, dict)
@@ -61,7 +61,7 @@ def rewrite(
     sync = hashlib.md5(raw, usedforsecurity=False).digest()
     fastavro.writer(
         out,
-        _without_logical_types(json.loads(header[SCHEMA])),
+        _plain_schema(header[SCHEMA]).parsed,
         changed_records(),
         codec=header.get("avro.codec", b"null").decode(),
         sync_interval=_BLOCK_BYTES,
@@ -93,6 +93,21 @@ def _encoded(header: Header, sync: bytes) -> bytes:
     out.seek(len(MAGIC))
     fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, header)
     return out.getvalue() + sync
+
+
+class _PlainSchema(NamedTuple):
+    """A schema without its logical types: its JSON, and what fastavro makes of that."""
+
+    text: bytes
+    parsed: Any
+
+
+@lru_cache(maxsize=100)  # the manifests of a table share a few
+def _plain_schema(text: bytes) -> _PlainSchema:
+    import fastavro
+
+    schema = _without_logical_types(json.loads(text))
+    return _PlainSchema(json.dumps(schema).encode(), fastavro.parse_schema(schema))
 
 
 def _without_logical_types(schema: Any) -> Any:
