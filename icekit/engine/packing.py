@@ -146,7 +146,7 @@ def unpack_into(
             f"Tables are unpacked into the embedded lake, not into catalog {lake.name!r}. Leave "
             "out --catalog."
         )
-    existing = set() if not (tables.path / "catalog.db").exists() else set(tables.names())
+    existing = tables.existing_names()
     for name in tables_by_name:
         if len(name) < 2:
             raise ParameterError(f"{display_name(name)} has no namespace; write db.table.")

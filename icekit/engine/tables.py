@@ -161,6 +161,11 @@ class EmbeddedTables(Tables):
         return f"embedded lake at {self.path}"
 
     @property
+    def database(self) -> Path:
+        """The catalog's database; without it, there is no lake yet."""
+        return self.path / "catalog.db"
+
+    @property
     def properties(self) -> dict[str, str]:
         """The properties of a pyiceberg catalog of the same tables."""
         uri, warehouse = f"sqlite:///{self.path}/catalog.db", f"{self.path}/warehouse"
@@ -175,7 +180,7 @@ class EmbeddedTables(Tables):
         return SqlCatalog(name, **self.properties)
 
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
-        database = self.path / "catalog.db"
+        database = self.database
         if not database.exists():
             raise TableNotFound(without_catalog(self.path))
         # Where it may write, SQLite takes back what a killed writer did not commit.
@@ -202,7 +207,7 @@ class EmbeddedTables(Tables):
         Raises :class:`~icekit.common.errors.ParameterError` for a name that is in use.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path / "catalog.db", timeout=DEADLINE_SECONDS)
+        connection = sqlite3.connect(self.database, timeout=DEADLINE_SECONDS)
         with contextlib.closing(connection), connection:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _CATALOG_SCHEMA:
@@ -227,6 +232,10 @@ class EmbeddedTables(Tables):
             "WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'"
         )
         return sorted((*namespace.split("."), table) for namespace, table in rows)
+
+    def existing_names(self) -> set[Identifier]:
+        """Every table; none where there is no lake yet."""
+        return set(self.names()) if self.database.exists() else set()
 
     def source(self, table: Identifier) -> TableSource:
         """Look the table up by namespace and name."""

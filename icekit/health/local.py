@@ -12,7 +12,6 @@ from icekit.health.files import Kind, Partition
 from icekit.health.integrity import DeleteState, NarrowManifest
 from icekit.health.key_bounds import KeyColumn, Keyed, compared, longs
 from icekit.health.local_deletes import (
-    PATH_FIELD_ID,
     KeyReader,
     ScopedDelete,
     ScopedDeletes,
@@ -33,6 +32,7 @@ from icekit.health.manifests import (
 )
 from icekit.health.rollup import bucket_of, kind_of
 from icekit.health.summaries import field_ranges, narrow_fields, of_manifests
+from icekit.iceberg import PATH_FIELD_ID
 
 #: A choice: the most manifests without live files that are opened to see that this is right, and
 # their bytes: after a rewrite of a large table, these are all of its old manifests.

@@ -28,9 +28,8 @@ from icekit.health.manifests import (
 from icekit.health.positions import file_positions, vector_positions
 from icekit.health.rollup import kind_of, sort_key
 from icekit.health.values import range_of
+from icekit.iceberg import PATH_FIELD_ID
 
-# Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
-PATH_FIELD_ID = 2147483546
 #: The statistics of a delete file that show which data file it names.
 PATH_BOUNDS = dict.fromkeys(BOUND_FIELDS, (PATH_FIELD_ID,))
 

@@ -24,6 +24,7 @@ from icekit.health.spark_entries import Partitions, grouped
 from icekit.health.storage import (
     EXAMPLES,
     MOST_PARTITIONS,
+    ROLES,
     MissingCount,
     MissingFile,
     MissingFiles,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 MOST_CHECKED = 1_000_000
 #: A choice: the files that one task looks up.
 _FILES_PER_TASK = 500
-_ROLES = tuple(Role)
 
 
 #: A file that metadata names: its role, path, size and snapshot; without a size, only its existence
@@ -119,14 +119,14 @@ def _in_spark(
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
         f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
-        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN {is_vector} THEN "
-        f"{_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
+        f"CASE WHEN data_file.content = 0 THEN {Role.DATA.rank} WHEN {is_vector} THEN "
+        f"{Role.VECTOR.rank} ELSE {Role.DELETES.rank} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
         *partitions.of_entries(listed),
     )
     references = spark.createDataFrame(
-        [(_ROLES.index(role), *rest, 0) for role, *rest in searched.of_metadata()],
+        [(role.rank, *rest, 0) for role, *rest in searched.of_metadata()],
         "role bigint, path string, size bigint, snapshot_id bigint, records bigint",
     )
     named = of_files.unionByName(references, allowMissingColumns=True)
@@ -144,11 +144,11 @@ def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) 
     """Count what is missing; the driver receives counts and examples alone."""
     sums = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
     counted = grouped(missing, ["role"], *map("sum({})".format, sums)).collect()
-    counts = [MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted))]
+    counts = [MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, counted))]
     if not counts:
         return MissingFiles()
-    added = missing.where(f"role < {_ROLES.index(Role.MANIFEST_LIST)}").select("snapshot_id")
-    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
+    added = missing.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")
+    of_data = missing.where(f"role = {Role.DATA.rank} AND length < 0")
     by_partition = grouped(of_data, partitions.scope, "count(*) AS count")
     fullest = by_partition.orderBy("count", ascending=False).limit(MOST_PARTITIONS)
     added_by = added.distinct().limit(MOST_PARTITIONS).collect()
@@ -170,7 +170,7 @@ def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFil
     filed = iter(partitions.read(table.filter(has_partition)))
     for row in table.to_pylist():
         yield MissingFile(
-            _ROLES[row["role"]],
+            ROLES[row["role"]],
             row["path"],
             None if row["spec_id"] is None else next(filed),
             row["records"],

@@ -15,7 +15,7 @@ from icekit.common.sql import Identifier
 from icekit.common.terminal import counting, never_silent
 from icekit.engine.errors import complaint
 from icekit.engine.file_systems import FileSystem
-from icekit.health.files import Partition
+from icekit.health.files import Kind, Partition
 from icekit.health.head import head
 from icekit.health.listing import Comparison, NamedFiles
 from icekit.health.manifests import (
@@ -37,10 +37,11 @@ from icekit.health.orphans import (
     orphans_before,
     sharing,
 )
-from icekit.health.rollup import sort_key
+from icekit.health.rollup import kind_of, sort_key
 from icekit.health.storage import (
     EXAMPLES,
     MOST_PARTITIONS,
+    NEEDED_BY_SCANS,
     MissingCount,
     MissingFile,
     MissingFiles,
@@ -69,7 +70,8 @@ _GONE_LIST = (
     "references"
 )
 _EXPIRED = "snapshots expired while the files were looked up"
-_ROLES = {role: index for index, role in enumerate(Role)}
+#: What a file is by its kind; all other kinds are delete files.
+_ROLES_BY_KIND = {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}
 
 
 def search_storage(
@@ -312,12 +314,12 @@ class _Search:
         if not lost:
             return MissingFiles()
         by_role: dict[Role, list[MissingFile]] = {}
-        for each in sorted(lost, key=lambda each: _ROLES[each.role]):
+        for each in sorted(lost, key=lambda each: each.role.rank):
             by_role.setdefault(each.role, []).append(each)
         gone_data = [each for each in by_role.get(Role.DATA, ()) if each.actual_bytes is None]
         partitions = Counter(each.partition for each in gone_data if each.partition is not None)
         fullest = partitions.most_common(MOST_PARTITIONS)
-        needed_by_scans = [each for each in lost if _ROLES[each.role] < _ROLES[Role.MANIFEST_LIST]]
+        needed_by_scans = [each for each in lost if each.role in NEEDED_BY_SCANS]
         return MissingFiles(
             tuple(_count(role, files) for role, files in by_role.items()),
             tuple(nsmallest(EXAMPLES, lost, key=_importance)),
@@ -327,7 +329,7 @@ class _Search:
 
 
 def _importance(file: MissingFile) -> tuple[int, str, int]:
-    return _ROLES[file.role], file.path, file.record_count
+    return file.role.rank, file.path, file.record_count
 
 
 def _count(role: Role, files: Collection[MissingFile]) -> MissingCount:
@@ -337,9 +339,8 @@ def _count(role: Role, files: Collection[MissingFile]) -> MissingCount:
 
 
 def _role_of(file: Record) -> Role:
-    if not file.get("content"):
-        return Role.DATA
-    return Role.VECTOR if file["file_format"].upper() == "PUFFIN" else Role.DELETES
+    kind = kind_of(file.get("content") or 0, file["file_format"])
+    return _ROLES_BY_KIND.get(kind, Role.DELETES)
 
 
 def _file_count(snapshot: Json) -> int:

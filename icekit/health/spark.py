@@ -17,7 +17,6 @@ from icekit.health.counts import NEVER, Rollup, add
 from icekit.health.files import Kind
 from icekit.health.integrity import DeleteState, NarrowManifest
 from icekit.health.key_bounds import KeyColumn, Keyed, compared
-from icekit.health.local_deletes import PATH_FIELD_ID
 from icekit.health.manifests import FileCounts
 from icekit.health.spark_entries import (
     ENTRY,
@@ -34,6 +33,7 @@ from icekit.health.spark_entries import (
     state_code,
 )
 from icekit.health.summaries import FieldRange, comparable, narrow_fields, of_manifests
+from icekit.iceberg import PATH_FIELD_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -107,9 +107,15 @@ class Role(StrEnum):
     MANIFEST_LIST = "manifest list"
     STATISTICS = "statistics file"
 
+    @property
+    def rank(self) -> int:
+        """Its place in this order, from 0."""
+        return ROLES.index(self)
 
+
+ROLES = tuple(Role)
 #: Without such a file, scans of the snapshot fail.
-_NEEDED_BY_SCANS = (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)
+NEEDED_BY_SCANS = (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)
 
 
 @frozen
@@ -167,7 +173,7 @@ class MissingFiles:
     @property
     def fails_scans(self) -> bool:
         """Tell whether a scan of the observed snapshot fails."""
-        return any(each.role in _NEEDED_BY_SCANS for each in self.counts)
+        return any(each.role in NEEDED_BY_SCANS for each in self.counts)
 
 
 @frozen

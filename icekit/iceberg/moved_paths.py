@@ -5,7 +5,6 @@ before differ after, also where they name one file, and two that are equal stay 
 """
 
 import itertools
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -136,8 +135,8 @@ def _stays(rest: str) -> bool:
 
 def place_of(path: str) -> Normal:
     """The normal form of a path; one without a scheme is on a disk of this machine."""
-    family, authority, normal_path = normal(path)
-    return Normal("file" if family in LOCAL else family, authority, posixpath.normpath(normal_path))
+    place = normal(path)
+    return place._replace(family="file") if place.family in LOCAL else place
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from icekit.iceberg import avro
-from icekit.iceberg.relocation import PATH_FIELD_ID, Changes, Json
+from icekit.iceberg import PATH_FIELD_ID, avro
+from icekit.iceberg.relocation import Changes, Json
 
 #: What stays readable in a redacted pack.
 REMAINS = (

@@ -21,14 +21,12 @@ from typing import Any, NamedTuple
 
 from icekit.common import frozen
 from icekit.common.errors import FileGone, FormatTooNew, IcekitError, MetadataUnreadable, first_line
-from icekit.iceberg import avro, puffin
+from icekit.iceberg import PATH_FIELD_ID, avro, puffin
 from icekit.iceberg.moved_paths import MovedPaths, place_of
 from icekit.iceberg.paths import Normal, normal
 
 Json = dict[str, Any]
 
-#: Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
-PATH_FIELD_ID = 2147483546
 _FORMAT_VERSIONS = (1, 2, 3)
 _MAGIC_OF_GZIP, _MAGIC_OF_PARQUET = b"\x1f\x8b", b"PAR1"
 _TIME = "timestamp-ms"

@@ -85,8 +85,8 @@ def unpack_lab(
     Raises :class:`~icekit.common.errors.ParameterError` for a name that is not in the lab, a table
     whose archive is not there, and a catalog other than the embedded lake.
     """
-    path = embedded(lake)
-    existing = set(lake.tables.names_in((NAMESPACE,))) if (path / "catalog.db").exists() else set()
+    tables = EmbeddedTables(embedded(lake))
+    existing = {name for name in tables.existing_names() if name[:-1] == (NAMESPACE,)}
     requested_tables = [
         table_of(name) for name in dict.fromkeys(names or _default(existing, every, reset))
     ]
