@@ -155,6 +155,7 @@ def unpack_into(
                 f"{display_name(name)} exists in the lake {tables.path}. Give another name with "
                 "--name."
             )
+    packed.check_space(tables_by_name.values(), tables.path)
     for name, table in tables_by_name.items():
         location = packed.unpack(table, folder_of(tables.path, name), replace=replace)
         tables.register(lake.name, {name: location}, replace=replace)

@@ -15,7 +15,7 @@ import tempfile
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
@@ -225,6 +225,23 @@ class Pack:
         self._archive.close()
         self._stream.close()
 
+    def check_space(self, tables: Collection[PackedTable], folder: Path) -> None:
+        """Raise :class:`PackUnusable` if some of :attr:`tables` do not fit on the disk of a folder,
+        which need not exist.
+        """
+        numbers = {f"{self.tables.index(table)}" for table in tables}
+        total = sum(
+            info.file_size
+            for info in self._archive.infolist()
+            if info.filename.partition("/")[0] in numbers
+        )
+        disk = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free = shutil.disk_usage(disk).free
+        if total > free:
+            raise PackUnusable(
+                f"{self.file} unpacks to {size(total)}, and the disk of {disk} has {size(free)} free."
+            )
+
     def unpack(
         self, table: PackedTable, folder: Path, *, replace: bool = False, now_ms: int | None = None
     ) -> str:
@@ -300,15 +317,10 @@ class Pack:
         infos = self._archive.infolist()
         total = sum(info.file_size for info in infos)
         most = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
-        free = shutil.disk_usage(self.file.parent).free
         if len(infos) > _MOST_ENTRIES or total > most:
             raise PackUnusable(
                 f"{self.file} would unpack to {len(infos):,} files of {size(total)}, far more than "
                 "a pack of its size can hold. It is damaged or not from icekit."
-            )
-        if total > free:
-            raise PackUnusable(
-                f"{self.file} unpacks to {size(total)}, and the disk has {size(free)} free."
             )
         names = [info.filename for info in infos]
         strange = next((name for name in names if not _is_safe(name)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from icekit.common.errors import ParameterError
 from icekit.engine.packing import folder_of
 from icekit.engine.tables import EmbeddedTables
 from icekit.health import TableFacts
+from icekit.iceberg.pack import PackUnusable
 from tests.commands import command
 from tests.iceberg.moving import readable
 from tests.offline import lake_in
@@ -167,6 +169,28 @@ def test_a_table_is_packed_unpacked_and_looked_at_by_commands(
     assert "db.secret exists in the lake" in printed
     assert "--name" in printed
     assert command("unpack", file, "--name", "db.another")[0] == 0
+
+
+def test_what_counts_is_the_space_where_a_table_is_unpacked(
+    lake: Lake, other: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "p.icekit.zip"
+    lake.pack("db.secret", file)
+    assert isinstance(other.tables, EmbeddedTables)
+    other.tables.path.mkdir()
+    usage = shutil.disk_usage(tmp_path)
+    full_folders = {other.tables.path}
+
+    def disk_usage(folder: Path) -> object:
+        return usage._replace(free=0) if folder in full_folders else usage
+
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    with pytest.raises(PackUnusable, match=r"and the disk of .*other has 0 B free"):
+        other.unpack(file)
+    assert list(other.tables.path.iterdir()) == []
+
+    full_folders = {file.parent}
+    assert [each.table for each in other.unpack(file)] == [("db", "secret")]
 
 
 def test_pyiceberg_reads_a_table_that_was_packed_with_its_data(
