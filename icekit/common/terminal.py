@@ -155,14 +155,19 @@ def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
         if at_once and tell is not None:
             tell(f"icekit: {what}…")
         if tell is not None and len(_waiting) == 1:
-            is_over = threading.Event()
-            # In the same context: a kernel knows by it which cell an output belongs to.
-            watch = partial(contextvars.copy_context().run, _watch, tell, is_over)
-            watching = threading.Thread(target=watch, daemon=True)
-            watching.start()
-            stack.callback(watching.join)
-            stack.callback(is_over.set)
+            _run_beside(stack, partial(_watch, tell))
         yield
+
+
+def _run_beside(stack: contextlib.ExitStack, work: Callable[[threading.Event], None]) -> None:
+    """Let a thread work until the stack ends, which sets the event and waits for the thread."""
+    is_over = threading.Event()
+    # In the same context: a kernel knows by it which cell an output belongs to.
+    run = partial(contextvars.copy_context().run, work, is_over)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(is_over.set)
 
 
 @contextlib.contextmanager
@@ -177,21 +182,14 @@ def counting(what: Callable[[], str]) -> Iterator[None]:
             stack.callback(_counter_line.release)
             tell = _teller(stack, is_replaced=True)
         if tell is not None:
-            is_over = threading.Event()
-
-            def count() -> None:
-                while not is_over.wait(COUNTING_SECONDS):
-                    with contextlib.suppress(OSError):
-                        tell(f"icekit: {what()}")
-
-            # In the same context, as a watch is.
-            thread = threading.Thread(
-                target=contextvars.copy_context().run, args=[count], daemon=True
-            )
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(is_over.set)
+            _run_beside(stack, partial(_count, tell, what))
         yield
+
+
+def _count(tell: Callable[[str], None], what: Callable[[], str], is_over: threading.Event) -> None:
+    while not is_over.wait(COUNTING_SECONDS):
+        with contextlib.suppress(OSError):
+            tell(f"icekit: {what()}")
 
 
 @contextlib.contextmanager

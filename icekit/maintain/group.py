@@ -72,9 +72,9 @@ class Group(GroupRows):
                 # The same rows, to find their columns: how they are split follows from how many of
                 # them live.
                 first = reading.frame(reading_name, {})
-                own = first if reading is self.staging else self.staging.frame(name, {})
-                self.hash = self._hash(own)
-                projection = self._projection(own.columns)
+                table_rows = first if reading is self.staging else self.staging.frame(name, {})
+                self.hash = self._hash(table_rows)
+                projection = self._projection(table_rows.columns)
                 newest = {key: self._newest(stack, key) for key in self.keys}
                 samples = (
                     {key: self._sampled(first, key) for key in self.keys}
