@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common.errors import ReadersDisagree
 from icekit.deletes.listing import File, placed
 from icekit.engine.bridge import compiled, frame_of_rows
-from icekit.engine.errors import raised_messages
+from icekit.engine.causes import raised_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

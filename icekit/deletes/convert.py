@@ -21,8 +21,9 @@ from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.listing import Scope, local
 from icekit.engine.bridge import lent, load_table, metadata_of
+from icekit.engine.causes import is_of_engine, java_classes
 from icekit.engine.compat import arrow_of
-from icekit.engine.errors import CommitConflict, is_of_engine, java_classes
+from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.health.definition import named_as_columns_of_position_deletes
 from icekit.health.files import Partition

@@ -21,8 +21,9 @@ from icekit.common.saving import spark_version
 from icekit.common.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.common.terminal import never_silent, stderr_to_file
 from icekit.engine.bridge import has_bridge
+from icekit.engine.causes import is_of_engine
 from icekit.engine.compat import classic, streams
-from icekit.engine.errors import complaint, is_of_engine, reason
+from icekit.engine.errors import complaint, reason
 from icekit.engine.interrupting import handler_kept
 from icekit.engine.quick_start import QuickStart
 from icekit.engine.spark_conf import ADDED, NEWEST_SPARK, SparkCatalogConf, require_runtime

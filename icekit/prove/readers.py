@@ -14,9 +14,10 @@ from icekit.common.units import count
 from icekit.deletes.listing import DeleteListing, Scope
 from icekit.deletes.resolved import Stripped, stripped
 from icekit.engine.bridge import iceberg_version, load_now
+from icekit.engine.causes import is_of_engine
 from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.compat import reads_dropped_keys
-from icekit.engine.errors import is_of_engine, reason
+from icekit.engine.errors import reason
 from icekit.engine.staging import Staging
 from icekit.health.definition import PartitionSpec
 from icekit.health.head import Head

@@ -15,15 +15,8 @@ from icekit.common.errors import (
     SparkUnavailable,
     TableNotFound,
 )
-from icekit.engine.errors import (
-    CommitConflict,
-    FailureKind,
-    described,
-    explain,
-    kind_of,
-    raised_messages,
-    reason,
-)
+from icekit.engine.causes import described, raised_messages
+from icekit.engine.errors import CommitConflict, FailureKind, explain, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.maintain.execute import execute
 

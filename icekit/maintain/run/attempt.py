@@ -20,11 +20,8 @@ from icekit.common.errors import (
 from icekit.common.sql import display_name
 from icekit.common.units import count, counted
 from icekit.deletes.convert import is_refused
-from icekit.engine.errors import (
-    java_classes,
-    kind_of,
-    reason,
-)
+from icekit.engine.causes import java_classes
+from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.engine.metadata_tables import CONTENT, metadata_table

@@ -13,14 +13,9 @@ from icekit.common.errors import (
     Status,
 )
 from icekit.common.units import size
+from icekit.engine.causes import is_of_engine, was_writing_for_spark
 from icekit.engine.disks import disk_of, free_memory, fullest_local_disk
-from icekit.engine.errors import (
-    is_file_gone,
-    is_of_engine,
-    kind_of,
-    reason,
-    was_writing_for_spark,
-)
+from icekit.engine.errors import is_file_gone, kind_of, reason
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
 from icekit.health.head import head

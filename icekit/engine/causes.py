@@ -1,0 +1,186 @@
+"""Read which of Java's exceptions caused an error of Spark, and recognize them by their classes,
+their kinds and their whole messages.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.secrets import scrub
+
+
+@frozen
+class Cause:
+    """One of Java's exceptions: the name of its class, what it says, and Spark's name for its kind,
+    which is empty for others.
+    """
+
+    class_name: str
+    message: str
+    condition: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.class_name}: {self.message}"
+
+
+@frozen
+class Sign:
+    """What an exception is recognized by: the end of its class name, or the beginning of Spark's
+    name for its kind.
+
+    Where a class stands for several faults, ``format`` is the pattern of the whole message.
+    Messages repeat names, paths and SQL of people, so a word somewhere in them shows nothing.
+    """
+
+    classes: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    format: str = ".*"
+
+    def match(self, cause: Cause) -> re.Match[str] | None:
+        """The match of the message, or None for another exception."""
+        if cause.class_name.endswith(self.classes) or (
+            self.conditions and cause.condition.startswith(self.conditions)
+        ):
+            return re.fullmatch(self.format, cause.message, re.S)
+        return None
+
+    def first(self, causes: Iterable[Cause]) -> re.Match[str] | None:
+        """The match of the first of some exceptions that has one."""
+        return next(filter(None, map(self.match, causes)), None)
+
+
+def any_of(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
+    """The match of the first sign that has one."""
+    return lambda causes: next(filter(None, (sign.first(causes) for sign in signs)), None)
+
+
+# As Spark begins the reason of a job's end.
+TASK = r".{0,500}?: Lost task \S+ in stage \S+ \(TID \d+\) \([^()]*\): "
+
+
+def is_of_engine(error: BaseException) -> bool:
+    """Whether Spark or the bridge to its JVM raised it; imports neither."""
+    return any(
+        kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__
+    )
+
+
+# Of a stack trace: what writes for a shuffle, a spill or a cache, and what writes files of a table.
+_SPARKS_OWN = tuple(
+    f"org.apache.spark.{name}." for name in ("storage", "shuffle", "util.collection", "io")
+)
+_OF_FILES = tuple(f"org.apache.{name}." for name in ("iceberg", "parquet", "orc", "avro"))
+_MOST_CAUSES = 20
+
+
+def was_writing_for_spark(error: BaseException) -> bool:
+    """Whether the innermost of Java's exceptions was raised where Spark writes to its local
+    directories, and not where a file of a table is written.
+    """
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
+        for _ in range(_MOST_CAUSES):
+            if cause.getCause() is None:
+                break
+            cause = cause.getCause()
+        for frame in cause.getStackTrace():
+            name = str(frame.getClassName())
+            if name.startswith(_SPARKS_OWN):
+                return True
+            if name.startswith(_OF_FILES):
+                return False
+    return False
+
+
+def java_classes(error: BaseException) -> tuple[str, ...]:
+    """The class names of each of Java's exceptions, outermost first."""
+    return tuple(cause.class_name for cause in causes_of(error))
+
+
+def described(error: BaseException) -> str:
+    """Class and message of every cause, one a line, without secrets."""
+    return "\n".join(
+        [
+            scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]),
+            *map(str, _of_java(error)),
+        ]
+    )
+
+
+# A class of Java and its message, as py4j writes a stack trace, and as Spark Connect begins a text.
+_IN_TRACE = re.compile(r"^(?:Caused by: |: )((?:[\w$]+\.)+[\w$]+)(?:: (.*))?$", re.M)
+_IN_CONNECT = re.compile(r"\(((?:[\w$]+\.)+[\w$]+)\) (.*)", re.S)
+# What ended a task, where Spark ends its job without a cause; and a kind, as Spark writes it.
+_IN_TASK = re.compile(
+    rf"Job aborted due to stage failure: {TASK}((?:[\w$]+\.)+[\w$]+)(?:: ([^\n]*))?.*", re.S
+)
+_KIND = re.compile(r"\[([A-Z][A-Z0-9_.]*)\]")
+
+
+def causes_of(error: BaseException) -> list[Cause]:
+    """Each of Java's exceptions, outermost first, without secrets; where there are only texts,
+    those that they name in the form of the engine.
+    """
+    causes = _of_java(error)
+    if not causes:
+        text = scrub(str(error))
+        if text.startswith("An error occurred while calling"):
+            pairs = _IN_TRACE.findall(text)
+        else:
+            pairs = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
+        causes = [_cause(name, message or "") for name, message in pairs]
+        if not causes and is_of_engine(error):
+            # PySpark 3.5 has the older name.
+            of_kind = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
+            causes = [Cause(type(error).__name__, text, str(of_kind() or "") if of_kind else "")]
+    of_tasks = [
+        _cause(match[1], match[2] or "")
+        for cause in causes
+        if cause.class_name == "org.apache.spark.SparkException"
+        and (match := _IN_TASK.fullmatch(cause.message))
+    ]
+    return [*causes, *of_tasks]
+
+
+def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
+    # Only Spark's own classes have kinds.
+    if not class_name.startswith("org.apache.spark."):
+        return Cause(class_name, message)
+    with contextlib.suppress(Exception):
+        # Its name before Spark 4, which later versions have too.
+        return Cause(class_name, message, str(exception.getErrorClass() or ""))
+    # Where there is only a text, it begins with the kind.
+    kind = _KIND.match(message)
+    return Cause(class_name, message, kind[1] if kind else "")
+
+
+def _of_java(error: BaseException) -> list[Cause]:
+    causes: list[Cause] = []
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
+        while cause is not None and len(causes) < _MOST_CAUSES:
+            name = str(cause.getClass().getName())
+            causes.append(_cause(name, scrub(str(cause.getMessage())), cause))
+            cause = cause.getCause()
+    return causes
+
+
+# Of an exception of raise_error, in Spark 3.5 and later.
+_RAISED = (
+    Sign(("java.lang.RuntimeException",), format="(.*)"),
+    Sign(
+        ("org.apache.spark.SparkRuntimeException",),
+        ("USER_RAISED_EXCEPTION",),
+        r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w{5})?",
+    ),
+)
+
+
+def raised_messages(error: BaseException) -> list[str]:
+    """What SQL's ``raise_error`` was given, of each cause that comes from it; not the SQL itself,
+    which other errors repeat.
+    """
+    matches = (sign.match(cause) for cause in causes_of(error) for sign in _RAISED)
+    return [match[1] for match in matches if match]
