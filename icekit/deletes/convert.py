@@ -26,6 +26,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.health.definition import named_as_columns_of_position_deletes
+from icekit.health.dropped_fields import fields_hiding_positions, positions_hidden
 from icekit.health.files import Partition
 from icekit.health.head import since
 from icekit.health.metadata import summary_of
@@ -79,6 +80,11 @@ def merge(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
             f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
+        )
+    if names := fields_hiding_positions(found.at.specs.values()):
+        raise ConversionRefused(
+            "The new deletion vectors must hold the positions that are deleted already, but "
+            f"{positions_hidden(names)}. Run icekit compact, which applies all deletes."
         )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, listed, shared)

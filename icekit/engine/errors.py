@@ -52,6 +52,15 @@ _CONFLICTS = frozenset(
 _REFUSED = f"{_ICEBERG}ValidationException"
 
 
+#: What to do where Iceberg cannot read its metadata tables because the column of a partition field
+# was dropped: the ids in them are counted on from the newest field whose column is left.
+ADD_A_FIELD = (
+    "Add a partition field by a column that is left, and drop it again, which changes no file "
+    "(ALTER TABLE … ADD PARTITION FIELD bucket(2, column) AS unused, then ALTER TABLE … DROP "
+    "PARTITION FIELD unused)"
+)
+
+
 class CommitConflict(Exception):
     """Another commit has invalidated the basis of work that is about to be committed; it is tried
     again from the current table.
@@ -190,6 +199,8 @@ _MISFILED = Sign(
     format=r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file "
     r"(\S+?):.*",
 )
+# A metadata table where the id of a field whose column was dropped is now that of another one.
+_HIDDEN_FILES = Sign(_CHECKS, format=r"Cannot partition by non-primitive source field: struct<.*")
 _GONE = Sign(
     _FILE_GONE,
     ("PATH_NOT_FOUND", "FAILED_READ_FILE.FILE_NOT_EXIST"),
@@ -206,6 +217,12 @@ _OF_TABLE: _Meanings = (
         "{0} deletes rows of {1}, but is filed under another partition or partition spec, so "
         "Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the data file with "
         "Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
+    ),
+    (
+        _HIDDEN_FILES.first,
+        EngineFailed,
+        "Iceberg cannot read the metadata tables of {name}, because the column of a partition "
+        f"field was dropped. {ADD_A_FIELD}.",
     ),
     (
         any_of(
@@ -368,6 +385,11 @@ def reason(error: BaseException) -> str:
             "the snapshot's manifest list does not give the numbers of files of a manifest, and "
             "Iceberg needs them (finding unreadable_metadata)"
         )
+    if _HIDDEN_FILES.first(causes_of(error)):
+        return (
+            "Iceberg cannot read the table's metadata tables, because the column of a partition "
+            f"field was dropped. {ADD_A_FIELD}"
+        )
     return str(line).split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
@@ -386,7 +408,7 @@ def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     causes = causes_of(error)
     classes = {cause.class_name for cause in causes}
-    if _MISFILED.first(causes):
+    if _MISFILED.first(causes) or _HIDDEN_FILES.first(causes):
         return "other"
     if _FULL(causes):
         return "full"

@@ -23,6 +23,7 @@ from icekit.health import local, metadata
 from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
+from icekit.health.dropped_fields import fields_hiding_files_of
 from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
 from icekit.health.integrity import Integrity
 from icekit.health.key_fields import misread_fields
@@ -99,8 +100,12 @@ def observe(
     manifests = _manifests(snapshot, source, specs)
     searched = Searched(meta, snapshot, manifests, specs)
     new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
-    # Spark does not even open the metadata tables of a table that it cannot read.
-    collector = "local" if is_unreadable else collector
+    # Spark does not even open the metadata tables of a table that it cannot read. Where the column of
+    # a partition field was dropped, they do not have its values, or fail.
+    is_hidden = bool(fields_hiding_files_of(meta)) or any(
+        specs[manifest["partition_spec_id"]].dropped for manifest in manifests
+    )
+    collector = "local" if is_unreadable or is_hidden else collector
     rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
     now_ms = int(time.time() * 1000)
     by_limits = _removed_by_limits(meta, now_ms)

@@ -14,9 +14,10 @@ from icekit.common import frozen
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier, literal
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
+from icekit.health.dropped_fields import fields_hiding_files_of
 from icekit.health.metadata import Json, named_files
 from icekit.health.metadata_file import load_metadata
-from icekit.health.orphans import declared_paths, manifests_of, referenced_files
+from icekit.health.orphans import declared_paths, files_in, manifests_of, referenced_files
 from icekit.iceberg.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
 
 if TYPE_CHECKING:
@@ -180,11 +181,21 @@ def referenced(lake: Lake, table: Identifier, files: Wanted, most: int = 10) -> 
 
 def _listed(lake: Lake, table: Identifier) -> DataFrame:
     """The data and delete files and the manifests of every snapshot, by ``file_path``."""
-    name = lake.sql_name(table)
-    files = metadata_table(lake.spark, name, "all_files").select("file_path")
-    return files.unionAll(
-        metadata_table(lake.spark, name, "all_manifests").selectExpr("path AS file_path")
-    )
+    manifests = metadata_table(lake.spark, lake.sql_name(table), "all_manifests")
+    return live_files(lake, table).unionAll(manifests.selectExpr("path AS file_path"))
+
+
+def live_files(lake: Lake, table: Identifier) -> DataFrame:
+    """The data and delete files that any snapshot has, by ``file_path``; some several times.
+
+    Where Iceberg cannot read its metadata table of them, they are read without Spark.
+    """
+    source = lake.tables.source(table)
+    metadata = load_metadata(source)
+    if fields_hiding_files_of(metadata):
+        manifests = manifests_of(source, metadata).values()
+        return frame_of_paths(lake.spark, files_in(source, manifests))
+    return metadata_table(lake.spark, lake.sql_name(table), "all_files").select("file_path")
 
 
 def _spelled(spark: SparkSession, files: DataFrame, *, follow: bool) -> DataFrame:

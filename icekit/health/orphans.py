@@ -85,7 +85,12 @@ def referenced_files(
     yield from named_by_metadata(source, metadata)
     manifests = manifests_of(source, metadata, without)
     yield from manifests
-    for manifest, content in read_ahead(source.read, manifests.values()):
+    yield from files_in(source, manifests.values())
+
+
+def files_in(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
+    """The paths of the live data and delete files in some manifests."""
+    for manifest, content in read_ahead(source.read, manifests):
         files = files_of(manifest, content, frozenset({"file_path"}))
         yield from (file["file_path"] for file, *_ in files)
 

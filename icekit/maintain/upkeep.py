@@ -15,8 +15,13 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.column_support import limits_of
-from icekit.health.definition import PartitionSpec
+from icekit.health.definition import PartitionSpec, fragile
 from icekit.health.diagnose import diagnose
+from icekit.health.dropped_fields import (
+    fields_hiding_positions,
+    manifest_refusal,
+    positions_hidden,
+)
 from icekit.health.files import Kind
 from icekit.health.findings import COMPACTED, MAINTAINED, Findings, Thresholds
 from icekit.health.head import head
@@ -151,6 +156,14 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
             "Iceberg cannot rewrite position delete files of a table with variants in a list or a "
             f"map ({first_names(nested, 5)})."
         )
+    if facts.fragile_fields:
+        left_out = {"rewrite_position_delete_files", "rewrite_manifests"}.intersection(procedures)
+        case.refused.extend(sorted(left_out) if case.are_named else [])
+        procedures = [name for name in procedures if name not in left_out]
+        case.notes.append(
+            f"{fragile(facts.fragile_fields)} Run icekit compact, which plans that rewrite, before "
+            "manifests or position deletes are rewritten."
+        )
     if facts.contradictions:
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
@@ -206,6 +219,14 @@ def _deletes(case: _Case) -> list[Action]:
             "run rewrite_position_delete_files where a partition field has the name of a column of "
             f"its table position_deletes ({', '.join(names)}). icekit compact removes these deletes "
             "with the rows that they delete."
+        )
+        return []
+    if names := fields_hiding_positions(facts.specs):
+        case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
+        case.notes.append(
+            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
+            f"{positions_hidden(names)}. icekit compact removes these deletes with the rows that "
+            "they delete."
         )
         return []
     converts = facts.format_version >= 3
@@ -265,7 +286,11 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
 def _manifests(case: _Case) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
     facts, actions = case.facts, []
+    refusals = []
     for of_spec, files_in, files_out, saved, asked in manifest_rewrites(facts, case.findings):
+        if refusal := manifest_refusal(facts.specs, facts.columns, of_spec.spec_id):
+            refusals.append(refusal)
+            continue
         total = of_spec.size_in_bytes
         by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
         order = (
@@ -288,6 +313,9 @@ def _manifests(case: _Case) -> list[Action]:
             ),
             arguments={"spec_id": of_spec.spec_id} | ({"sort_by": by} if by else {}),
         )
+    if refusals and not actions:
+        case.refused.extend(["rewrite_manifests"] if case.are_named else [])
+    case.notes.extend(dict.fromkeys(refusals))
     return actions
 
 

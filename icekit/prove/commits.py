@@ -22,6 +22,7 @@ from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, explaining
 from icekit.health import metadata
 from icekit.health.definition import PartitionField, PartitionSpec
+from icekit.health.dropped_fields import fields_hiding_files_of
 from icekit.health.files import Scalar
 from icekit.health.head import head
 from icekit.health.metadata import Json
@@ -127,7 +128,9 @@ def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
 
 def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
-    changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
+    changed = None
+    if not fields_hiding_files_of(reader.head.metadata):
+        changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
     schemas = [
         metadata.schema_of(reader.head.metadata, snapshot.get("schema-id"))
         for snapshot in (parent, commit)
@@ -143,8 +146,10 @@ def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, lineage=lineage)
     columns = metadata.columns(reader.head.metadata, schemas[1])
-    if not reason and (
-        (before != after and changed.may_disagree) or not changed.holds_rows(columns)
+    if (
+        changed is not None
+        and not reason
+        and ((before != after and changed.may_disagree) or not changed.holds_rows(columns))
     ):
         reason = "rows may be in other partitions than their values say"
         sides = [replace(side, where=None) for side in sides]
@@ -166,7 +171,7 @@ def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
     return CommitProof(
         snapshot_id,
         reason,
-        partitions=len(changed.partitions),
+        partitions=len(changed.partitions) if changed is not None else 0,
         before=before[()],
         after=after[()],
         rows_read=before[()].row_count + after[()].row_count,
@@ -229,9 +234,14 @@ def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
 
 
 def _predicates(
-    reader: Reader, changed: Changes, schemas: Sequence[Json]
+    reader: Reader, changed: Changes | None, schemas: Sequence[Json]
 ) -> tuple[Sequence[str | None], str]:
-    """The rows to compare at the parent and at the commit; and, if all rows are compared, why."""
+    """The rows to compare at the parent and at the commit; and, if all rows are compared, why.
+    ``changed`` is None where it cannot be read.
+    """
+    if changed is None:
+        why = "Iceberg cannot read which files changed: a partition column was dropped"
+        return (None, None), why
     chosen = changed.partitions
     if not changed.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"

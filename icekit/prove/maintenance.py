@@ -16,7 +16,7 @@ from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table, spread
 from icekit.health.head import head
 from icekit.health.metadata import Json, snapshots_by_id
-from icekit.health.naming import referenced, wanted
+from icekit.health.naming import live_files, referenced, wanted
 from icekit.health.retention import ExpirySummary
 from icekit.health.writer_states import WriterKeys, stated_keys, writer_states
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
@@ -222,7 +222,7 @@ def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
 
 def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
     spark, name = lake.spark, lake.sql_name(table)
-    files = metadata_table(spark, name, "all_files").select("file_path").distinct()
+    files = live_files(lake, table).distinct()
     chosen, total = spread(files, SAMPLE), files.count()
     readable = Check(
         True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"

@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.common.errors import (
     CommitBroken,
     DiskFull,
+    EngineFailed,
     ParameterError,
 )
 from icekit.common.sql import display_name
@@ -24,10 +25,22 @@ from icekit.engine.causes import java_classes
 from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
-from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.health.definition import fragile
+from icekit.health.dropped_fields import (
+    fields_hiding_positions,
+    manifest_refusal,
+    positions_hidden,
+)
 from icekit.health.head import Head, head
-from icekit.health.metadata import Json, check_clock, snapshots_by_id, specs
+from icekit.health.manifests import is_delete_manifest, manifest_list, may_have_live
+from icekit.health.metadata import (
+    Json,
+    check_clock,
+    columns,
+    schema_of,
+    snapshots_by_id,
+    specs,
+)
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.maintain.claims import now_ms
 from icekit.maintain.current_names import with_current_names
@@ -191,6 +204,7 @@ class Runner:
             raise Stopped
         check_clock(before.metadata, display_name(action.table), now_ms())
         self._check_fragile(left, before)
+        self._check_metadata_tables(left, before)
         progress.before_call()
         progress.attempts += 1
         earlier = set(progress.commits)
@@ -290,18 +304,9 @@ class Runner:
         gone = {spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped}
         is_whole = action.where is None and action.options.get("rewrite-all") == "true"
         is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
-        if (
-            not gone
-            or is_whole
-            or before.snapshot_id is None
-            or action.procedure not in _COMMITTING
-        ):
+        if not gone or is_whole or before.snapshot is None or action.procedure not in _COMMITTING:
             return
-        entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where(
-            "status < 2"
-        )
-        listed = entries.selectExpr("data_file.spec_id", f"{CONTENT} = 0").distinct()
-        kinds = {tuple(row) for row in listed.collect()}
+        kinds = self._kinds(action, before.snapshot)
         fields = [
             name
             for spec_id, names in gone.items()
@@ -310,6 +315,37 @@ class Runner:
         ]
         if fields:
             raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
+
+    def _kinds(self, action: Action, snapshot: Json) -> set[tuple[int, bool]]:
+        """The specs that a snapshot's manifests have files of, each with whether these are delete
+        files.
+        """
+        location = snapshot.get("manifest-list")
+        if location is None:  # of format version 1, which has no deletes
+            return set()
+        source = self.lake.tables.source(action.table)
+        return {
+            (manifest["partition_spec_id"], is_delete_manifest(manifest))
+            for manifest in manifest_list(source.read(location), location)
+            if may_have_live(manifest)
+        }
+
+    def _check_metadata_tables(self, action: Action, before: Head) -> None:
+        """Refuse an action of Iceberg's that reads a metadata table which it cannot read."""
+        metadata = before.metadata
+        every_spec = specs(metadata)
+        refusal = ""
+        if action.procedure == "rewrite_manifests":
+            default_id = int(metadata.get("default-spec-id", 0))
+            spec_id = int(str(action.arguments.get("spec_id", default_id)))
+            refusal = manifest_refusal(every_spec, columns(metadata, schema_of(metadata)), spec_id)
+        elif action.rewrites_deletes and (fields := fields_hiding_positions(every_spec)):
+            refusal = (
+                f"{positions_hidden(fields)}. icekit compact removes these deletes with the rows "
+                "that they delete."
+            )
+        if refusal:
+            raise EngineFailed(f"Nothing was done. {refusal}")
 
     def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
         """Report from time to time how long the action has taken, and note its commits before they

@@ -16,6 +16,7 @@ from icekit.common.units import count, first_names
 from icekit.engine.errors import explain, explaining
 from icekit.engine.interrupting import cancel, new_tag, tagged, watching
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
+from icekit.health.dropped_fields import fields_hiding_files_of
 from icekit.health.head import head
 from icekit.health.metadata import Json, properties_of, snapshots_by_id, statistics_files
 from icekit.health.naming import Folders, Wanted, may_name, referenced, wanted
@@ -23,7 +24,9 @@ from icekit.health.orphans import (
     ORPHAN_AGE,
     TableQuery,
     declared_paths,
+    files_in,
     location_of_another_format,
+    manifests_of,
     of_others,
     sharing,
 )
@@ -293,6 +296,20 @@ class ExpiryGuard(_Removal):
         """The files that are removed with some snapshots, by ``file_path``; may include some that
         stay.
         """
+        listed = [*(self.before.get("snapshots") or ()), *statistics_files(self.before)]
+        named = {
+            each.get("manifest-list") or each.get("statistics-path")
+            for each in listed
+            if each["snapshot-id"] in expired
+        } - {None}
+        if fields_hiding_files_of(self.before):
+            ending = frame_of_paths(self.lake.spark, self._ending_without_spark())
+        else:
+            ending = self._ending_in_spark()
+        return ending.unionAll(frame_of_paths(self.lake.spark, sorted(named)))
+
+    def _ending_in_spark(self) -> DataFrame:
+        """The data and delete files, and the manifests, that no kept snapshot has."""
         spark, name = self.lake.spark, self.action.sql_name
         kept = f"IN ({', '.join(map(str, self.must_stay))})"
         every = (
@@ -312,16 +329,23 @@ class ExpiryGuard(_Removal):
         )
         of_kept = manifests.where(f"reference_snapshot_id {kept}").select("file_path")
         data = every.select("file_path").distinct().join(stays, "file_path", "left_anti")
-        ending = data.unionAll(
+        return data.unionAll(
             manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti")
         )
-        listed = [*(self.before.get("snapshots") or ()), *statistics_files(self.before)]
-        named = {
-            each.get("manifest-list") or each.get("statistics-path")
-            for each in listed
-            if each["snapshot-id"] in expired
-        } - {None}
-        return ending.unionAll(frame_of_paths(spark, sorted(named)))
+
+    def _ending_without_spark(self) -> list[str]:
+        """The same, where Iceberg cannot read its metadata tables of files."""
+        source = self.lake.tables.source(self.action.table)
+        snapshots = self.before.get("snapshots") or ()
+        kept = [each for each in snapshots if each["snapshot-id"] in self.must_stay]
+        kept_manifests = manifests_of(source, {"snapshots": kept})
+        manifests = manifests_of(source, {"snapshots": snapshots})
+        ending_manifests = {
+            path: manifest for path, manifest in manifests.items() if path not in kept_manifests
+        }
+        ending_files = set(files_in(source, ending_manifests.values()))
+        ending_files.difference_update(files_in(source, kept_manifests.values()))
+        return [*ending_manifests, *sorted(ending_files)]
 
     def _oldest_kept(self) -> list[int]:
         """The kept snapshots whose parent is not kept; only some if they are many, because each is

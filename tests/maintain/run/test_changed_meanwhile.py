@@ -161,6 +161,14 @@ STEPS = {
 }
 
 
+#: When a procedure meets a dropped partition column, and Iceberg would no longer apply the deletes.
+UNDER_DELETES = {
+    ("planned", "rewrite_manifests"),
+    ("planned", "rewrite_position_delete_files"),
+    ("loaded", "rewrite_position_delete_files"),
+}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFINITIONS)
 @pytest.mark.parametrize("procedure", STEPS)
@@ -192,10 +200,15 @@ def test_maintenance_goes_on_beside_changes_of_the_definition(
         neglected.files.refresh()
     else:
         around(executing, STEPS[procedure], change)
-    (action,) = is_proved(neglected.run(plan, limits=SOON)).actions
+    outcome = neglected.run(plan, limits=SOON)
+    (action,) = outcome.actions
 
     neglected.files.refresh()
     assert neglected.sql("SELECT count(*) FROM {t}") == before
+    if name == "a dropped partition column" and (moment, procedure) in UNDER_DELETES:
+        assert "partition field `day` was dropped while deletes apply" in str(action.error)
+        return
+    is_proved(outcome)
     assert action.actual.items_after < action.actual.items_before
     if name != "a dropped and added column":
         assert neglected.sql("SELECT count(DISTINCT id) FROM {t}")[0][0] == before[0][0]
