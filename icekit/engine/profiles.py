@@ -3,11 +3,12 @@
 """
 
 import os
+import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from icekit.common.errors import ProfileError, nearest, unchained
+from icekit.common.errors import ProfileError, causes, nearest, unchained
 from icekit.common.secrets import remember, unquoted_yaml
 
 
@@ -130,7 +131,11 @@ def _leaves(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _explained(error: Exception) -> ProfileError:
     """The error for a configuration that cannot be read, without a word of it."""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None)
-    if isinstance(error, OSError):
+    # PyIceberg's parser fails at its own error about a character, which is then the context.
+    of_character = next((each for each in causes(error) if hasattr(each, "character")), None)
+    if of_character is not None:
+        what = _forbidden_character(of_character)
+    elif isinstance(error, OSError):
         what = f"{error.filename}: {error.strerror}"
     elif problem is not None:
         # The parser's own words. It quotes only names there, and the lines elsewhere.
@@ -145,4 +150,14 @@ def _explained(error: Exception) -> ProfileError:
     return ProfileError(
         f"PyIceberg's configuration cannot be read: {what}. Correct .pyiceberg.yaml, or the "
         "variables PYICEBERG_…."
+    )
+
+
+def _forbidden_character(error: Any) -> str:
+    """Which character of a YAML file is not allowed there; ``error`` is that of a YAML reader."""
+    character = error.character if isinstance(error.character, int) else ord(error.character)
+    kind = "the control character " if unicodedata.category(chr(character)) == "Cc" else ""
+    return (
+        f"character {error.position + 1:,} of the file is {kind}U+{character:04X}, which YAML does "
+        "not allow"
     )

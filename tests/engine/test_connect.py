@@ -383,6 +383,7 @@ UNREADABLE = [
     f"catalog: {CANARY}\n",
     f"{CANARY}\n",
     f"- {CANARY}\n",
+    f"catalog:\n  sec:\n    token: {CANARY}\x07\n",
 ]
 
 
@@ -404,6 +405,25 @@ def test_no_trace_repeats_a_configuration_that_cannot_be_read(
     assert [*causes(refused.value)] == [refused.value]
     shown = traceback.format_exception(refused.value)
     assert CANARY not in "".join(shown)
+
+
+@pytest.mark.parametrize(
+    ("character", "what"),
+    [("\x07", "the control character U+0007"), ("\ufffe", "U+FFFE"), ("\0", "U+0000")],
+)
+def test_a_character_that_yaml_does_not_allow_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, character: str, what: str
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    before = "catalog:\n  sec:\n    token: ä"
+    (tmp_path / ".pyiceberg.yaml").write_text(f"{before}{character}\n", encoding="utf-8")
+    with pytest.raises(ProfileError) as refused:
+        check_configuration()
+
+    message = str(refused.value)
+    assert f"character {len(before) + 1} of the file is " in message
+    assert f"{what}, which YAML does not allow" in message
+    assert "should stand under it" not in message
 
 
 def test_no_trace_repeats_a_variable_that_contradicts_another(
