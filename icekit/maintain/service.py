@@ -75,6 +75,24 @@ def delete_files_removed(
     return planned.scoped_deletes + dropped_by(facts, (), sequence_number)
 
 
+def with_dangling_once(actions: Iterable[Action], dangling: int) -> tuple[Action, ...]:
+    """The actions, of which only the first that removes delete files removes the ``dangling`` ones:
+    those that go with any rewrite, and are in the prediction of each.
+    """
+    counted_once: list[Action] = []
+    is_first = True
+    for action in actions:
+        removed = action.prediction.delete_files_removed
+        if removed and not is_first:
+            left = max(removed - dangling, 0)
+            prediction = replace(action.prediction, delete_files_removed=left)
+            counted_once.append(replace(action, prediction=prediction))
+            continue
+        counted_once.append(action)
+        is_first = is_first and not removed
+    return tuple(counted_once)
+
+
 @dataclass
 class EnginePlanner:
     """Predicts actions: the first ``most`` by the engine's own planner; the estimates of the others
@@ -258,7 +276,12 @@ def plan_table(
     if planned.actions:
         notes += statistics_notes(facts.catalog, facts.table, at.metadata, at.snapshot_id)
         notes += [unasked] if unasked else []
-    planned = replace(planned, snapshot_id=at.snapshot_id, notes=tuple(notes))
+    planned = replace(
+        planned,
+        snapshot_id=at.snapshot_id,
+        actions=with_dangling_once(planned.actions, dropped_by(facts, (), at.sequence_number)),
+        notes=tuple(notes),
+    )
     if not trial:
         return planned
     from icekit.maintain.trial import try_plan

@@ -12,7 +12,7 @@ from icekit.health.integrity import DeleteState, UnappliedDeletes
 from icekit.health.model import TableFacts
 from icekit.maintain.candidates import DeleteLoad, deletes_over, dropped_by
 from icekit.maintain.model import Action, Prediction
-from icekit.maintain.service import delete_files_removed
+from icekit.maintain.service import delete_files_removed, with_dangling_once
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, table_facts
 from tests.maintain.delete_counts import data, equality, facts_of, position
 
@@ -159,3 +159,24 @@ def test_a_rewrite_of_some_files_of_a_partition_drops_the_deletes_that_only_thos
         return delete_files_removed(shared, action, planned, 3)
 
     assert [dropped(some, 1), dropped(some, 2), dropped(every, 1)] == [2, 3, 3]
+
+
+def test_deletes_that_go_with_any_rewrite_are_counted_for_the_first_that_removes_some() -> None:
+    def counted(*removed: int) -> list[int]:
+        actions = [
+            Action(
+                f"a{number}",
+                "rewrite_data_files",
+                "lake",
+                ("t",),
+                "",
+                Prediction(delete_files_removed=each),
+            )
+            for number, each in enumerate(removed)
+        ]
+        return [action.prediction.delete_files_removed for action in with_dangling_once(actions, 3)]
+
+    assert counted(5, 4, 3) == [5, 1, 0]
+    # Those that the planner was not asked about have no number.
+    assert counted(0, 5, 0, 4) == [0, 5, 0, 1]
+    assert counted() == []

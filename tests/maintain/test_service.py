@@ -17,7 +17,7 @@ from icekit.health.snapshot_statistics import statistics_of
 from icekit.health.snapshots import SnapshotStatistics
 from icekit.maintain.model import Certainty, Plan, Prediction
 from icekit.maintain.service import plan_table
-from tests.maintain.tables import Named, Table
+from tests.maintain.tables import Named, Table, is_proved
 
 pytestmark = pytest.mark.spark
 
@@ -179,3 +179,24 @@ def test_a_branch_has_statistics_of_its_own(sick: Table) -> None:
     assert noted(sick.plan(ref="other")) == []
     compute(sick, "table", f", snapshot_id => {sick.snapshot_id('other')}")
     assert len(noted(sick.plan(ref="other"))) == 1
+
+
+def test_deletes_that_dangle_are_predicted_once_however_many_actions_there_are(
+    named: Named,
+) -> None:
+    table = named("dangling").under_deletes()
+    table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    table.fill(start=1000)
+    table.files.refresh()
+    dangling = table.delete_files()
+    plan = table.plan(max_action_partitions=1)
+    outcome = is_proved(table.run(plan))
+    table.files.refresh()
+
+    assert dangling > 1
+    assert len(plan.actions) == 2
+    assert plan.prediction.delete_files_removed == dangling
+    for action in outcome.actions:
+        predicted_count = action.action.prediction.delete_files_removed
+        assert action.actual.delete_files_removed == predicted_count
+    assert table.delete_files() == 0
