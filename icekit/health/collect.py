@@ -44,7 +44,7 @@ from icekit.health.retention import Retained, Retention, expiry, past_own_limits
 from icekit.health.rollup import edges, sort_key
 from icekit.health.snapshot_statistics import statistics_ages
 from icekit.health.storage import StorageSearch
-from icekit.health.writer_states import staged_writes, writer_states
+from icekit.health.writer_states import WriterLog, staged_writes
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -109,6 +109,7 @@ def observe(
     rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
     now_ms = int(time.time() * 1000)
     by_limits = _removed_by_limits(meta, now_ms)
+    writer_log = WriterLog(meta)
     recent = written_within(
         source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
@@ -128,10 +129,10 @@ def observe(
         misread_keys=_misread_keys(meta, rollup),
         history=replace(
             history(meta, snapshot),
-            expirable_count=_expirable(meta, now_ms),
+            expirable_count=_expirable(meta, now_ms, writer_log),
             past_limits=len(by_limits.expired),
             refs_past_limits=by_limits.refs_dropped,
-            writers=writer_states(meta),
+            writers=writer_log.states(),
             staged=staged_writes(meta),
         ),
         metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
@@ -252,13 +253,13 @@ def _count(
     return rollup, used
 
 
-def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
+def _expirable(meta: Mapping[str, Any], now_ms: int, writer_log: WriterLog) -> int | None:
     """The snapshots that would expire now without a stated retention; None where the properties
     allow no expiry, or the snapshots of a branch are damaged.
     """
     try:
         now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        expiring = expiry(meta, Retention(), now)
+        expiring = expiry(meta, Retention(), now, writer_log)
         return 0 if expiring.conflict else len(expiring.snapshots.expired)
     except (ParameterError, Damaged):
         return None

@@ -26,13 +26,13 @@ from icekit.health.writer_states import (
     Lineages,
     Range,
     Tally,
+    WriterLog,
     branches_of,
     chain,
     needed_to_publish,
     refs_of,
     staged_writes,
     stated_keys,
-    writer_states,
 )
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -376,10 +376,13 @@ def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
     return frozenset(too_old)
 
 
-def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
+def expiry(
+    metadata: Json, retention: Retention, now: dt.datetime, log: WriterLog | None = None
+) -> Expiry:
     """Compute what expiring with a retention removes now, and whether it keeps what people need.
 
-    ``metadata`` is the table's metadata JSON. Raises
+    ``metadata`` is the table's metadata JSON; ``log`` is what its snapshots carry for writers, by
+    the keys of the retention, if that was read before. Raises
     :class:`~icekit.common.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
     age_ms, last = retention.in_force(properties_of(metadata))
@@ -389,7 +392,7 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     # By time, not by count: commits that come before the expiry runs, the plan's own among them,
     # would push the needed state out of a count.
     older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed)])
-    expiring = expiry_before(metadata, older_than_ms, last, retention, now_ms)
+    expiring = expiry_before(metadata, older_than_ms, last, retention, now_ms, log)
     if len(_unbroken(current, expiring.snapshots)) < len(needed):
         raise ParameterError(
             f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
@@ -400,13 +403,18 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
 
 
 def expiry_before(
-    metadata: Json, older_than_ms: int, retain_last: int, retention: Retention, now_ms: int
+    metadata: Json,
+    older_than_ms: int,
+    retain_last: int,
+    retention: Retention,
+    now_ms: int,
+    log: WriterLog | None = None,
 ) -> Expiry:
     """Compute what an expiry of the snapshots older than a time removes; of the ``retention`` only
-    what it keeps for writers and staged writes counts.
+    what it keeps for writers and staged writes counts; ``log`` as in :func:`expiry`.
     """
     snapshots = snapshots_by_id(metadata)
-    needs = needs_of(metadata, retention, now_ms)
+    needs = needs_of(metadata, retention, now_ms, log)
     by_rule = retained(metadata, older_than_ms, retain_last, now_ms)
     stock = frozenset(by_rule.kept)
     kept = stock | needs.snapshot_ids
@@ -460,17 +468,17 @@ def _current_lineage(metadata: Json) -> list[Json]:
     return list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
 
 
-def needs_of(metadata: Json, retention: Retention, now_ms: int) -> Needs:
-    """What writers and staged writes need of the snapshots."""
+def needs_of(
+    metadata: Json, retention: Retention, now_ms: int, log: WriterLog | None = None
+) -> Needs:
+    """What writers and staged writes need of the snapshots; ``log`` as in :func:`expiry`."""
     writer_ms = retention.keep_writers_hours * HOUR_MS
     staged_ms = retention.keep_staged_hours * HOUR_MS
-    lineages = Lineages(metadata)
+    log = WriterLog(metadata, stated_keys(retention.writer_keys)) if log is None else log
+    lineages = log.lineages
     dropped = _refs_too_old(metadata, now_ms)
     states = {
-        state: chain(lineages, state, dropped)
-        for state in writer_states(
-            metadata, stated_keys(retention.writer_keys), lineages, most_silent_ms=writer_ms
-        )
+        state: chain(lineages, state, dropped) for state in log.states(most_silent_ms=writer_ms)
     }
     kept_states = tuple(
         state

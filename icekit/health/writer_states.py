@@ -13,7 +13,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -245,59 +245,68 @@ class Tally:
         return sum(self._sums[path][stop] - self._sums[path][start] for path, start, stop in ranges)
 
 
-def writer_states(
-    metadata: Json,
-    other_keys: Sequence[WriterKeys] = (),
-    lineages: Lineages | None = None,
-    *,
-    most_silent_ms: float = math.inf,
-) -> tuple[WriterState, ...]:
-    """The newest state of each job on each branch, newest first.
-
-    A job that writes to several branches looks for its state on each. A state that is the newest of
-    its job on several branches is one, apart from branches on which the job has been silent for
-    more than ``most_silent_ms``.
+class WriterLog:
+    """What the snapshots of a table carry for their writers, read once, although each length of
+    silence gives other states; ``other_keys`` are those of writers that icekit does not know.
     """
-    carried = _carried(metadata, (*WRITERS, *other_keys))
-    if not carried:
-        return ()
-    lineages = Lineages(metadata) if lineages is None else lineages
-    snapshots = snapshots_by_id(metadata)
-    places: dict[_Job, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    values: dict[tuple[_Job, int], _Carried] = {}
-    for path, snapshot_ids in enumerate(lineages.paths):
-        for place, snapshot_id in enumerate(snapshot_ids):
-            for each in carried.get(snapshot_id, ()):
-                places[each.job][path].append(place)
-                values.setdefault((each.job, snapshot_id), each)
-    newest: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
-    last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
-    for branch in lineages.branches:
-        ranges = lineages.ranges(branch)
-        for job, by_path in places.items():
-            first = _first(lineages, ranges, by_path)
-            if first is not None:
-                silent_ms = last_ms[branch] - snapshots[first]["timestamp-ms"]
-                newest[job, first, silent_ms > most_silent_ms].append(branch)
-    states = []
-    for (job, snapshot_id, _), branches in newest.items():
-        found = values[job, snapshot_id]
-        committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
-        keys = found.keys
-        states.append(
-            WriterState(
-                writer=keys.writer,
-                job=" ".join(filter(None, (keys.job, *found.ids[:1]))),
-                ids=found.ids,
-                state=f"{keys.state} {found.value}",
-                branches=tuple(branches),
-                snapshot_id=snapshot_id,
-                committed_ms=committed_ms,
-                silent_ms=max(0, min(last_ms[branch] for branch in branches) - committed_ms),
-                read_to_id=found.named_snapshot_id,
+
+    def __init__(self, metadata: Json, other_keys: Sequence[WriterKeys] = ()) -> None:
+        self._metadata = metadata
+        self._snapshots = snapshots_by_id(metadata)
+        #: By job and path, the places of the snapshots that carry a state.
+        self._places: dict[_Job, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._values: dict[tuple[_Job, int], _Carried] = {}
+        carried = _carried(metadata, (*WRITERS, *other_keys))
+        # A table without any state need not have lineages that can be followed.
+        for path, snapshot_ids in enumerate(self.lineages.paths if carried else ()):
+            for place, snapshot_id in enumerate(snapshot_ids):
+                for each in carried.get(snapshot_id, ()):
+                    self._places[each.job][path].append(place)
+                    self._values.setdefault((each.job, snapshot_id), each)
+
+    @cached_property
+    def lineages(self) -> Lineages:
+        """The lineages of all branches."""
+        return Lineages(self._metadata)
+
+    def states(self, *, most_silent_ms: float = math.inf) -> tuple[WriterState, ...]:
+        """The newest state of each job on each branch, newest first.
+
+        A job that writes to several branches looks for its state on each. A state that is the
+        newest of its job on several branches is one, apart from branches on which the job has been
+        silent for more than ``most_silent_ms``.
+        """
+        if not self._values:
+            return ()
+        lineages, snapshots = self.lineages, self._snapshots
+        newest: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
+        last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
+        for branch in lineages.branches:
+            ranges = lineages.ranges(branch)
+            for job, by_path in self._places.items():
+                first = _first(lineages, ranges, by_path)
+                if first is not None:
+                    silent_ms = last_ms[branch] - snapshots[first]["timestamp-ms"]
+                    newest[job, first, silent_ms > most_silent_ms].append(branch)
+        states = []
+        for (job, snapshot_id, _), branches in newest.items():
+            found = self._values[job, snapshot_id]
+            committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
+            keys = found.keys
+            states.append(
+                WriterState(
+                    writer=keys.writer,
+                    job=" ".join(filter(None, (keys.job, *found.ids[:1]))),
+                    ids=found.ids,
+                    state=f"{keys.state} {found.value}",
+                    branches=tuple(branches),
+                    snapshot_id=snapshot_id,
+                    committed_ms=committed_ms,
+                    silent_ms=max(0, min(last_ms[branch] for branch in branches) - committed_ms),
+                    read_to_id=found.named_snapshot_id,
+                )
             )
-        )
-    return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
+        return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
 
 
 def _first(

@@ -18,7 +18,7 @@ from icekit.health.head import head
 from icekit.health.metadata import Json, snapshots_by_id
 from icekit.health.naming import live_files, referenced, wanted
 from icekit.health.retention import ExpirySummary
-from icekit.health.writer_states import WriterKeys, stated_keys, writer_states
+from icekit.health.writer_states import WriterKeys, WriterLog, stated_keys
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.prove.proof import Check, Proof
 
@@ -153,7 +153,7 @@ def _states_found(
     """
     found = {
         (branch, state.writer, state.ids): state.committed_ms
-        for state in writer_states(metadata, other_keys)
+        for state in WriterLog(metadata, other_keys).states()
         for branch in state.branches
     }
     lost = [

@@ -2,13 +2,17 @@
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import icekit
 from icekit.common.errors import ParameterError
+from icekit.health import writer_states
 from icekit.health.retention import HOUR_MS, Retention, expiry, past_own_limits, retained
-from icekit.health.writer_states import WRITERS
+from icekit.health.writer_states import WRITERS, WriterLog
+from tests.offline import IDS, lake_in
 
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -323,6 +327,51 @@ def test_a_branch_at_rest_keeps_the_state_of_a_silent_writer_for_itself_and_not_
     # By age and number, the branch keeps its last three.
     assert [kept.state.branches for kept in found.states_kept] == [("rest",)]
     assert "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)" in found.goes
+
+
+@pytest.mark.parametrize("branch", [None, 4])
+def test_what_snapshots_carry_is_read_once_for_the_states_and_for_an_expiry(
+    branch: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = {"rest": {"snapshot-id": branch, "type": "branch"}} if branch else {}
+    meta = daily(45, {2: FLINK}, refs)
+    read_again = expiry(meta, KEEP_THREE, NOW)
+    log = WriterLog(meta)
+    monkeypatch.setattr(writer_states, "_carried", None)
+    expiring = expiry(meta, KEEP_THREE, NOW, log)
+
+    assert expiring.snapshots == read_again.snapshots
+    assert expiring.summary == read_again.summary
+    # Whatever the retention, all branches on which a state is the newest are one.
+    assert [len(state.branches) for state in log.states()] == [2 if branch else 1]
+
+
+def test_an_observation_reads_what_snapshots_carry_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    carried = writer_states._carried
+
+    def counted(metadata: Any, *rest: Any) -> Any:
+        reads.append(len(metadata["snapshots"]))
+        return carried(metadata, *rest)
+
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table("db.t", IDS)
+        for n in range(3):
+            table.append(IDS.empty_table(), {"flink.job-id": "7f1c", CHECKPOINT: str(n)})
+        monkeypatch.setattr(writer_states, "_carried", counted)
+        facts = icekit.connect().observe("db.t")
+
+    assert reads == [3]
+    assert [state.state for state in facts.history.writers] == ["checkpoint 2"]
+
+
+def test_a_table_without_states_is_observed_although_its_snapshots_form_a_circle() -> None:
+    meta = daily(3, {})
+    meta["snapshots"][0]["parent-snapshot-id"] = 3
+
+    assert WriterLog(meta).states() == ()
 
 
 @pytest.mark.parametrize(
