@@ -23,8 +23,6 @@ from tests.offline import catalog_of
 from tests.shapes import Shapes
 from tests.workshop import LAB, one_at_a_time
 
-# What the gate runs of the Spark tests.
-CORE = frozenset(Path(__file__).with_name("tests").joinpath("core.txt").read_text().splitlines())
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 # Processes that run beside each other share the lab's files, and each has a catalog and a scratch
 # of its own.
@@ -49,30 +47,27 @@ def golden(pytestconfig: pytest.Config) -> Golden:
     return Golden(update=pytestconfig.getoption("--update-golden"))
 
 
-_FUNCTIONS: set[str] = set()
-#: The tests of the gate, and the files that this run has collected.
-GATE: set[str] = set()
-COLLECTED: set[str] = set()
+#: Functions with the mark ``core`` that have been collected, each with the ids of its variants and
+#: those that its mark names.
+CORE_VARIANTS: dict[str, set[str]] = {}
+NAMED_VARIANTS: dict[str, set[str]] = {}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what the gate runs of the Spark tests: of a test with variants the first, those named by
-    their ids, or all (``[*]``).
+    """Mark the variants of a core test that the gate leaves out: all but the first, or but those
+    that the mark names by their ids (``*``: none).
     """
-    COLLECTED.add(item.nodeid.partition("::")[0])
-    if item.get_closest_marker("soak") is not None:
+    core = item.get_closest_marker("core")
+    if core is None or item.get_closest_marker("soak") is not None:
         return
-    function = item.nodeid.partition("[")[0]
-    named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
-    _FUNCTIONS.add(function)
-    if (
-        item.nodeid in CORE
-        or any(f"{name}[*]" in CORE for name in named)
-        or (is_first and not CORE.isdisjoint(named))
-    ):
-        item.add_marker(pytest.mark.core)
-        if item.get_closest_marker("slow") is None:
-            GATE.add(item.nodeid)
+    function, _, variant = item.nodeid.removesuffix("]").partition("[")
+    variants = CORE_VARIANTS.setdefault(function, set())
+    is_first = not variants
+    variants.add(variant)
+    named = NAMED_VARIANTS.setdefault(function, set(core.args))
+    is_chosen = variant in named or "*" in named if named else is_first
+    if not is_chosen:
+        item.add_marker(pytest.mark.variant)
 
 
 @pytest.fixture(scope="session", autouse=True)

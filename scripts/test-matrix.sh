@@ -40,7 +40,7 @@ for pair in ${*:-3.5 4.0 4.1 4.1:1.11.0 $newer}; do
     export ICEKIT_ICEBERG="$iceberg"
     rm -rf "$run" "$run".*
     # What older versions warn of is no error of icekit's.
-    python -m pytest -n 2 --dist loadfile -m 'spark and (matrix or core and not slow) and not browser and not soak' --junitxml "$run.xml" \
+    python -m pytest -n 2 --dist loadfile -m 'spark and (matrix or core and not variant and not slow) and not browser and not soak' --junitxml "$run.xml" \
         --ignore tests/browser --ignore tests/test_docs_site.py -o filterwarnings=default || failures="$failures $pair: tests."
     # Of an Iceberg that icekit only reads with, the types.
     case $spark:$iceberg in

@@ -54,7 +54,7 @@ case $tier in
     gate)
         beside others others "not slow"
         # shellcheck disable=SC2046
-        spark "core and not slow" $(sed -n 's/^\([a-z_/]*\.py\).*/\1/p' tests/core.txt | sort -u) &&
+        spark "core and not variant and not slow" $(grep -rl --include 'test_*.py' 'pytest\.mark\.core' tests rigs) &&
             scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain || failed=yes
         joined others || failed=yes
         ;;

@@ -1,4 +1,4 @@
-"""The list of the gate's Spark tests names what is there."""
+"""The gate's Spark tests (the mark ``core``) are what their marks say."""
 
 import re
 from pathlib import Path
@@ -6,37 +6,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CORE = [
-    line
-    for line in (ROOT / "tests" / "core.txt").read_text().splitlines()
-    if line and not line.startswith("#")
-]
+CORE_FILES = sorted(
+    str(path.relative_to(ROOT))
+    for folder in ("tests", "rigs")
+    for path in (ROOT / folder).rglob("test_*.py")
+    if re.search(r"pytest\.mark\.core\b", path.read_text())
+    and path != Path(__file__)
+)
 
 
-@pytest.mark.parametrize("line", CORE)
-def test_each_line_of_the_list_is_a_file_or_a_test_in_it(line: str) -> None:
-    path, _, name = line.removesuffix("[*]").partition("::")
-    text = (ROOT / path).read_text()
-
-    assert "pytest.mark.spark" in text
-    assert not name or re.search(rf"^def {re.escape(name.partition('[')[0])}\(", text, re.M)
+@pytest.mark.parametrize("path", CORE_FILES)
+def test_only_spark_tests_are_core(path: str) -> None:
+    assert "pytest.mark.spark" in (ROOT / path).read_text()
 
 
-def test_each_line_runs_something_in_the_gate(request: pytest.FixtureRequest) -> None:
+def test_each_variant_that_a_mark_names_is_there(request: pytest.FixtureRequest) -> None:
     """Of the files that this run has collected: of a test alone that is this one."""
     conftest = next(
-        plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "GATE")
+        plugin
+        for plugin in request.config.pluginmanager.get_plugins()
+        if hasattr(plugin, "CORE_VARIANTS")
     )
-    lines = [
-        line.removesuffix("[*]")
-        for line in CORE
-        if line.removesuffix("[*]").partition("::")[0] in conftest.COLLECTED
-    ]
+    missing = {
+        function: names - conftest.CORE_VARIANTS[function] - {"*"}
+        for function, names in conftest.NAMED_VARIANTS.items()
+    }
 
-    assert [
-        line for line in lines if not any(test.startswith(line) for test in conftest.GATE)
-    ] == []
-
-
-def test_no_line_is_there_twice() -> None:
-    assert len(set(CORE)) == len(CORE)
+    assert {function: names for function, names in missing.items() if names} == {}

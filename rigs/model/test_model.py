@@ -26,6 +26,7 @@ def _on_the_lake(lake: Lake) -> Iterator[None]:
         Machine.world.clear()
 
 
+@pytest.mark.core("101")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_row_is_lost_or_revived_and_no_file_that_a_table_names_is_gone(seed: int) -> None:
     run(seed, histories=2, steps=12)

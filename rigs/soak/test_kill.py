@@ -11,7 +11,7 @@ from icekit.maintain.policy import Scope
 from rigs.soak.rounds import Moment, Rounds
 from rigs.soak.table import make_template
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 NAMESPACE = "kills"
 

@@ -15,7 +15,7 @@ from tests.elsewhere import elsewhere
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 #: Seeds with the number of their steps; `make test` runs the first.
 ROUNDS = ((1002, 4), (1001, 8), (1003, 8), (1009, 8))

@@ -95,6 +95,7 @@ def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: i
     assert "6 deleted positions read back" in repr(outcome.proof)
 
 
+@pytest.mark.core
 @both_versions
 @pytest.mark.parametrize(
     ("changed", "found"),
@@ -366,6 +367,7 @@ def test_whole_files_are_few_however_many_there_are(table: Table) -> None:
     assert said.of_files == 4 * said.files
 
 
+@pytest.mark.core
 def test_a_dropped_key_still_deletes_and_is_checked_before_the_commit(
     table: Table, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from tests.child import Child
 from tests.deletes.tables import Table, unchanged
 from tests.moments import Around
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 both_versions = pytest.mark.parametrize("version", [2, 3])
 Meets = Callable[..., list[Any]]
@@ -101,6 +101,7 @@ def compact(table: Table) -> None:
     table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
 
 
+@pytest.mark.core("upsert-1-<lambda>-2", "delete_by_position-0-<lambda>-3")
 @both_versions
 @pytest.mark.parametrize(
     ("writes", "left", "is_conflict"),

@@ -26,7 +26,7 @@ from tests.deletes.tables import (
 )
 from tests.elsewhere import elsewhere
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 # Both write from the same join. What differs (position delete files or vectors) version 2 shows in
 # the tests without a parameter and in those of conflicts; the rest of it runs with `make soak`.

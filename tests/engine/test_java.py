@@ -34,6 +34,7 @@ def test_every_class_is_asked_for_and_there() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.core("*")
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_class_compiles(lake: Lake, name: str) -> None:
     assert load(lake, name).getName() == f"icekit.{name}"

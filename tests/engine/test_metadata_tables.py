@@ -64,6 +64,7 @@ def test_a_metadata_table_is_found_however_it_is_named(source: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.core
 @pytest.mark.parametrize("name", ["plain", "with.dot"])
 def test_what_another_session_has_committed_is_read(lake: Lake, scratch: str, name: str) -> None:
     table = lake.sql_name((scratch, name))
@@ -81,6 +82,7 @@ def test_what_another_session_has_committed_is_read(lake: Lake, scratch: str, na
 
 
 @pytest.mark.spark
+@pytest.mark.core
 def test_files_that_a_metadata_table_leaves_out_are_told_with_the_version_that_does(
     lake: Lake,
 ) -> None:

@@ -83,6 +83,7 @@ def read(lake: Lake, text: str) -> str:
     return read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(NAME))), text)
 
 
+@pytest.mark.core("*")
 @pytest.mark.parametrize(
     ("text", "why"), [(text, "Syntax error at or near") for text in ESCAPES] + NO_CONDITION
 )
@@ -152,6 +153,7 @@ def test_a_condition_that_iceberg_cannot_choose_files_by_is_refused_by_name(
     assert repr(text) in str(refused.value)
 
 
+@pytest.mark.core
 def test_a_statement_that_changes_rows_is_no_query_to_read_filters_of(table: Lake) -> None:
     name = identifier(*table.sql_name(NAME))
 

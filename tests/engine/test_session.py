@@ -57,6 +57,7 @@ def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     return icekit.connect("mine", spark=session)
 
 
+@pytest.mark.core
 def test_the_session_runs_the_spark_and_the_iceberg_that_it_was_asked_for(
     lake: Lake, record_property: Callable[[str, object], None]
 ) -> None:
@@ -177,6 +178,7 @@ def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sp
     return lake.spark.newSession()
 
 
+@pytest.mark.core
 def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(
     secretive: SparkSession,
 ) -> None:
@@ -201,6 +203,7 @@ def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_
     assert row["rewritten_data_files_count"] > 1
 
 
+@pytest.mark.core
 def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows_no_secret(
     secretive: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +235,7 @@ class Remote:
         self.settings[key] = value
 
 
+@pytest.mark.core
 def test_a_remote_session_with_an_event_log_is_refused_by_the_names_of_what_it_would_show() -> None:
     conf = spark_conf("prod", {"type": "rest", "uri": "http://host", "token": "canary"})
     remote: Any = Remote(spark_eventLog_enabled="true")

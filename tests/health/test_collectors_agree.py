@@ -24,6 +24,7 @@ def test_collectors_agree_on_every_lab_table(lake: Lake, name: str) -> None:
     facts_of(Table(lake, "lab", name))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("version", [2, 3])
 def test_collectors_agree_under_deletes_of_every_kind(table: Table, version: int) -> None:
     table.create("id bigint, part int", "part", version)
@@ -70,6 +71,7 @@ def test_spark_reads_only_the_statistics_of_key_columns(
     assert "name:" not in of_keys
 
 
+@pytest.mark.core
 def test_collectors_agree_on_every_type_and_transform_a_partition_can_have(table: Table) -> None:
     longest = f"{9 * 10**31}.678"  # more digits than Python's arithmetic keeps
     table.create(
@@ -115,6 +117,7 @@ def test_collectors_agree_when_spec_and_schema_have_changed(table: Table) -> Non
     assert facts.default_spec.fields[-1].source == "the day"
 
 
+@pytest.mark.core
 def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(table: Table) -> None:
     table.create("id int").insert("VALUES (1)").sql("ALTER TABLE {t} CREATE TAG first")
     table.sql("ALTER TABLE {t} CREATE BRANCH work")

@@ -12,7 +12,7 @@ from icekit.health.storage import StorageFacts
 from tests.damage import change_metadata, on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 DAY = 86_400
 
 

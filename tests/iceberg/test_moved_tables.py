@@ -20,7 +20,7 @@ from tests.deletes.tables import Table
 from tests.iceberg.moving import packed, readable, unpacked
 from tests.offline import catalog_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 #: What may differ: the name, and what counts the bytes of rewritten files.
 _DIFFERS = ("table", "table_uuid", "location", "metadata_bytes", "metadata_sections", "groups")

@@ -20,7 +20,7 @@ from icekit.prove.commits import prove_commits
 from icekit.prove.proof import CHECKED
 from tests.deletes.tables import Table, add_column, rewrite, run, types, unchanged
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 #: Of each shape: the key, the columns, the value of the struct for a key, what the deletes hold, and
 # the column that is dropped after them.
@@ -90,6 +90,7 @@ def with_deletes(table: Table, shape: str, version: int = 2) -> Table:
     return table
 
 
+@pytest.mark.core("leaf-2", "dropped leaf-2", "dropped struct-3")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_compaction_keeps_the_rows_of_the_specification(

@@ -21,7 +21,7 @@ from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved
 from tests.moments import Around
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 Make = Callable[..., Any]
 LIMITS = Thresholds(snapshots=1)

@@ -29,7 +29,7 @@ from tests.maintain.tables import refused
 from tests.moments import Around
 from tests.positions import data_file, delete_by, vector_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 both_versions = pytest.mark.parametrize("version", [2, 3])
 DROPPING = {"remove-dangling-deletes": "true"}

@@ -24,7 +24,7 @@ from tests.deletes.tables import Table, run
 from tests.health.both import facts_of
 from tests.positions import add_vector, data_file, delete_by
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 NOW = Policy(leave_alone_minutes=0)
 

@@ -43,7 +43,7 @@ from tests.maintain.tables import refused
 from tests.moments import Around
 from tests.versions import ENGINE
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 both_versions = pytest.mark.parametrize("version", [2, 3])
 

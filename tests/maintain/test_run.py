@@ -119,6 +119,7 @@ def test_what_expires_is_what_iceberg_expires(neglected: Table, retain_last: int
     assert predicted.refs_dropped == ("fleeting",)
 
 
+@pytest.mark.core
 def test_nothing_young_expires_even_if_a_plan_says_so(neglected: Table, aged: Make) -> None:
     aged(neglected)
     plan = planned(neglected, "expire_snapshots", keep_last=3)
@@ -144,6 +145,7 @@ def test_expiry_run_twice_takes_nothing_more(neglected: Table, aged: Make) -> No
     assert second.status == "skipped"
 
 
+@pytest.mark.core
 def test_orphans_are_left_where_the_listing_has_grown(neglected: Table, lose: Make) -> None:
     lose(neglected, "a.parquet")
     plan = planned(neglected, "remove_orphan_files")
@@ -166,6 +168,7 @@ def test_young_files_are_no_orphans(neglected: Table, lose: Make) -> None:
     assert not old.exists()
 
 
+@pytest.mark.core
 def test_only_the_checked_list_is_removed(neglected: Table, lose: Make) -> None:
     listed = lose(neglected, "listed.parquet")
     (action,) = planned(neglected, "remove_orphan_files").actions
@@ -198,6 +201,7 @@ def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(neglected:
     )
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_rewriting_manifests_keeps_every_entry(named: Named, version: int) -> None:
     table = named(f"v{version}").create(
@@ -228,6 +232,7 @@ def test_the_first_rewrite_of_manifests_after_an_upgrade_gives_rows_ids_and_lose
     assert files[0][0] == files[0][1]
 
 
+@pytest.mark.core
 def test_a_commit_that_adds_rows_is_no_rewrite_of_manifests(neglected: Table) -> None:
     proof = prove_entries(neglected.lake, neglected.name, neglected.snapshots()[3:4])
 

@@ -26,7 +26,7 @@ from tests.damage import on_disk
 from tests.maintain.tables import Named, Table
 from tests.offline import catalog_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 Make = Callable[..., Any]
 ORPHANS = ["remove_orphan_files"]

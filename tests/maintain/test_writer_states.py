@@ -54,6 +54,7 @@ def table(named: Named) -> Table:
     return named("streamed").create("id bigint", by="")
 
 
+@pytest.mark.core
 def test_writers_on_main_and_on_a_branch_find_their_state_and_the_outcome_says_what_stays(
     table: Table, aged: Make
 ) -> None:
@@ -102,6 +103,7 @@ def test_what_goes_for_good_is_named_in_plan_outcome_and_document(table: Table, 
     assert done.proof.removed == outcome.proof.removed
 
 
+@pytest.mark.core
 def test_a_staged_write_stays_until_its_age_and_can_be_published(table: Table, aged: Make) -> None:
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     written(table, {})
@@ -159,6 +161,7 @@ def test_a_branch_that_comes_after_the_look_up_and_needs_a_state_ends_the_expiry
     assert state(table, "late") == "41"
 
 
+@pytest.mark.core
 def test_a_stream_of_spark_writes_no_batch_again_after_an_expiry_and_a_restart(
     table: Table, aged: Make, tmp_path: Path
 ) -> None:

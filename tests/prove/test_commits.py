@@ -18,7 +18,7 @@ from tests.damage import change_avro, on_disk
 from tests.deletes.writing import Part
 from tests.shapes import Shapes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 MERGE_ON_READ: dict[str, Any] = {
     "write_delete_mode": "merge-on-read",

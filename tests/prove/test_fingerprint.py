@@ -8,7 +8,7 @@ from icekit.api import Lake
 from icekit.prove.fingerprint import MODULUS, Fingerprint, fingerprint, row_hash
 from tests.versions import variants
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core("*")]
 
 Printed = Callable[[str], Fingerprint]
 

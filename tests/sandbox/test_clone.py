@@ -23,7 +23,7 @@ from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, contents
 from tests.sandbox.adopting import FIVE, adopt, insert, told
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_clones")]
+pytestmark = [pytest.mark.spark, pytest.mark.core, pytest.mark.usefixtures("no_clones")]
 CREATE = "CREATE TABLE {t} (id bigint) USING iceberg"
 
 

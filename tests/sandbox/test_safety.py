@@ -13,7 +13,7 @@ from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE
 from tests.maintain.tables import MERGE_ON_READ, Table, contents
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core("*")]
 
 LONG_AGO = 978_307_200  # 2001, in seconds since 1970: old enough for every procedure
 EXPIRE = (

@@ -32,7 +32,7 @@ from tests.damage import on_disk
 from tests.maintain.tables import Table, contents
 from tests.sandbox.adopting import adopt, insert, told
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("no_clones")]
+pytestmark = [pytest.mark.spark, pytest.mark.core, pytest.mark.usefixtures("no_clones")]
 
 VICTIM = """
 import sys

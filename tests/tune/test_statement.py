@@ -132,6 +132,7 @@ def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Targ
     assert narrowed(lake.spark, bare, "id < 5").condition == "id < 5"
 
 
+@pytest.mark.core("*")
 @pytest.mark.parametrize("predicate", ["t.id < 5 -- all", "t.id < 5) OR (true", "t.id <"])
 def test_a_condition_that_would_change_more_is_refused(
     lake: Lake, events: Target, predicate: str

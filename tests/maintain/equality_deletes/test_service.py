@@ -59,6 +59,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_pat
     assert sick.snapshots() == before
 
 
+@pytest.mark.core
 def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> None:
     rows = sick.rows()
 
@@ -99,6 +100,7 @@ def test_the_rows_can_be_read_without_changing_the_table(sick: Table) -> None:
     sick.lake.until_closed.close()
 
 
+@pytest.mark.core
 def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(
     sick: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, around: Around
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(
     assert "The table has no equality deletes." in repr(outcome)
 
 
+@pytest.mark.core
 def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(
     lake: Lake, scratch: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from icekit.maintain.run.blocked import clear
 from tests.maintain.records import RUN
 from tests.maintain.tables import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ def between_two_groups(patch: pytest.MonkeyPatch, change: Callable[[], None]) ->
     patch.setattr(CheckedRewrite, "_commit", changes)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("strategy", ["binpack", "sort"])
 def test_a_group_at_work_goes_on_with_the_table_as_it_was_planned(

@@ -35,6 +35,7 @@ def is_whole(table: Table | Deleted) -> None:
             assert on_disk(row[0]).exists(), row[0]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("answer", "is_made"), ANSWERS)
 def test_a_compaction_is_done_once_whatever_the_catalog_answers(
     sick: Table, monkeypatch: pytest.MonkeyPatch, answer: str, is_made: bool
@@ -113,6 +114,7 @@ def test_dangling_deletes_are_dropped_once_whatever_the_catalog_answers(
     is_whole(table)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("answer", "is_made"), [("503", True), ("409", True), ("timeout", False)])
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_conversion_is_done_once_whatever_the_catalog_answers(
@@ -136,6 +138,7 @@ def test_a_conversion_is_done_once_whatever_the_catalog_answers(
     is_whole(table)
 
 
+@pytest.mark.core
 def test_a_commit_whose_manifests_are_gone_is_not_proved_and_the_way_back_is_printed(
     sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

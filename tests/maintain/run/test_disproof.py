@@ -14,7 +14,7 @@ from icekit.maintain.run.options import Limits
 from icekit.maintain.run.verbs import new_run_id
 from tests.maintain.tables import Table, is_proved
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 
 def damaging(sick: Table, run_id: str) -> Callable[[str], None]:

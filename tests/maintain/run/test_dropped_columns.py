@@ -19,7 +19,7 @@ from tests.maintain.tables import Named, Table, is_proved
 from tests.maintain.test_execute import raised
 from tests.versions import dangling_of_dropped_columns
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 #: What becomes of the spec before its column is dropped.
 UNPARTITIONED, BY_ANOTHER = "DROP PARTITION FIELD p", "REPLACE PARTITION FIELD p WITH q"

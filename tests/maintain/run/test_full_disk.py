@@ -16,7 +16,7 @@ from icekit.maintain.run.options import Limits, Retry
 from tests.child import python
 from tests.maintain.tables import Named, Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 MEBIBYTE = 1 << 20
 

@@ -18,7 +18,7 @@ from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved
 from tests.shapes import Shapes
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 QUICK = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
 

@@ -37,6 +37,7 @@ def cured(sick: Table, plan: Plan | None = None, **policy: Any) -> tuple[Plan, O
     return plan, outcome
 
 
+@pytest.mark.core
 def test_a_dry_run_writes_nothing_and_a_run_is_proved_tagged_and_recorded_as_it_came(
     sick: Table,
 ) -> None:
@@ -84,6 +85,7 @@ def test_nothing_is_left_when_it_is_planned_again(sick: Table) -> None:
     assert sick.snapshot_id() == here
 
 
+@pytest.mark.core
 def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: Table) -> None:
     plan = sick.plan()
     here = sick.snapshot_id()
@@ -98,6 +100,7 @@ def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: 
     assert sick.run(plan).status == "done"
 
 
+@pytest.mark.core
 def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is_left(
     named: Named,
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_run_whose_commit_cannot_be_read_stops_and_is_proved_when_it_is_resume
     assert sick.rows() == before
 
 
+@pytest.mark.core
 def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
     sick.sql("ALTER TABLE {t} CREATE BRANCH audit")
     sick.fill(start=100, branch="audit")
@@ -207,6 +211,7 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
     )
 
 
+@pytest.mark.core
 def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_writer_came_first(
     named: Named, around: Around
 ) -> None:
@@ -270,6 +275,7 @@ def test_deletion_vectors_are_applied(named: Named) -> None:
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
 
 
+@pytest.mark.core
 def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(
     sick: Table,
 ) -> None:
@@ -323,6 +329,7 @@ def test_a_table_without_rows_has_nothing_to_do(named: Named) -> None:
     assert empty.compact().status == "nothing to do"
 
 
+@pytest.mark.core
 def test_a_table_made_again_since_the_plan_is_refused(sick: Table) -> None:
     plan = sick.plan()
     sick.sql("DROP TABLE {t} PURGE")
@@ -334,6 +341,7 @@ def test_a_table_made_again_since_the_plan_is_refused(sick: Table) -> None:
     assert sick.snapshot_id() == here
 
 
+@pytest.mark.core
 def test_a_rollback_since_the_plan_leaves_what_the_table_is_now(sick: Table) -> None:
     first, before = sick.snapshot_id(), sick.rows()
     sick.fill(start=100)

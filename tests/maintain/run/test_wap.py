@@ -14,7 +14,7 @@ from icekit.prove.commits import prove_commits
 from icekit.sandbox.clones import clone
 from tests.maintain.tables import Named, Table, is_proved
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 
 @pytest.fixture

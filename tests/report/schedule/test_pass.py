@@ -206,6 +206,7 @@ def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(
     assert lake.tables.names() == tables
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("status", [Status.DISPROVED, Status.UNPROVED])
 @pytest.mark.usefixtures("unrendered")
 def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
