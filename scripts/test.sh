@@ -36,12 +36,11 @@ tests() {
     python -m pytest -p no:nbval --durations=10 -m "not browser and not soak and not servers and not cluster and $marks" "$@"
 }
 
-# One worker more than two cores, each with a Spark of its own: a test waits now and then, for a
-# process or for a lock. Workers collect only the files that they are given.
+# Two workers, each with a Spark of its own: starting one takes as long as ten tests. Workers collect only the files that they are given.
 spark() {
     marks=$1
     shift
-    tests "spark and $marks" -n 3 --dist loadfile "$@"
+    tests "spark and $marks" -n 2 --dist loadfile "$@"
 }
 
 failed=
@@ -55,7 +54,7 @@ case $tier in
         beside others others "not slow"
         # shellcheck disable=SC2046
         spark "core and not variant and not slow" $(grep -rl --include 'test_*.py' 'pytest\.mark\.core' tests rigs) &&
-            scripts/test-notebooks.sh 00_start_here 01_diagnose 02_compact 03_maintain || failed=yes
+            scripts/test-notebooks.sh 01_diagnose 02_compact 03_maintain || failed=yes
         joined others || failed=yes
         ;;
     all)

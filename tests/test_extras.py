@@ -118,12 +118,28 @@ def test_what_needs_no_extra_works_with_the_base_alone(base: Path) -> None:
     ("line", "purpose", "library", "extra"),
     [
         ("report db.t", "icekit report", "papermill", "report"),
-        ("schedule run policy.yaml", "icekit schedule run", "papermill", "report"),
-        ("notebook", "icekit notebook", "jupyterlab", "notebook"),
         ("convert db.t", "This", "pyspark", "spark"),
-        ("tune layout db.t", "This", "pyspark", "spark"),
-        ("look db.t --collector spark", "This", "pyspark", "spark"),
-        ("look x.t --catalog sqlite", "Catalog 'sqlite'", "sqlalchemy", "sql"),
+        pytest.param(
+            "schedule run policy.yaml",
+            "icekit schedule run",
+            "papermill",
+            "report",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "notebook", "icekit notebook", "jupyterlab", "notebook", marks=pytest.mark.slow
+        ),
+        pytest.param("tune layout db.t", "This", "pyspark", "spark", marks=pytest.mark.slow),
+        pytest.param(
+            "look db.t --collector spark", "This", "pyspark", "spark", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "look x.t --catalog sqlite",
+            "Catalog 'sqlite'",
+            "sqlalchemy",
+            "sql",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_is_missing_is_told_in_one_line_with_its_command_before_anything_starts(

@@ -10,8 +10,7 @@ CORE_FILES = sorted(
     str(path.relative_to(ROOT))
     for folder in ("tests", "rigs")
     for path in (ROOT / folder).rglob("test_*.py")
-    if re.search(r"pytest\.mark\.core\b", path.read_text())
-    and path != Path(__file__)
+    if re.search(r"pytest\.mark\.core\b", path.read_text()) and path != Path(__file__)
 )
 
 

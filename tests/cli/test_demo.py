@@ -36,6 +36,7 @@ def test_the_demo_needs_nothing_and_touches_only_the_lake(
     assert "Next:  icekit look lab.unmatched_deletes" in run.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_leaves_the_lab_that_is_there_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -207,6 +207,7 @@ def slice_of(file: Any, slices: int = 2) -> int:
     return crc32(str(file.location()).encode()) % slices
 
 
+@pytest.mark.slow
 @both_versions
 def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
     table: Table, meets: Meets, version: int
@@ -243,6 +244,7 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
     table.converted(slices=2)
 
 
+@pytest.mark.slow
 def test_a_roll_back_that_brings_back_a_file_of_a_slice_without_commit_is_a_conflict(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_key_columns_renamed_moved_and_promoted_after_the_deletes_were_written(
     assert [row[1] for row in rows] == [6]
 
 
+@pytest.mark.slow
 def test_a_key_column_that_was_added_is_null_in_older_rows(table: Table) -> None:
     table.create("id bigint").data("SELECT 1")
     table.sql("ALTER TABLE {t} ADD COLUMN k string")
@@ -196,6 +197,7 @@ def test_odd_names_of_columns(table: Table) -> None:
     assert table.ids() == [4]
 
 
+@pytest.mark.slow
 def test_names_that_differ_by_case_alone(table: Table) -> None:
     with lent(table.spark, {"spark.sql.caseSensitive": "true"}):
         table.create("id bigint, ID bigint").data("SELECT 1, 2 UNION ALL SELECT 2, 1")
@@ -292,6 +294,7 @@ def test_deletes_of_an_older_spec_reach_files_of_that_spec_alone_and_global_ones
     assert table.ids() == [0, 1, 2, 3, 4, 10, 11, 12, 12, 13, 13, 20, 22, 23, 24]
 
 
+@pytest.mark.slow
 def test_global_deletes_of_a_spec_whose_only_field_was_dropped(table: Table) -> None:
     """Format version 1 keeps a dropped partition field as one that is always null."""
     table.create("id bigint, p int", "p", 1)
@@ -381,6 +384,7 @@ def test_keys_with_a_partition_column_that_data_files_do_not_hold(
     assert table.ids() == [0, 4]
 
 
+@pytest.mark.slow
 def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_says(
     table: Table,
 ) -> None:
@@ -410,6 +414,7 @@ def test_keys_deleted_twice_and_inserted_again(table: Table, version: int) -> No
     assert rows == {(0, "first"): 1, (1, "third"): 1, (2, "third"): 1}
 
 
+@pytest.mark.slow
 @both_versions
 def test_a_key_deleted_and_inserted_twice_within_one_commit(table: Table, version: int) -> None:
     """Within a checkpoint Flink deletes by position, in files of the same sequence number."""
@@ -457,6 +462,7 @@ def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) 
     assert sorted(row[0] for row in rows) == sorted({*range(30)} - {0, 1, 11, 12, 22, 3, 13, 23})
 
 
+@pytest.mark.slow
 def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_called(
     lake: Lake, scratch: str
 ) -> None:
@@ -481,6 +487,7 @@ def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_cal
     ).collect() == [(1, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("earlier", ["a file of two data files", "a vector"])
 def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(
     table: Table, monkeypatch: pytest.MonkeyPatch, earlier: str
@@ -523,6 +530,7 @@ def test_in_slices(table: Table, version: int) -> None:
     assert len(table.snapshots()) == commits + 3
 
 
+@pytest.mark.slow
 def test_deletes_with_too_many_keys_to_broadcast(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,6 +551,7 @@ def test_deletes_with_too_many_keys_to_broadcast(
 # Nothing to do
 
 
+@pytest.mark.slow
 def test_tables_without_equality_deletes_are_left_alone(table: Table) -> None:
     table.create()
     table.converted()

@@ -90,7 +90,7 @@ def with_deletes(table: Table, shape: str, version: int = 2) -> Table:
     return table
 
 
-@pytest.mark.core("leaf-2", "dropped leaf-2", "dropped struct-3")
+@pytest.mark.core("leaf-2", "dropped struct-3")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_compaction_keeps_the_rows_of_the_specification(
@@ -118,6 +118,7 @@ def test_a_conversion_keeps_them_and_is_checked_before_its_commit(
     assert (outcome.proof.ok, outcome.proof.mode) == (True, CHECKED)
 
 
+@pytest.mark.slow
 def test_small_groups_are_not_written_together_where_icebergs_reader_misreads_their_keys(
     table: Table,
 ) -> None:
@@ -140,6 +141,7 @@ def test_small_groups_are_not_written_together_where_icebergs_reader_misreads_th
     assert rows == [(0, 1), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3)]
 
 
+@pytest.mark.slow
 def test_the_outcome_says_what_icebergs_reader_showed_instead(table: Table, tmp_path: Path) -> None:
     with_deletes(table, "dropped leaf")
     facts = table.lake.observe(table.name)
@@ -159,6 +161,7 @@ def test_the_outcome_says_what_icebergs_reader_showed_instead(table: Table, tmp_
     assert re.search(disagreement, repr(outcome.proof))
 
 
+@pytest.mark.slow
 def test_rows_of_a_group_are_without_the_dropped_fields_that_only_another_group_needs(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_full_comparison_reads_them_as_the_specification_says(table: Table, sh
     assert commit.before.row_count == len(LIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -219,6 +223,7 @@ def test_a_full_comparison_reads_columns_as_they_were_then(
     assert commit.before.row_count == len(LIVE)
 
 
+@pytest.mark.slow
 def test_a_full_comparison_of_what_nobody_can_read_proves_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +241,7 @@ def test_a_full_comparison_of_what_nobody_can_read_proves_nothing(
     assert "deletes by s.k" in repr(proof)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["broadcast", "shuffled", "sorted"])
 def test_each_way_to_rewrite_resolves_a_dropped_field(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str
@@ -249,6 +255,7 @@ def test_each_way_to_rewrite_resolves_a_dropped_field(
     assert table.ids() == LIVE
 
 
+@pytest.mark.slow
 def test_fields_are_matched_by_id_whatever_their_names_became(table: Table) -> None:
     table.create("id bigint, s struct<k: int, x: string>, old string")
     table.data("SELECT id, named_struct('k', id, 'x', string(id)), string(id) FROM range(4)")
@@ -271,6 +278,7 @@ def test_fields_are_matched_by_id_whatever_their_names_became(table: Table) -> N
     assert table.sql("SELECT s.q, s.k, old FROM {t} WHERE id = 4") == [(1, "1", "2")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "deleted",
     ["NULL", "named_struct('k', cast(NULL AS bigint))"],

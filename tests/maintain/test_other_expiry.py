@@ -156,6 +156,7 @@ def with_short_branch(table: Table) -> set[int]:
     return {*table.snapshots()}
 
 
+@pytest.mark.slow
 def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
     old: Table, around: Around
 ) -> None:
@@ -185,6 +186,7 @@ def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     assert old.rows() == [(4,)]
 
 
+@pytest.mark.slow
 def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
     old: Table,
     around: Around,
@@ -258,6 +260,7 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
     assert file.name in repr(looked)
 
 
+@pytest.mark.slow
 def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
     sick: Table, around: Around
 ) -> None:
@@ -295,6 +298,7 @@ def test_a_commit_that_expires_before_its_action_ends_blocks_nothing_and_is_know
     assert repr(outcome.proof).count("20 rows of the new files read back") == 2 * is_seen
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(sick: Table) -> None:
 
     def interrupt(line: str) -> None:

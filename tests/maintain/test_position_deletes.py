@@ -101,6 +101,7 @@ def test_metadata_that_names_another_path_stops_a_rewrite_too(
     refused(table, DeletesUnmatched, what, **PARTLY)
 
 
+@pytest.mark.slow
 def test_metadata_that_names_a_live_file_or_one_that_is_gone_is_no_fault(table: Table) -> None:
     path = filled(table)
     delete_by(table, [(path, 1)], of=path)
@@ -140,6 +141,7 @@ def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> N
     assert rewritten(table, max_file_group_size_bytes="1") == 9
 
 
+@pytest.mark.slow
 def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table: Table) -> None:
     """Iceberg's own rewrite keeps the sequence number, so the delete is not older than the new
     file.
@@ -156,6 +158,7 @@ def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table:
     assert prove_commits(table.lake, table.name, table.snapshots()[-1:]).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names_its_file", [True, False], ids=["of one file", "of a partition"])
 def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_has_its_name(
     table: Table, names_its_file: bool
@@ -223,6 +226,7 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
     refused(table, RowsDiffer, "2 rows of the old files are deleted by position, but 0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [5, 12])
 def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, records: int) -> None:
     path = filled(table)
@@ -287,6 +291,7 @@ def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
     assert in_order(table.lake, table.name)[-1]["summary"].items() >= TAGS.items()
 
 
+@pytest.mark.slow
 def test_deletes_of_all_partitions_stay_until_no_partition_has_older_data(table: Table) -> None:
     table.create("id bigint, p int").sql("ALTER TABLE {t} ADD PARTITION FIELD p")
     for p in (1, 2):
@@ -351,6 +356,7 @@ def test_deletes_are_not_dropped_when_a_writer_came_first(table: Table, around: 
         drop_dangling(table.spark, table.full, {})
 
 
+@pytest.mark.slow
 def test_a_commit_that_dropped_a_delete_which_applied_is_compared_in_full(table: Table) -> None:
     path = filled(table)
     delete_by(table, [(path, 1)], of=path)

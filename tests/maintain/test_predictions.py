@@ -196,7 +196,7 @@ def check(lake: Lake, scratch: str, seed: int, folder: Any) -> list[Certainty]:
         story.table.sql("DROP TABLE IF EXISTS {t} PURGE")
 
 
-@pytest.mark.core("0", "4", "9")
+@pytest.mark.core("0", "4")
 @pytest.mark.parametrize(
     "seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(100, 160))]
 )

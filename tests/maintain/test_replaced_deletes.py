@@ -78,6 +78,7 @@ def test_maintenance_leaves_it_and_a_compaction_drops_it(table: Table, tmp_path:
     assert table.delete_files() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_file", [True, False], ids=["of its file", "of its partition"])
 def test_icebergs_own_rewrite_of_position_deletes_commits_no_other_rows(
     table: Table, of_file: bool
@@ -159,6 +160,7 @@ def test_rewrites_and_conversions_keep_what_readers_show(
     assert 3 in table.ids()
 
 
+@pytest.mark.slow
 def test_two_vectors_of_a_data_file_are_named_and_nothing_is_planned(table: Table) -> None:
     """Iceberg's own writers refuse to add a second one."""
     table.create("id bigint, name string", version=3)

@@ -235,6 +235,7 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
     assert ids_as_written(table) == [*range(30, 100)]
 
 
+@pytest.mark.slow
 @both_ways
 @pytest.mark.parametrize("order", [IN_ORDER, BY_ID], ids=["in order", "sorted"])
 def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(
@@ -263,6 +264,7 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
     refused(table, RowsDiffer, "were to be written", order=order)
 
 
+@pytest.mark.slow
 def test_a_value_that_orc_does_not_give_back_is_named_with_what_helps(table: Table) -> None:
     """Iceberg's ORC files shift fractions of the last second before 1970."""
     table.create("id bigint, at timestamp")
@@ -284,6 +286,7 @@ def test_a_value_that_orc_does_not_give_back_is_named_with_what_helps(table: Tab
     )
 
 
+@pytest.mark.slow
 def test_the_column_and_two_values_of_one_row_tell_what_differs(lake: Lake) -> None:
     """Rows are paired by their other columns; what differs nowhere alone is not explained."""
 
@@ -342,6 +345,7 @@ def test_a_row_that_a_sort_drops_is_found_before_the_commit(
     refused(table, RowsDiffer, "came out of the sort", order=BY_ID)
 
 
+@pytest.mark.slow
 def test_a_value_that_the_join_changes_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +465,7 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
     table.converted(lambda: run(table), left=None)
 
 
+@pytest.mark.slow
 def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
     """Also where Iceberg's own reader cannot read such a table."""
     table.create("id bigint, k int")
@@ -578,6 +583,7 @@ def test_few_deletes_are_applied_by_icebergs_own_reader_to_a_small_group_alone(
     assert checked(table).one_in == 1
 
 
+@pytest.mark.slow
 def test_where_keys_are_few_every_row_under_deletes_is_checked(table: Table) -> None:
     """A sample of ten tenants' keys would mostly be empty, and show nothing."""
     table.create("id bigint, tenant int").data("SELECT id, CAST(id % 10 AS int) FROM range(200)")
@@ -703,6 +709,7 @@ def three_partitions(table: Table) -> None:
         table.insert(f"VALUES (1, {p})").insert(f"VALUES (2, {p})")
 
 
+@pytest.mark.slow
 def test_the_first_commit_after_an_upgrade_is_the_only_one(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -268,6 +268,7 @@ def forgotten(table: Table, snapshots: int | None = None) -> None:
     table.files.refresh()
 
 
+@pytest.mark.slow
 def test_manifests_that_another_table_still_has_do_not_go(named: Named, stays_for: Make) -> None:
     """Of a table that was registered from this one, and has let go of the snapshots that they came
     with.
@@ -357,6 +358,7 @@ def test_snapshots_do_not_expire_while_another_table_cannot_be_read(
     assert rows(other) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["", *SPELLINGS])
 def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spells_them(
     both: Any, stays_for: Make, tmp_path: Path, how: str
@@ -412,6 +414,7 @@ def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans
     assert rows(other) == 2
 
 
+@pytest.mark.slow
 def test_a_table_that_only_calls_itself_a_clone_is_no_clone(
     lake: Lake, named: Named, stays_for: Make, tmp_path: Path
 ) -> None:

@@ -121,6 +121,7 @@ def test_jupyter_trusts_what_a_copy_shows(copies: Copies) -> None:
     assert not NotebookNotary().check_signature(shown)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.slow  # starts JupyterLab
 def test_the_command_copies_and_becomes_jupyterlab(tmp_path: Path) -> None:
     pytest.importorskip("jupyterlab")
     done = subprocess.run(

@@ -189,6 +189,7 @@ def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Table)
     assert "at_day=2013-01-01: 1 row missing" in repr(proof)
 
 
+@pytest.mark.slow
 def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_caught(
     table: Table,
 ) -> None:
@@ -206,6 +207,7 @@ def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_ca
     )
 
 
+@pytest.mark.slow
 def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table: Table) -> None:
     table.create("id int", "bucket(4, id)")
     table.sql("INSERT INTO {t} SELECT id FROM range(100)")
@@ -309,6 +311,7 @@ TRANSFORMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitioned_by", TRANSFORMS)
 def test_the_rows_of_every_kind_of_partition_are_compared(
     table: Table, partitioned_by: str
@@ -351,6 +354,7 @@ def test_very_many_partitions_are_compared_as_the_whole_table(
     ]
 
 
+@pytest.mark.slow
 def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> None:
     first = regions.snapshots()[0]
     commit = regions.compact()
@@ -365,6 +369,7 @@ def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> No
     assert "not everything could be proved in 2 commits" in repr(proof)
 
 
+@pytest.mark.slow
 def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: Table) -> None:
     first = regions.snapshots()[0]
     gone = regions.data_files()[0].location()
@@ -377,6 +382,7 @@ def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: T
     assert "is missing" in proof.commits[1].reason
 
 
+@pytest.mark.slow
 def test_metadata_only_commits_change_no_partition(regions: Table) -> None:
     regions.call("rewrite_manifests")
     commit = regions.snapshots()[-1]

@@ -32,7 +32,7 @@ _PATHS: Mapping[str, Mapping[str, Any]] = {
 _JOINS = {"broadcast", "shuffled", "sorted"}
 
 
-@pytest.mark.core("broadcast-0-3", "together-0-2")
+@pytest.mark.core("broadcast-1-2", "together-0-2")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     ("path", "key_set"),

@@ -76,6 +76,7 @@ def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Tab
         fails()
 
 
+@pytest.mark.slow
 def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(
     lake: Lake, table: Table
 ) -> None:

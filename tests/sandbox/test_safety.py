@@ -13,7 +13,7 @@ from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE
 from tests.maintain.tables import MERGE_ON_READ, Table, contents
 
-pytestmark = [pytest.mark.spark, pytest.mark.core("*")]
+pytestmark = [pytest.mark.spark, pytest.mark.core]
 
 LONG_AGO = 978_307_200  # 2001, in seconds since 1970: old enough for every procedure
 EXPIRE = (
@@ -139,6 +139,12 @@ def attempt(table: Table, copy: Any, statement: str) -> None:
     ).collect()
 
 
+@pytest.mark.core(
+    "delete and rewrite",
+    "moved to the table's location",
+    "object storage layout",
+    "paths rewritten",
+)
 @pytest.mark.parametrize("what", DONE)
 @pytest.mark.usefixtures("untouched")
 def test_what_writes_to_a_clone_writes_to_its_folder_alone_and_what_deletes_files_is_refused(

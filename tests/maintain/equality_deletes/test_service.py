@@ -185,7 +185,6 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(
     assert "The table has no equality deletes." in repr(outcome)
 
 
-@pytest.mark.core
 def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(
     lake: Lake, scratch: str, tmp_path: Path
 ) -> None:

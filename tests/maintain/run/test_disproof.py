@@ -77,6 +77,7 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
     assert sick.rows() == before
 
 
+@pytest.mark.slow
 def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick: Table) -> None:
     run_id = new_run_id()
     sick.run(sick.plan(max_action_partitions=1), run_id=run_id, progress=damaging(sick, run_id))
@@ -90,6 +91,7 @@ def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick
     assert sick.compact().status == "nothing to do"
 
 
+@pytest.mark.slow
 def test_what_was_done_and_rolled_back_is_done_again_by_a_resume(sick: Table) -> None:
     before, good, stop = sick.rows(), sick.snapshot_id(), Stop()
     outcome = sick.run(

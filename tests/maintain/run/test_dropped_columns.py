@@ -125,6 +125,7 @@ def test_no_other_commit_is_made(table: Table) -> None:
     assert table.rows() == before
 
 
+@pytest.mark.slow
 def test_what_iceberg_does_at_any_commit(table: Table) -> None:
     """If this fails, Iceberg keeps the values of such partitions, and the rewrite of the whole
     table is no longer needed.

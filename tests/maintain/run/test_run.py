@@ -211,7 +211,6 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
     )
 
 
-@pytest.mark.core
 def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_writer_came_first(
     named: Named, around: Around
 ) -> None:
