@@ -12,11 +12,16 @@ if TYPE_CHECKING:
 
 
 def settings_of(spark: SparkSession) -> Mapping[str, str]:
-    """All settings of a session."""
+    """All settings of a session, without those of the catalogs that Iceberg's source makes for
+    itself when it is first used.
+    """
     conf: Any = spark.conf
     if hasattr(conf, "getAll"):
-        return dict(conf.getAll)
-    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+        settings = dict(conf.getAll)
+    else:
+        settings = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    of_source = ("spark.sql.catalog.default_iceberg", "spark.sql.catalog.default_rewrite_catalog")
+    return {key: value for key, value in settings.items() if not key.startswith(of_source)}
 
 
 def elsewhere(spark: SparkSession) -> SparkSession:
