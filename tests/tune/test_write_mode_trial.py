@@ -166,5 +166,6 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
 
     document = json.loads((tmp_path / f"{scratch}.commanded.write-mode.json").read_text())
     assert status == 0
-    assert "write.delete.mode" in capsys.readouterr().out
+    # Which mode wins depends on measured times.
+    assert document["verdict"] in capsys.readouterr().out
     assert len(document["measured"]) == 4
