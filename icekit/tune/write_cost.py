@@ -123,8 +123,13 @@ class BreakEven:
         reads = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
         if self.low >= self.high:
             return reads
-        high = "more" if math.isinf(self.high) else plain(self.high, 2)
-        return f"{reads} (between {plain(self.low, 2)} and {high} by repeated measurements)"
+        if not math.isinf(self.high):
+            interval = f"between {plain(self.low, 2)} and {plain(self.high, 2)}"
+        elif self.low:
+            interval = f"at least {plain(self.low, 2)}"
+        else:
+            return f"{reads} (repeated measurements differ too much for a range)"
+        return f"{reads} ({interval} by repeated measurements)"
 
 
 def total(costs: Costs, reads: float, commits: int | None) -> float:

@@ -74,6 +74,14 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
     assert even.low < even.reads < even.high
     assert even.is_close(even.reads)
     assert not BreakEven(3.0, 3.0, 3.0).is_close(3.0)
+    for low, high, interval in (
+        (1.2, 6.3, " (between 1.2 and 6.3 by repeated measurements)"),
+        (0.0, 6.3, " (between 0 and 6.3 by repeated measurements)"),
+        (1.2, math.inf, " (at least 1.2 by repeated measurements)"),
+        (0.0, math.inf, " (repeated measurements differ too much for a range)"),
+        (3.0, 3.0, ""),
+    ):
+        assert str(BreakEven(3.0, low, high)).endswith(f"above 3 reads per commit{interval}")
     assert interval_of([COPIED], 2) is None
 
 
