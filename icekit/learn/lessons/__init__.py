@@ -15,7 +15,7 @@ from icekit.common.sql import Identifier
 from icekit.common.units import count, elapsed, size
 from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
 from icekit.engine.planner import kind, metric, nodes, query_of_frame
-from icekit.learn.lab import embedded, unpack_lab
+from icekit.learn.lab import NAMESPACE, embedded, unpack_lab
 
 #: The number of runs that count, after one warm-up run.
 RUNS = 3
@@ -88,7 +88,9 @@ def begin(*tables: str) -> Lake:
     """
     notebook.begin({})
     lake = connect()
-    unpack_lab(lake, tables, reset=True)
+    # What is wrong with a table is for the learner to find.
+    unpack_lab(lake, tables, reset=True, progress=lambda _: None)
+    print(f"Put back as unpacked: {', '.join(f'{NAMESPACE}.{name}' for name in tables)}.")
     ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
     ledger.parent.mkdir(exist_ok=True)
     if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):

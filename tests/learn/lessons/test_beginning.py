@@ -1,4 +1,4 @@
-"""A lesson begins on its tables as they were built, in the lake that belongs to the notebooks."""
+"""A lesson begins on its tables as they were unpacked, in the lake that belongs to the notebooks."""
 
 import os
 from pathlib import Path
@@ -30,6 +30,14 @@ def test_a_lesson_puts_its_table_back_and_starts_no_spark(lake: Path) -> None:
     with catalog_of(lake) as catalog:
         assert catalog.load_table("lab.managed_elsewhere").properties["owner"] != "another"
     assert not connected.spark_is_running
+
+
+def test_a_lesson_does_not_say_what_is_wrong_with_its_table(
+    lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lessons.begin("managed_elsewhere", "empty")
+
+    assert capsys.readouterr().out == "Put back as unpacked: lab.managed_elsewhere, lab.empty.\n"
 
 
 def test_runs_of_a_lesson_are_recorded_apart_and_started_again(lake: Path) -> None:
