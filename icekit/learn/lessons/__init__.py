@@ -12,6 +12,7 @@ from icekit import notebook
 from icekit.api import Lake, connect
 from icekit.common.errors import ParameterError
 from icekit.common.sql import Identifier
+from icekit.common.terminal import ATTENDED
 from icekit.common.units import count, elapsed, size
 from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
 from icekit.engine.planner import kind, metric, nodes, query_of_frame
@@ -86,6 +87,8 @@ def begin(*tables: str) -> Lake:
     the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
     Raises the errors of :func:`icekit.learn.lab.unpack_lab`.
     """
+    # A lesson is for a person, also where a program runs it: plans are complete.
+    os.environ.setdefault(ATTENDED, "yes")
     notebook.begin({})
     lake = connect()
     # What is wrong with a table is for the learner to find.

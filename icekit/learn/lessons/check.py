@@ -272,8 +272,8 @@ def pays_back(
         raise NotYet(f"{message}; it should save {percent(least_win)}.")
     if cost > most_bytes:
         raise NotYet(
-            f"{message}; it should read at most {percent(most_bytes)}. Most of these files are "
-            "well-sized, and a rewrite gains nothing."
+            f"{message}; it should read at most {percent(most_bytes)}. Leave out well-sized files: "
+            "their rewrite gains nothing."
         )
     return f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
 

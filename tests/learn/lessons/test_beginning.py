@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from icekit import notebook
+from icekit.common.terminal import is_attended
 from icekit.learn import lessons
 from icekit.maintain.ledger import default_path
 from tests.offline import catalog_of
@@ -16,6 +17,8 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The lake of the lessons, of a person who has chosen no ledger."""
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.delenv("ICEKIT_LEDGER")
+    monkeypatch.setenv("ICEKIT_ATTENDED", "")
+    monkeypatch.delenv("ICEKIT_ATTENDED")
     return tmp_path
 
 
@@ -38,6 +41,17 @@ def test_a_lesson_does_not_say_what_is_wrong_with_its_table(
     lessons.begin("managed_elsewhere", "empty")
 
     assert capsys.readouterr().out == "Put back as unpacked: lab.managed_elsewhere, lab.empty.\n"
+
+
+def test_a_lesson_plans_as_for_a_person_whatever_runs_it(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notebook, "is_kernel", lambda: True)
+    monkeypatch.setattr(notebook, "has_front_end", lambda: False)
+
+    lessons.begin("managed_elsewhere")
+
+    assert is_attended()
 
 
 def test_runs_of_a_lesson_are_recorded_apart_and_started_again(lake: Path) -> None:
