@@ -561,11 +561,15 @@ class Writers:
             summary = f"remove {name}"
         else:
             expressions = self._iceberg.expressions.Expressions
-            keys = [each for each in self._key_fields(schema) if schema.field(each) is not None]
+            keys = [field for each in self._key_fields(schema) if (field := schema.field(each))]
             if not keys:
                 return None
-            name = _name(schema, self.chance.choice(keys))
+            field = self.chance.choice(keys)
+            name = field.name
             term = self.chance.choice((expressions.ref(name), expressions.bucket(name, 2)))
+            if field.type == Primitive("boolean"):
+                # Iceberg does not put booleans into buckets.
+                term = expressions.ref(name)
             try:
                 update.addField(f"p{next(self._numbers)}", term)
             except IllegalArgumentException as error:
