@@ -12,7 +12,7 @@ from icekit import notebook
 from icekit.api import Lake, connect
 from icekit.common.errors import ParameterError
 from icekit.common.sql import Identifier
-from icekit.common.terminal import ATTENDED
+from icekit.common.terminal import ATTENDED, say
 from icekit.common.units import count, elapsed, size
 from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
 from icekit.engine.planner import kind, metric, nodes, query_of_frame
@@ -93,7 +93,7 @@ def begin(*tables: str) -> Lake:
     lake = connect()
     # What is wrong with a table is for the learner to find.
     unpack_lab(lake, tables, reset=True, progress=lambda _: None)
-    print(f"Put back as unpacked: {', '.join(f'{NAMESPACE}.{name}' for name in tables)}.")
+    say(f"Put back as unpacked: {', '.join(f'{NAMESPACE}.{name}' for name in tables)}.")
     ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
     ledger.parent.mkdir(exist_ok=True)
     if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
