@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
-from icekit.common.sql import Identifier, identifier
+from icekit.common.sql import Identifier, display_name, identifier
 from icekit.deletes.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
 from icekit.deletes.convert import convert
 from icekit.deletes.find import Found, find, remaining
@@ -29,6 +29,9 @@ from icekit.deletes.join import (
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import with_fields
 from icekit.deletes.listing import local
+from icekit.engine.column_types import Ability
+from icekit.health.column_support import limits_of, unsupported_columns
+from icekit.health.head import head
 from icekit.health.metadata import Json, leaves, schema_of, snapshots_by_id
 from icekit.sandbox.clones import clone
 
@@ -54,10 +57,20 @@ def resolved(
     plain scan. Raises :class:`~icekit.common.errors.CloneRefused` and
     :class:`~icekit.common.errors.ConversionRefused`.
     """
+    require_readable(lake, table, f"the rows of {display_name(table)} cannot be read")
     with clone(lake, table, snapshot) as copy:
         name = lake.sql_name(copy.table)
         convert(lake.spark, name)
         yield lake.spark.table(identifier(*name))
+
+
+def require_readable(lake: Lake, table: Identifier, refusal: str) -> None:
+    """Raise :class:`~icekit.common.errors.ConversionRefused` for a table with columns that the
+    engine cannot read; ``refusal`` says what it cannot do then.
+    """
+    columns = unsupported_columns(head(lake, table).metadata, lake.engine)
+    if any(column.ability is Ability.READ for column in columns):
+        raise ConversionRefused(f"{limits_of(lake.engine, columns)}, so {refusal}.")
 
 
 @frozen

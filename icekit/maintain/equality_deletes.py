@@ -11,20 +11,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.common.errors import ConversionRefused, ParameterError
+from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import count, counted, shorten, size
 from icekit.deletes.find import At, remaining
 from icekit.deletes.listing import AppliedDeletes, Scope
+from icekit.deletes.resolved import require_readable
 from icekit.engine.bridge import is_case_sensitive, require_classic
 from icekit.engine.cluster import Executor, cluster_of
-from icekit.engine.column_types import Ability
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.health.column_support import limits_of, unsupported_columns
 from icekit.health.definition import PartitionSpec, other_optimizer
 from icekit.health.head import head
 from icekit.health.heap import HeapForecast, forecast_heap
@@ -107,9 +106,7 @@ def plan_conversion(
     require_classic(spark)
     budget = _budget(lake, batch_bytes)
     lake.tables.source(name)  # raises the usual errors for a missing table or a view
-    lacking = unsupported_columns(head(lake, name).metadata, lake.engine)
-    if any(column.ability is Ability.READ for column in lacking):
-        raise ConversionRefused(f"{limits_of(lake.engine, lacking)}, so nothing is converted.")
+    require_readable(lake, name, "nothing is converted")
     asked_for = None if where is None else _files_of(spark, full, where)
     check_clock(head(lake, name).metadata, display_name(name), now_ms())
     at = remaining(spark, full, branch=branch)

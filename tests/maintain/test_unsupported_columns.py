@@ -81,6 +81,8 @@ def test_a_table_that_spark_cannot_read_is_observed_and_nothing_is_run(
     assert any(limits in note for note in maintenance.notes)
     with pytest.raises(ConversionRefused, match="cannot read column c"):
         plan_conversion(lake, table)
+    with pytest.raises(ConversionRefused, match=rf"cannot read column c .* rows of {table} cannot"):
+        lake.read_resolved(table)
 
 
 @pytest.mark.skipif(not ENGINE.has_hilbert, reason="no geometries here")
