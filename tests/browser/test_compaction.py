@@ -35,7 +35,7 @@ def now(lake: Lake) -> TableFacts:
 
 def test_what_the_policy_covers_is_shown_before_anything_is_planned(notebook: Driven) -> None:
     cell = notebook.cell("widgets.compaction(")
-    expect(cell.get_by_text("The plan takes 5 candidates").first).to_be_visible()
+    expect(cell.get_by_text("The plan takes 4 candidates").first).to_be_visible()
 
 
 def planned(notebook: Driven) -> None:
