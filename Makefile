@@ -32,7 +32,7 @@ check:  #+ lint, types, and the quick tests that need no Spark; takes two minute
 	@scripts/setup.sh test
 	@$(RUN) scripts/test.sh check
 
-test:  ## what a change must pass: check, the Spark tests that protect data, three notebooks; 8 to 15 minutes
+test:  ## what a change must pass: check, the Spark tests that protect data, three notebooks; 4 to 8 minutes
 	@scripts/setup.sh test
 	@$(RUN) scripts/test.sh gate
 
