@@ -14,6 +14,7 @@ from icekit.common.sql import identifier
 from icekit.maintain.equality_deletes import plan_conversion
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.outcome import Outcome
+from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.verbs import run
 from icekit.maintain.service import plan_table
@@ -132,7 +133,7 @@ def _wrong(
         unnamed = [
             a.error
             for a in outcome.actions
-            if a.status not in {"done", "skipped", "split"} and "attempts made" not in str(a.error)
+            if a.status not in {"done", "skipped", "split"} and a.error_class != Conflict.__name__
         ]
         wrong += [f"an action ended without a named conflict: {error}" for error in unnamed]
     if ledger.claims():
