@@ -23,7 +23,7 @@ from icekit.health import local, metadata
 from icekit.health.column_support import unsupported_columns
 from icekit.health.counts import Rollup
 from icekit.health.definition import Flaw, MetadataFlaw
-from icekit.health.dropped_fields import fields_hiding_files_of
+from icekit.health.dropped_fields import fields_hiding_files
 from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
 from icekit.health.integrity import Integrity
 from icekit.health.key_fields import misread_fields
@@ -102,7 +102,8 @@ def observe(
     new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
     # Spark does not even open the metadata tables of a table that it cannot read. Where the column of
     # a partition field was dropped, they do not have its values, or fail.
-    is_hidden = bool(fields_hiding_files_of(meta)) or any(
+    current_columns = metadata.columns(meta, metadata.schema_of(meta))
+    is_hidden = bool(fields_hiding_files(specs.values(), current_columns)) or any(
         specs[manifest["partition_spec_id"]].dropped for manifest in manifests
     )
     collector = "local" if is_unreadable or is_hidden else collector

@@ -1,11 +1,10 @@
 """Know which of Iceberg's metadata tables cannot be read because the column of a partition field
-was dropped, and say what to do then.
+was dropped.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from icekit.common.sql import identifier
-from icekit.engine.errors import ADD_A_FIELD
 from icekit.health.definition import Column, PartitionSpec
 from icekit.health.metadata import Json, columns, schema_of, specs
 
@@ -53,36 +52,14 @@ def fields_hiding_positions(specs: Iterable[PartitionSpec]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field.name for field in fields if field.source is None))
 
 
-def manifest_refusal(
-    specs: Sequence[PartitionSpec], columns: Iterable[Column], spec_id: int
-) -> str:
-    """Why Iceberg (1.12) cannot rewrite the manifests of a spec, and what to do, as sentences;
-    empty if it can.
-
-    It reads their entries from a metadata table, and needs the field of each partition value there.
-    """
-    fields = [field for spec in specs if spec.spec_id == spec_id for field in spec.fields]
-    if gone := [field.name for field in fields if field.source is None]:
-        return (
-            f"Iceberg cannot rewrite the manifests of partition spec {spec_id}, because the column "
-            f"of partition field {_names(gone)} was dropped. A rewrite of all data files into the "
-            "current spec removes these manifests (rewrite_data_files with rewrite-all)."
-        )
-    if hiding := fields_hiding_files(specs, columns):
-        return (
-            "Iceberg cannot rewrite the manifests, because it cannot read the table's metadata "
-            f"tables: the column of partition field {_names(hiding)} was dropped. {ADD_A_FIELD}."
-        )
-    return ""
-
-
 def positions_hidden(fields: Iterable[str]) -> str:
     """Why the metadata table ``position_deletes`` cannot be read, without the full stop."""
     return (
         "Iceberg cannot read the table's metadata table position_deletes, because the column of "
-        f"partition field {_names(fields)} was dropped"
+        f"partition field {names_of(fields)} was dropped"
     )
 
 
-def _names(fields: Iterable[str]) -> str:
+def names_of(fields: Iterable[str]) -> str:
+    """The names of partition fields, quoted as in SQL."""
     return ", ".join(map(identifier, fields))

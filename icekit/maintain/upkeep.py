@@ -17,11 +17,6 @@ from icekit.engine.lake import Lake
 from icekit.health.column_support import limits_of
 from icekit.health.definition import PartitionSpec, fragile
 from icekit.health.diagnose import diagnose
-from icekit.health.dropped_fields import (
-    fields_hiding_positions,
-    manifest_refusal,
-    positions_hidden,
-)
 from icekit.health.files import Kind
 from icekit.health.findings import COMPACTED, MAINTAINED, Findings, Thresholds
 from icekit.health.head import head
@@ -33,6 +28,7 @@ from icekit.health.rollup import expected_files
 from icekit.health.storage import StorageFacts
 from icekit.maintain.asking import ask_planner, by_planner
 from icekit.maintain.model import Action, Certainty, Plan, Prediction, statistics_notes
+from icekit.maintain.refusals import manifest_refusal, positions_refusal
 from icekit.maintain.savings import manifest_rewrites
 
 Json = Mapping[str, Any]
@@ -221,12 +217,10 @@ def _deletes(case: _Case) -> list[Action]:
             "with the rows that they delete."
         )
         return []
-    if names := fields_hiding_positions(facts.specs):
+    if refusal := positions_refusal(facts.specs):
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
         case.notes.append(
-            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
-            f"{positions_hidden(names)}. icekit compact removes these deletes with the rows that "
-            "they delete."
+            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: {refusal}"
         )
         return []
     converts = facts.format_version >= 3

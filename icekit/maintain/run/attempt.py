@@ -26,11 +26,6 @@ from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.health.definition import fragile
-from icekit.health.dropped_fields import (
-    fields_hiding_positions,
-    manifest_refusal,
-    positions_hidden,
-)
 from icekit.health.head import Head, head
 from icekit.health.manifests import is_delete_manifest, manifest_list, may_have_live
 from icekit.health.metadata import (
@@ -46,6 +41,7 @@ from icekit.maintain.claims import now_ms
 from icekit.maintain.current_names import with_current_names
 from icekit.maintain.execute import deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.maintain.model import CONVERT, Action
+from icekit.maintain.refusals import manifest_refusal, positions_refusal
 from icekit.maintain.rewrite import RewriteResult
 from icekit.maintain.run.failures import (
     Conflict,
@@ -339,11 +335,8 @@ class Runner:
             default_id = int(metadata.get("default-spec-id", 0))
             spec_id = int(str(action.arguments.get("spec_id", default_id)))
             refusal = manifest_refusal(every_spec, columns(metadata, schema_of(metadata)), spec_id)
-        elif action.rewrites_deletes and (fields := fields_hiding_positions(every_spec)):
-            refusal = (
-                f"{positions_hidden(fields)}. icekit compact removes these deletes with the rows "
-                "that they delete."
-            )
+        elif action.rewrites_deletes:
+            refusal = positions_refusal(every_spec)
         if refusal:
             raise EngineFailed(f"Nothing was done. {refusal}")
 

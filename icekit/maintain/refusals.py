@@ -1,0 +1,50 @@
+"""Say which of Iceberg's own procedures cannot run on a table because the column of a partition field
+was dropped, and what to do then.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from icekit.engine.errors import ADD_A_FIELD
+from icekit.health.definition import Column, PartitionSpec
+from icekit.health.dropped_fields import (
+    fields_hiding_files,
+    fields_hiding_positions,
+    names_of,
+    positions_hidden,
+)
+
+
+def manifest_refusal(
+    specs: Sequence[PartitionSpec], columns: Iterable[Column], spec_id: int
+) -> str:
+    """Why Iceberg (1.12) cannot rewrite the manifests of a spec, and what to do, as sentences;
+    empty if it can.
+
+    It reads their entries from a metadata table, and needs the field of each partition value there.
+    """
+    fields = [field for spec in specs if spec.spec_id == spec_id for field in spec.fields]
+    if gone := [field.name for field in fields if field.source is None]:
+        return (
+            f"Iceberg cannot rewrite the manifests of partition spec {spec_id}, because the column "
+            f"of partition field {names_of(gone)} was dropped. A rewrite of all data files into the "
+            "current spec removes these manifests (rewrite_data_files with rewrite-all)."
+        )
+    if hiding := fields_hiding_files(specs, columns):
+        return (
+            "Iceberg cannot rewrite the manifests, because it cannot read the table's metadata "
+            f"tables: the column of partition field {names_of(hiding)} was dropped. {ADD_A_FIELD}."
+        )
+    return ""
+
+
+def positions_refusal(specs: Iterable[PartitionSpec]) -> str:
+    """Why Iceberg (1.12) cannot rewrite position delete files, and what to do, as sentences; empty
+    if it can.
+    """
+    fields = fields_hiding_positions(specs)
+    if not fields:
+        return ""
+    return (
+        f"{positions_hidden(fields)}. icekit compact removes these deletes with the rows that they "
+        "delete."
+    )
