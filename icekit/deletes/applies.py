@@ -79,13 +79,18 @@ def disagreement(path_of: Callable[[str], str] = str) -> Iterator[None]:
         ]
         if not files:
             raise
-        raise ReadersDisagree(
-            f"{path_of(files[0])}: rows with the keys of equality deletes that Iceberg's readers do "
-            "not apply to the file, because the bounds of a key column in the metadata rule these "
-            "deletes out. Iceberg's readers show the rows; by the specification they are deleted. "
-            "To keep what readers show, rewrite the file with Spark's own rewrite_data_files and "
-            "rewrite-all. Other files may have such rows too."
-        ) from error
+        raise not_shown(path_of(files[0])) from error
+
+
+def not_shown(path: str) -> ReadersDisagree:
+    """The error for a data file with rows that a delete deletes which is ruled out for the file."""
+    return ReadersDisagree(
+        f"{path}: rows with the keys of equality deletes that Iceberg's readers do "
+        "not apply to the file, because the bounds of a key column in the metadata rule these "
+        "deletes out. Iceberg's readers show the rows; by the specification they are deleted. "
+        "To keep what readers show, rewrite the file with Spark's own rewrite_data_files and "
+        "rewrite-all. Other files may have such rows too."
+    )
 
 
 def scan_of(spark: SparkSession, table: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from icekit.common.errors import ConversionRefused, SnapshotNotFound
 from icekit.common.sql import Identifier, identifier
 from icekit.common.units import count, counted
 from icekit.deletes.applies import disagreement
+from icekit.deletes.by_kernel import positions_by_kernel
 from icekit.deletes.delete_files import Writer, position_deletes, positions_of
 from icekit.deletes.find import Found, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
@@ -30,6 +32,7 @@ from icekit.health.dropped_fields import fields_hiding_positions, positions_hidd
 from icekit.health.files import Partition
 from icekit.health.head import since
 from icekit.health.metadata import summary_of
+from icekit.rows.table_writer import KernelUnavailable
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
@@ -38,8 +41,10 @@ if TYPE_CHECKING:
 
 def deleted_positions(spark: SparkSession, view: KeyView, found: Found) -> dict[int, BitMap64]:
     """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
-    of ``found``.
+    of ``found``, by which Spark finds them where the kernel cannot.
     """
+    with contextlib.suppress(KernelUnavailable):
+        return positions_by_kernel(spark, found)
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     settings = {

@@ -11,6 +11,7 @@ from typing import Any
 from icekit.health.metadata import columns, schema_of
 from icekit.maintain.group import Group
 from icekit.maintain.group_rows import SMALL_BYTES, RewriteSession
+from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key
 
 #: A choice: the most groups that one query writes together. It keeps a writer open for each column
@@ -19,6 +20,8 @@ from icekit.maintain.key import Key
 BUNDLE_GROUPS = 100
 _MOST_WRITERS, _LEAST_FILES, _MOST_FILES = 5_000, 128, 500
 _ONE_SPLIT = 2**50
+# A choice: the bytes of groups that the kernel writes in one go. A request to stop waits for them.
+_KERNEL_BYTES = 1 << 30
 
 
 @dataclass
@@ -33,13 +36,15 @@ class Bundle:
     files: int = 0
     applied: int = 0
 
-    def work(self, rewrite: RewriteSession, at_once: int) -> Group:
-        """All of them as one group, which one task writes: each of their partitions gets one
-        file.
+    def work(self, rewrite: RewriteSession) -> Group | KernelWork:
+        """All of them as one work: of the kernel, or of one task, which writes one file for each of
+        their partitions.
         """
+        if rewrite.writer is not None:
+            return KernelWork(rewrite, self.groups, self.keys, rewrite.writer)
         first = self.groups[0]
         if len(self.groups) == 1:
-            return Group(rewrite, first, self.keys[0], at_once)
+            return Group(rewrite, first, self.keys[0])
         jvm: Any = rewrite.spark._jvm
         tasks = jvm.java.util.ArrayList()
         for group in self.groups:
@@ -53,7 +58,7 @@ class Bundle:
             len(self.groups),
         )
         keys = [key for each in self.keys for key in each]
-        work = Group(rewrite, together, keys, at_once)
+        work = Group(rewrite, together, keys)
         work.is_one_file_each = True
         return work
 
@@ -73,6 +78,8 @@ def bundled(
     deletes are apart, because they are checked in another way; and rows that are sorted stay with
     their group.
     """
+    if rewrite.writer is not None:
+        return _for_kernel(groups, keys)
     leaves = len(columns(rewrite.metadata, schema_of(rewrite.metadata)))
     most_groups = max(1, min(BUNDLE_GROUPS, _MOST_WRITERS // max(1, leaves)))
     share = sum(int(group.inputFileNum()) for group in groups) // at_once
@@ -101,4 +108,24 @@ def bundled(
         bundle.size_in_bytes += size
         bundle.files += files
         bundle.applied += applied
+    return result
+
+
+def _for_kernel(groups: Sequence[Any], keys: Sequence[Sequence[Key]]) -> list[Bundle]:
+    """Groups that are written in one Spark job and checked by the same queries."""
+    result: list[Bundle] = []
+    for group, own in zip(groups, keys, strict=True):
+        size = int(group.inputFilesSizeInBytes())
+        last = result[-1] if result else None
+        if (
+            last is None
+            or len(last.groups) == BUNDLE_GROUPS
+            or last.size_in_bytes + size > _KERNEL_BYTES
+        ):
+            last = Bundle()
+            result.append(last)
+        last.groups.append(group)
+        last.keys.append(own)
+        last.size_in_bytes += size
+        last.files += int(group.inputFileNum())
     return result

@@ -91,12 +91,7 @@ class Group(GroupRows):
                 frame = reading.frame(reading_name, in_order)
                 options = self._options(staged, share)
                 rows = self._live(frame, newest, files)
-                # A sort is a second query with a broadcast of its own.
-                needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
-                with (
-                    self.rewrite.memory.holding(needed, self.rewrite.stop),
-                    disagreement(self._path),
-                ):
+                with disagreement(self._path):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into
                     # it. Where Iceberg's reader applies deletes, all of them have been read.
@@ -179,7 +174,7 @@ class Group(GroupRows):
             # would end files far below a small target, and the next rewrite would combine them.
             if (
                 self.is_one_file_each
-                or self.is_shuffled
+                or self.keys
                 or self.rewrite.rewrites.isOneFileEach(self.group, tasks, share)
             ):
                 options["target-file-size-bytes"] = str(self._largest_with_memory())
@@ -255,7 +250,7 @@ class Group(GroupRows):
         """
         planned = Fingerprint.of_sums(written, "all")
         if unsorted not in {None, planned}:
-            raise _differ(
+            raise differ(
                 f"{unsorted} were read from the old files, but {planned} came out of the sort"
             )
         after = Fingerprint()
@@ -264,18 +259,18 @@ class Group(GroupRows):
             with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
                 after = self._fingerprint(rows)
         if after != planned and after.row_count == planned.row_count:
-            raise self._changed_values(after.row_count)
+            raise changed_values(self, after.row_count)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
-            raise _differ(f"the new files hold {after}, but {planned} were to be written")
+            raise differ(f"the new files hold {after}, but {planned} were to be written")
         for key, sample in samples.items():
             if sample.live != (ours := Fingerprint.of_sums(written, key.sampled)):
-                raise _differ(
+                raise differ(
                     f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
                     f"rewrite wrote {ours}"
                 )
         files = int(self.chosen.size())
         if files and stock != (ours := Fingerprint.of_sums(written, "chosen")):
-            raise _differ(
+            raise differ(
                 f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
                 f"this rewrite wrote {ours}"
             )
@@ -299,25 +294,6 @@ class Group(GroupRows):
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
             misplaced=int(self.java.misplaced(self.group.addedFiles(), self.tasks)),
-        )
-
-    def _changed_values(self, row_count: int) -> RowsDiffer:
-        """The error for new files with as many rows as were to be written, of which some differ:
-        with a column and two values, as Iceberg's own reader reads them from the old files.
-        """
-        rows = count(row_count, "row")
-        added = self.java.ofNew(self.group.addedFiles())
-        difference = None
-        if int(self.java.applied(self.tasks, most_records(self.cluster.executor))) >= 0:
-            with self.staging.reading(self.tasks) as old, self.staging.reading(added) as new:
-                difference = column_difference(old, new, row_count)
-        if difference is None:
-            return _differ(f"the new files hold {rows}, as were written, but not the same ones")
-        return RowsDiffer.by_cause(
-            "files",
-            f"of {rows}, the new files give back {difference}",
-            _unkept(str(added.get(0).file().format()).lower()),
-            "The old files stay.",
         )
 
     def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
@@ -418,6 +394,27 @@ class Group(GroupRows):
         return live.withColumn(added.deleted, dead)
 
 
+def changed_values(group: Group, row_count: int) -> RowsDiffer:
+    """The error for new files with as many rows as were to be written, of which some differ:
+    with a column and two values, as Iceberg's own reader reads them from the old files.
+    """
+    rows = count(row_count, "row")
+    staging = group.staging
+    added = staging.java.ofNew(group.group.addedFiles())
+    difference = None
+    if int(staging.java.applied(group.tasks, most_records(group.cluster.executor))) >= 0:
+        with staging.reading(group.tasks) as old, staging.reading(added) as new:
+            difference = column_difference(old, new, row_count)
+    if difference is None:
+        return differ(f"the new files hold {rows}, as were written, but not the same ones")
+    return RowsDiffer.by_cause(
+        "files",
+        f"of {rows}, the new files give back {difference}",
+        _unkept(str(added.get(0).file().format()).lower()),
+        "The old files stay.",
+    )
+
+
 def _observed(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended. Spark's own call would wait forever if it lost
     them.
@@ -431,7 +428,8 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
         ) from None
 
 
-def _differ(what: str) -> RowsDiffer:
+def differ(what: str) -> RowsDiffer:
+    """The error for new files that are not what they should be."""
     return RowsDiffer.of("files", what, "The old files stay.")
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, restored_fields, with_fields
 from icekit.engine.bridge import compiled, elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
-from icekit.engine.interrupting import POLL_SECONDS, Stop
+from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
 from icekit.health.metadata import Json, schema_of
 from icekit.maintain.key import Key, RowColumns
@@ -27,54 +27,24 @@ from icekit.maintain.position_deletes import PositionDeletes
 from icekit.prove.checked import SAMPLED_FILES
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, prints, row_hash, summed_up
 from icekit.prove.readers import disagreement_of, most_records
+from icekit.rows.kernel import TableWriter
+from icekit.rows.table_writer import KernelUnavailable, table_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
+
+    from icekit.maintain.model import Action
 
 
 class NotHere(Exception):
     """Only Iceberg's own action can do this rewrite; says why."""
 
 
-# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at
-# work may take, and the most that is broadcast of one key set: Spark's driver refuses results of
-# 1 GiB (spark.driver.maxResultSize).
-_BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
-# What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence
-# number, offsets.
-_ROW_BYTES = 88
 # If Iceberg's own reader takes in at most this many delete records for the files of a group,
 # added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
 # start. The check reads all files of the group by it once more, so it is small, too: it has so many
 # bytes, or becomes one file.
 _FEW_APPLIED, SMALL_BYTES = 1_000_000, 64 << 20
-
-
-class Memory:
-    """Bytes that groups share: each waits until what it needs is free."""
-
-    def __init__(self, size_bytes: float) -> None:
-        self.size_bytes = size_bytes
-        self._taken = 0
-        self._freed = threading.Condition()
-
-    @contextlib.contextmanager
-    def holding(self, needed: int, stop: Stop) -> Iterator[None]:
-        """Wait for so many bytes, and free them afterwards; raises :class:`Stopped` after a request
-        to stop.
-        """
-        with self._freed:
-            while not self._freed.wait_for(
-                lambda: not self._taken or self._taken + needed <= self.size_bytes, POLL_SECONDS
-            ):
-                stop.check()
-            self._taken += needed
-        try:
-            yield
-        finally:
-            with self._freed:
-                self._taken -= needed
-                self._freed.notify_all()
 
 
 # What the metadata of a table says that only its fields are read from.
@@ -100,18 +70,18 @@ class RewriteSession:
     """What the groups of one rewrite share; ``table`` is an object of Iceberg's API."""
 
     def __init__(
-        self, spark: SparkSession, table: Any, branch: str | None, stop: Stop, check: bool
+        self, spark: SparkSession, table: Any, action: Action, stop: Stop, check: bool
     ) -> None:
         self.spark, self.table, self.stop, self.check = spark, table, stop, check
+        self.action = action
+        #: How the kernel writes new files; None where it cannot.
+        self.writer: TableWriter | None = None
+        #: Why Spark writes groups instead, and how many.
+        self.kernel_refusals: Counter[str] = Counter()
         self.encryption = encryption_of(table)
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
-        heap = min(
-            self.cluster.executor.heap_bytes,
-            int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
-        )
         self.most_applied = _FEW_APPLIED
-        self.memory = Memory(_BROADCAST_SHARE * heap)
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
         self.staging = Staging(spark, table)
@@ -121,7 +91,7 @@ class RewriteSession:
         #: The fields that these rows have more, inside structs and outside.
         self.restored_fields: tuple[tuple[str, ...], ...] = ()
         self._delete_stagings: dict[tuple[int, ...], Staging] = {}
-        self.snapshot = head_of(table, branch)
+        self.snapshot = head_of(table, action.branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
         #: How groups are split into tasks: also the prediction's answer.
@@ -144,6 +114,19 @@ class RewriteSession:
         )
         metadata = {**self.key_metadata, **_WITHOUT_SNAPSHOTS}
         self.key_staging = KeyTable(self.spark, self.table, metadata).staging
+
+    def find_kernel(self, keys: Sequence[Sequence[Key]]) -> None:
+        """Find out whether the kernel can write the new files of groups, each with its keys."""
+        columns = [column for each in keys for key in each for column in key.columns]
+        try:
+            if self.action.order.is_sorting:
+                raise KernelUnavailable("its rows are sorted")
+            if not all(column.is_current for column in columns):
+                raise KernelUnavailable("a column of a key was dropped")
+            key_types = {column.field_id: column.type_name for column in columns}
+            self.writer = table_writer(self.spark, self.table, self.metadata, key_types)
+        except KernelUnavailable as refusal:
+            self.kernel_refusals[str(refusal)] = len(keys)
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
         """What reads only the columns of some keys, and from delete files: these need not hold the
@@ -191,19 +174,16 @@ class RewriteSession:
 class GroupRows:
     """The rows of one group of files, as the specification says that they are read."""
 
-    def __init__(
-        self, rewrite: RewriteSession, group: Any, keys: Sequence[Key], at_once: int
-    ) -> None:
-        self.rewrite, self.group, self.at_once = rewrite, group, at_once
+    def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
+        self.rewrite, self.group = rewrite, group
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
         self.added = rewrite.added
         self.hash = ""
-        self.broadcast_bytes = 0
         # Whether one task writes the rows of several partitions, each of which gets a file.
         self.is_one_file_each = False
-        # Whether keys were too many to broadcast.
-        self.is_shuffled = False
+        #: Whether some keys are looked up, or whole files read, by other means.
+        self.is_looked_up = True
         # Counts the rows as they are read.
         self.seen: Observation | None = None
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
@@ -259,26 +239,14 @@ class GroupRows:
         """The rows of the chosen files, as Iceberg's own reader reads them."""
         if not int(self.chosen.size()):
             return Fingerprint()
-        with self.staging.reading(self.chosen) as rows:
-            if not self.by_reader:
-                return self._fingerprint(rows)
-            # A reader whose answer depends on the query proves nothing, so it is asked twice.
-            whole_rows = rows.selectExpr("true AS k0", f"{self.hash} AS h")
-            no_column = rows.selectExpr("false AS k0", "0L AS h")
-            by_query = prints(whole_rows.unionAll(no_column))
-        read = by_query.get((True,), Fingerprint())
-        counted = by_query.get((False,), Fingerprint()).row_count
-        if read.row_count != counted:
-            files = int(self.chosen.size())
-            raise ReadersDisagree(disagreement_of(files, read.row_count, counted))
-        return read
+        return read_by_iceberg(self.staging, self.chosen, self.hash, asks_twice=self.by_reader)
 
     def _split_size(self, tasks: Any, share: float) -> int:
         """About the bytes of a split of some tasks whose rows become one file, if such a share of
         them lives.
         """
         # Rows that are shuffled are not written split by split.
-        if self.rewrite.runner is not None or self.is_shuffled:
+        if self.rewrite.runner is not None or self.keys:
             return int(self.group.inputSplitSize())
         return int(self.rewrite.rewrites.splitSize(self.group, tasks, share))
 
@@ -310,12 +278,10 @@ class GroupRows:
             added.listed_file, added.listed_order
         )
 
-    def _deletes(
-        self, stack: contextlib.ExitStack, key: Key, where: str = "true", **options: str
-    ) -> DataFrame:
+    def _deletes(self, stack: contextlib.ExitStack, key: Key, where: str = "true") -> DataFrame:
         """The deleted keys, each with the order of its delete file."""
         tasks = key.staging.java.asData(key.files)
-        rows = stack.enter_context(key.staging.reading(tasks, options))
+        rows = stack.enter_context(key.staging.reading(tasks))
         keys = [
             f"{value} AS {identifier(name)}"
             for value, name in zip(key.deleted_values, key.names, strict=True)
@@ -328,39 +294,22 @@ class GroupRows:
         return placed.selectExpr(*keys, identifier(self.added.order))
 
     def _newest(self, stack: contextlib.ExitStack, key: Key) -> DataFrame:
-        """The newest delete of each key, which Spark broadcasts, or shuffles if it is too large."""
-        from pyspark import StorageLevel
+        """The newest delete of each key, spread over tasks by the key's hash: Spark's own shuffle,
+        which spills.
+        """
         from pyspark.sql import functions as F
 
         added = self.added
-        tasks = max(1, self.cluster.cores // self.at_once)
-        # Groups next to each other keep the cores busy: one task each, and no shuffle.
-        deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
-        gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
-        newest = gathered.groupBy(*key.names).agg(F.max(added.order).alias(added.deleted))
-        newest = newest.withColumn(
-            added.hash, F.expr(key.hash([identifier(name) for name in key.names]))
-        ).persist(StorageLevel.MEMORY_AND_DISK)
-        stack.callback(newest.unpersist)
-        texts = [
-            f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)"
-            for name in key.names
-        ]
-        row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
-        keys = int(row["keys"])
-        needed = keys * _ROW_BYTES + int(row["text"])
-        fits = self.broadcast_bytes + needed <= self.rewrite.memory.size_bytes
-        if not fits or needed > _BROADCAST_MOST:
-            # As a conversion does: Spark's own shuffle, which spills.
-            self.is_shuffled = True
-            partitions = max(tasks_for(keys), self.cluster.cores)
-            return newest.repartition(partitions, added.hash).hint("shuffle_hash")
-        self.broadcast_bytes += needed
-        return newest.hint("broadcast")
+        deletes = self._deletes(stack, key)
+        newest = deletes.groupBy(*key.names).agg(F.max(added.order).alias(added.deleted))
+        hashed = key.hash([identifier(name) for name in key.names])
+        newest = newest.withColumn(added.hash, F.expr(hashed))
+        partitions = max(tasks_for(key.records), self.cluster.cores)
+        return newest.repartition(partitions, added.hash).hint("shuffle_hash")
 
     def _live(self, rows: DataFrame, newest: Mapping[Key, DataFrame], files: int) -> DataFrame:
-        """The rows without those that the deletes delete; the chosen files' rows are marked.
-        Shuffled rows are for so many files.
+        """The rows without those that the deletes delete, for so many files; the chosen files' rows
+        are marked.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
@@ -380,20 +329,12 @@ class GroupRows:
             self.seen = Observation()
             rows = rows.observe(self.seen, F.count(F.lit(1)).alias("rows"))
         listed = self.staging.files(self.tasks, **self.ruled_out)
-        # A shuffle does not move the words; see _without.
-        words = [] if self.is_shuffled else self.ruled_out
-        live = self._placed(
-            rows,
-            listed,
-            order_sql("sequence"),
-            F.col("path").isin(chosen).alias(added.is_compared),
-            *words,
-        )
-        if self.is_shuffled:
-            live = live.withColumn(added.position, F.monotonically_increasing_id())
+        is_compared = F.col("path").isin(chosen).alias(added.is_compared)
+        live = self._placed(rows, listed, order_sql("sequence"), is_compared)
+        live = live.withColumn(added.position, F.monotonically_increasing_id())
         for key, deletes in newest.items():
             live = self._without(live, key, deletes, listed)
-        if self.is_shuffled and self.rewrite.runner is None:
+        if self.rewrite.runner is None:
             # The files keep the order of their rows.
             live = live.repartitionByRange(files, added.position).sortWithinPartitions(
                 added.position
@@ -408,10 +349,9 @@ class GroupRows:
 
         added = self.added
         column = key.ruled_out
-        if column not in self.ruled_out or not self.is_shuffled:
-            matches = key.matches(rules_out=column in self.ruled_out)
-            return live.join(deletes, F.expr(matches), "left_anti")
-        # A delete of each key, so that no row is doubled.
+        if column not in self.ruled_out:
+            return live.join(deletes, F.expr(key.matches()), "left_anti")
+        # A delete of each key, so that no row is doubled. A shuffle does not move the words.
         matched = live.join(deletes, F.expr(key.matches()), "left")
         words = listed.select(
             F.col("file" if self.is_numbered else "path").alias(added.listed_file), column
@@ -426,3 +366,22 @@ class GroupRows:
             identifier(added.file),
         )
         return placed.where(f"NOT {is_deleted}").drop(*deletes.columns, added.listed_file, column)
+
+
+def read_by_iceberg(
+    staging: Staging, tasks: Any, hash_sql: str, *, asks_twice: bool
+) -> Fingerprint:
+    """The rows of some scan tasks, as Iceberg's own reader reads them; ``asks_twice`` raises
+    :class:`ReadersDisagree` for a reader whose answer depends on the query, which proves nothing.
+    """
+    with staging.reading(tasks) as rows:
+        if not asks_twice:
+            return summed_up(rows, hash_sql)
+        whole_rows = rows.selectExpr("true AS k0", f"{hash_sql} AS h")
+        no_column = rows.selectExpr("false AS k0", "0L AS h")
+        by_query = prints(whole_rows.unionAll(no_column))
+    read = by_query.get((True,), Fingerprint())
+    counted = by_query.get((False,), Fingerprint()).row_count
+    if read.row_count != counted:
+        raise ReadersDisagree(disagreement_of(int(tasks.size()), read.row_count, counted))
+    return read

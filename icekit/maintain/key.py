@@ -5,7 +5,6 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.common.sql import free_prefix, identifier
-from icekit.deletes.applies import unless_ruled_out
 from icekit.deletes.join import same_value
 from icekit.deletes.keys import KeyColumn
 from icekit.engine.staging import Staging
@@ -86,12 +85,9 @@ class Key:
         missing = [f"isnull({value})" for column, value in nullable if not column.required]
         return f"xxhash64({', '.join([*missing, *values])})"
 
-    def matches(self, *, rules_out: bool = False) -> str:
+    def matches(self) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only
         filters on the rest.
-
-        ``rules_out``: it fails at a delete that is ruled out for the row's file
-        (:func:`icekit.deletes.applies.unless_ruled_out`).
         """
         same = [
             same_value(value, identifier(name), required=column.required)
@@ -99,8 +95,4 @@ class Key:
         ]
         deleted = identifier(self.row_columns.deleted)
         newer = " AND ".join([f"{deleted} > {identifier(self.row_columns.order)}", *same])
-        if rules_out:
-            newer = unless_ruled_out(
-                newer, deleted, self.ruled_out, identifier(self.row_columns.file)
-            )
         return f"{self.hash(self.values)} = {identifier(self.row_columns.hash)} AND {newer}"

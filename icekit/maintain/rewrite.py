@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
+from icekit.common.units import count
 from icekit.deletes.keys import keys_of
 from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
@@ -32,6 +33,7 @@ from icekit.maintain.asking import planned_groups
 from icekit.maintain.bundles import Bundle, bundled
 from icekit.maintain.group import Group
 from icekit.maintain.group_rows import NotHere, RewriteSession
+from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key
 from icekit.maintain.model import Action
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
@@ -57,8 +59,15 @@ _ALWAYS_RAISED_KINDS: frozenset[FailureKind] = frozenset(
 # Groups without equality deletes of which some whole files are read twice: each group takes a query
 # of its own.
 _COMPARED_GROUPS = 8
+# A choice: rows and delete records of the groups that the kernel writes, and in which some keys are
+# looked up: more take longer than to write them.
+_LOOKED_UP_ROWS = 4_000_000
+# A choice: a rewrite of so many bytes says why it was not faster.
+_LARGE_BYTES = 256 << 20
 
 
+#: What writes the groups of a bundle.
+Work = Group | KernelWork
 #: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
 Written = tuple[Any, CheckedRows]
 
@@ -77,6 +86,8 @@ class RewriteResult:
     planned: PlannedRewrite | None = None
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
+    #: Why Spark wrote groups that the kernel would have written faster; empty if that matters little.
+    slow_because: str = ""
     #: Manifest lists that an expiry deleted: one for each snapshot.
     manifest_lists: int = 0
 
@@ -101,7 +112,7 @@ class CheckedRewrite(RewriteSession):
         stop: Stop | None = None,
         check: bool = True,
     ) -> None:
-        super().__init__(spark, table, action.branch, stop or Stop(), check)
+        super().__init__(spark, table, action, stop or Stop(), check)
         self.action, self.tags = action, tags
         #: Specs of which a column was dropped.
         self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
@@ -125,6 +136,7 @@ class CheckedRewrite(RewriteSession):
         if not groups:
             return RewriteResult(planned)
         keys = self._keys_of(groups)
+        self.find_kernel(keys)
         is_partial = options.get("partial-progress.enabled") == "true"
         # The first commit after an upgrade gives all rows ids, so that other files that were read
         # without would be a conflict.
@@ -141,23 +153,34 @@ class CheckedRewrite(RewriteSession):
             at_once = min(
                 int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
             )
-            works = self._works(bundled(self, groups, keys, at_once), at_once)
+            works = self._works(bundled(self, groups, keys, at_once))
             commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
             failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
-        return RewriteResult(planned, len(failed), reason(failed[0]) if failed else "")
+        return RewriteResult(
+            planned,
+            len(failed),
+            reason(failed[0]) if failed else "",
+            slow_because=_slow_because(self.kernel_refusals, planned),
+        )
 
-    def _works(self, bundles: Sequence[Bundle], at_once: int) -> list[tuple[Bundle, Group]]:
+    def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
         """The work of each bundle; some files of a few of their groups are read twice."""
-        at_once = min(at_once, len(bundles))
-        works = [(bundle, bundle.work(self, at_once)) for bundle in bundles]
-        if self.check:
-            every = [(group, work) for bundle, work in works for group in bundle.groups]
-            for group, work in random.sample(every, min(_COMPARED_GROUPS, len(every))):
-                work.compare_files(group)
+        works = [(bundle, bundle.work(self)) for bundle in bundles]
+        if not self.check:
+            return works
+        members: list[tuple[Group, Any]] = []
+        for bundle, work in works:
+            if isinstance(work, KernelWork):
+                members += [(member, member.group) for member in work.groups]
+            else:
+                members += [(work, group) for group in bundle.groups]
+        for member, group in random.sample(members, min(_COMPARED_GROUPS, len(members))):
+            member.compare_files(group)
+        _choose_looked_up([member for member, _ in members])
         return works
 
     def _rewritten(
-        self, works: Sequence[tuple[Bundle, Group]], at_once: int, commits: int, *, is_partial: bool
+        self, works: Sequence[tuple[Bundle, Work]], at_once: int, commits: int, *, is_partial: bool
     ) -> list[Exception]:
         """Run the groups and commit them, in so many commits; the errors of those that failed."""
         failed: list[Exception] = []
@@ -201,16 +224,18 @@ class CheckedRewrite(RewriteSession):
             raise min(raised or failed, key=lambda error: kind_of(error) != "full")
         return failed
 
-    def _written(self, bundle: Bundle, work: Group) -> tuple[list[Written], list[Exception]]:
+    def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
         """Write a bundle, or where that fails each of its groups by itself; returns what is ready
         to be committed, and the errors.
         """
         try:
+            if isinstance(work, KernelWork):
+                return work.run(), []
             return [(work.group, work.run())], []
         except Exception as error:
             if len(bundle.groups) == 1 or self.stop.is_set or kind_of(error) == "full":
                 return [], [error]
-        alone = [self._written(*each) for each in self._works(bundle.apart(), work.at_once)]
+        alone = [self._written(*each) for each in self._works(bundle.apart())]
         return [done for written, _ in alone for done in written], [
             error for _, errors in alone for error in errors
         ]
@@ -225,8 +250,6 @@ class CheckedRewrite(RewriteSession):
             "spark.sql.adaptive.enabled": "true",
             # Its small first map would be full at once.
             "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
-            # The cached keys are all distinct, and read twice.
-            "spark.sql.inMemoryColumnarStorage.compressed": "false",
         }
 
     def _commit(self, done: Sequence[Written]) -> None:
@@ -364,6 +387,28 @@ _CONVERT_FIRST = (
     "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table "
     "first; it turns them into position deletes. Nothing was changed."
 )
+
+
+def _slow_because(refusals: Mapping[str, int], planned: PlannedRewrite) -> str:
+    """A line that says why Spark wrote groups of a large rewrite, and what would be faster."""
+    if not refusals or planned.bytes_in < _LARGE_BYTES:
+        return ""
+    why, groups = max(refusals.items(), key=lambda each: each[1])
+    return (
+        f"Spark itself wrote {count(groups, 'group')} of {planned.groups:,}, because {why}. "
+        "docs/limits.md says what the faster kernel writes."
+    )
+
+
+def _choose_looked_up(groups: Sequence[Group]) -> None:
+    """Choose the groups in which keys are looked up before the commit: all of a table of moderate
+    size, else so many at random, one at least.
+    """
+    rows = 0
+    for group in random.sample(groups, len(groups)):
+        if group.keys:
+            group.is_looked_up = rows < _LOOKED_UP_ROWS
+            rows += int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
 
 
 def spark_actions(spark: SparkSession) -> Any:

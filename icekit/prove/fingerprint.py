@@ -208,7 +208,7 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
         for field in kind.fields:
             yield from _arguments(f"{value}.{identifier(field.name)}", field.dataType, depth)
     elif isinstance(kind, T.ArrayType):
-        yield f"size({value})"
+        yield f"if(isnull({value}), NULL, size({value}))"
         yield (
             f"transform({value}, {item} -> "
             f"xxhash64({', '.join(_arguments(item, kind.elementType, depth + 1))}))"
@@ -216,7 +216,7 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
     elif isinstance(kind, T.MapType):
         key = _arguments(f"{item}.key", kind.keyType, depth + 1)
         entry = _arguments(f"{item}.value", kind.valueType, depth + 1)
-        yield f"size({value})"
+        yield f"if(isnull({value}), NULL, size({value}))"
         yield (
             f"sort_array(transform(map_entries({value}), {item} -> "
             f"xxhash64({', '.join([*key, *entry])})))"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,53 @@ def in_child(module: str, *arguments: object, **environment: str) -> Any:
         command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
     )
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def yardstick() -> float:
+    """Seconds of 20 million steps of a Python loop: what figures of another machine are compared by."""
+    started = time.perf_counter()
+    for _ in range(20_000_000):
+        pass
+    return time.perf_counter() - started
+
+
+def watched(
+    command: Sequence[str], deadline: float, **environment: str
+) -> tuple[float, int] | None:
+    """Seconds of a whole process, and the most memory in bytes that it and all that it started held
+    at once (0 where there is no ``/proc``); None if it was ended after ``deadline`` seconds.
+    """
+    started = time.monotonic()
+    process = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, sum(map(_resident, _tree(process.pid))))
+        if time.monotonic() - started > deadline:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+        time.sleep(0.1)
+    seconds = time.monotonic() - started
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return seconds, peak
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in children.read_text().split():
+                yield from _tree(int(child))
+
+
+def _resident(pid: int) -> int:
+    """The bytes of a process, of which it shares some with those that it forked."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 class Others:

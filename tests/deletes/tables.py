@@ -6,25 +6,40 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
 from icekit.deletes.convert import convert
 from icekit.engine.bridge import guarded, load_now
 from icekit.engine.interrupting import Stop
+from icekit.maintain import group_rows
 from icekit.maintain.execute import execute
 from icekit.maintain.model import Action, Prediction, RewriteOrder
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.rewrite import CheckedRewrite
 from icekit.maintain.run.verbs import convert_equality_deletes
 from icekit.prove.conversion import check_positions
+from icekit.rows.table_writer import KernelUnavailable
 from tests import tables
 from tests.deletes.writing import rows_of
+
+if TYPE_CHECKING:
+    import pytest
 
 Rows = Counter[tuple[Any, ...]]
 
 
 IN_ORDER = RewriteOrder()
+
+
+def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark write the files of rewrites, as where the kernel cannot."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise KernelUnavailable("a test asks for it")
+
+    monkeypatch.setattr(group_rows, "table_writer", refuse)
+
 
 # Of each type that a key can have: a value, and another.
 TYPES = {

@@ -18,7 +18,7 @@ from icekit.maintain.rewrite import ConvertFirst
 from icekit.prove import readers
 from icekit.prove.commits import prove_commits
 from icekit.prove.proof import CHECKED
-from tests.deletes.tables import Table, add_column, rewrite, run, types, unchanged
+from tests.deletes.tables import Table, add_column, by_spark, rewrite, run, types, unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.core]
 
@@ -242,13 +242,13 @@ def test_a_full_comparison_of_what_nobody_can_read_proves_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["broadcast", "shuffled", "sorted"])
+@pytest.mark.parametrize("path", ["kernel", "Spark", "sorted"])
 def test_each_way_to_rewrite_resolves_a_dropped_field(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     with_deletes(table, "dropped leaf")
-    if path == "shuffled":
-        monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", 0.0)
+    if path == "Spark":
+        by_spark(monkeypatch)
     rewrite(table, order=RewriteOrder("sort", (("id",),)) if path == "sorted" else RewriteOrder())
     table.files.refresh()
 
@@ -377,12 +377,13 @@ def test_what_only_the_engine_could_move_is_converted_first(table: Table) -> Non
 TAKEN = ("icekit order", "ICEKIT File", "icekit key 0", "icekit hash", "icekit keys", "hash", "row")
 
 
-@pytest.mark.parametrize("share", [0.15, 0.0], ids=["broadcast", "shuffled"])
+@pytest.mark.parametrize("way", ["kernel", "Spark"])
 def test_columns_may_have_the_names_of_those_that_icekit_adds(
-    table: Table, monkeypatch: pytest.MonkeyPatch, share: float
+    table: Table, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
-    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
+    if way == "Spark":
+        by_spark(monkeypatch)
     names = ", ".join(f"`{name}` bigint" for name in TAKEN)
     table.create(f"id bigint, {names}")
     values = ", ".join(f"id * {number}" for number in range(2, 2 + len(TAKEN)))

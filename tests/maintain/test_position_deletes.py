@@ -24,7 +24,7 @@ from icekit.maintain.service import plan_table
 from icekit.prove.checked import RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
 from tests.commits import in_order, since
-from tests.deletes.tables import TAGS, Table, run
+from tests.deletes.tables import TAGS, Table, by_spark, run
 from tests.maintain.tables import refused
 from tests.moments import Around
 from tests.positions import data_file, delete_by, vector_of
@@ -206,6 +206,7 @@ def test_a_vector_that_is_not_what_the_metadata_says_stops_a_rewrite(
 def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, equality: bool
 ) -> None:
+    by_spark(monkeypatch)
     filled(table, version)
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     if equality:
@@ -245,6 +246,7 @@ def test_rows_that_spark_counted_twice_are_counted_again(
     table: Table, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
     """A task that ran again adds its rows again. Too few rows are always a fault."""
+    by_spark(monkeypatch)
     filled(table)
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     table.delete("id", "SELECT 7L")

@@ -2,8 +2,7 @@
 result is never committed.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tests.commits import in_order, since
 from tests.deletes.tables import (
     IN_ORDER,
     Table,
+    by_spark,
     of_every_file,
     run,
     unchanged,
@@ -69,6 +69,22 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
     monkeypatch.setattr(group_rows, "_FEW_APPLIED", getattr(request, "param", 0))
 
 
+@pytest.fixture
+def writer(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """What writes the new files: the kernel, or Spark."""
+    if getattr(request, "param", "Spark") == "Spark":
+        by_spark(monkeypatch)
+
+
+spark_s_way = pytest.mark.usefixtures("writer")
+
+
+def either_writer(test: Callable[..., None]) -> Any:
+    """Run a test with the kernel, and with Spark."""
+    both = pytest.mark.parametrize("writer", ["kernel", "Spark"], indirect=True)
+    return both(pytest.mark.usefixtures("writer")(test))
+
+
 def files_in(table: Table) -> set[str]:
     return {str(path) for path in table.location.rglob("*.parquet")}
 
@@ -83,6 +99,7 @@ def checked(table: Table) -> CheckedRows:
 
 @both_ways
 @both_versions
+@either_writer
 def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
     table: Table, version: int
 ) -> None:
@@ -114,6 +131,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 2], ids=["by a join", "by Iceberg's reader"], indirect=True)
 @both_versions
+@spark_s_way
 def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
     table: Table, version: int, around: Around
 ) -> None:
@@ -249,6 +267,7 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(
 
 
 @pytest.mark.parametrize("order", [IN_ORDER, BY_ID], ids=["in order", "sorted"])
+@spark_s_way
 def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch, order: RewriteOrder
 ) -> None:
@@ -324,6 +343,7 @@ def match(
     monkeypatch.setattr(Key, "matches", wrong)
 
 
+@spark_s_way
 def test_a_delete_that_takes_another_row_of_the_same_key_is_found(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +366,7 @@ def test_a_row_that_a_sort_drops_is_found_before_the_commit(
 
 
 @pytest.mark.slow
+@spark_s_way
 def test_a_value_that_the_join_changes_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,20 +385,16 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(
     refused(table, RowsDiffer, "own reader reads")
 
 
-@pytest.mark.parametrize(
-    ("version", "limit"), [(2, "_BROADCAST_SHARE"), (3, "_BROADCAST_SHARE"), (2, "_BROADCAST_MOST")]
-)
-def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, limit: str
+@both_versions
+@either_writer
+def test_rows_stay_in_the_order_of_their_files_and_nothing_is_converted(
+    table: Table, version: int
 ) -> None:
-    """Nothing is converted, which would end a reader of the table's changes; and rows stay in the
-    order of their files.
-    """
+    """A conversion would end a reader of the table's changes."""
     table.create("id bigint, name string, k int", version=version)
     table.data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)")
     table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
     count = len(table.snapshots())
-    monkeypatch.setattr(group_rows, limit, 0)
 
     table.rewritten()
 
@@ -389,15 +406,8 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
 
 
 @pytest.mark.slow  # the gate runs the conversion of every type
-@pytest.mark.parametrize(
-    ("version", "file_format", "share"),
-    [(2, "parquet", group_rows._BROADCAST_SHARE), (3, "avro", 0.0)],
-    ids=["broadcast", "shuffled"],
-)
-def test_keys_of_every_type_are_matched(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, share: float
-) -> None:
-    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
+@pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), (3, "parquet"), (3, "avro")])
+def test_keys_of_every_type_are_matched(table: Table, version: int, file_format: str) -> None:
     left = with_keys_of_every_type(table, version, file_format)
 
     table.rewritten()
@@ -420,40 +430,6 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched(table: Table) 
     table.rewritten()
 
     assert table.ids() == [0, 5]
-
-
-@pytest.mark.slow
-def test_groups_at_once_share_the_memory_of_their_deletes(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each fits alone: then they wait for each other, and none has to be converted first."""
-    table.create("id bigint, p int", "p").commit().data(
-        "SELECT id, 1 FROM range(9)", {"p": 1}
-    ).data("SELECT id, 2 FROM range(9)", {"p": 2}).done()
-    table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 1}).deletes(
-        "id", "SELECT id FROM range(4)", {"p": 2}
-    ).done()
-    memory = _Narrow(5 * group_rows._ROW_BYTES)
-    monkeypatch.setattr(group_rows, "Memory", lambda _: memory)
-
-    table.rewritten()
-
-    assert memory.most == 1
-    assert checked(table).resolved == 8
-
-
-class _Narrow(group_rows.Memory):
-    """Counts how many hold some of it at once."""
-
-    held = most = 0
-
-    @contextlib.contextmanager
-    def holding(self, needed: int, stop: Stop) -> Iterator[None]:
-        with super().holding(needed, stop):
-            self.held += 1
-            self.most = max(self.most, self.held)
-            yield
-            self.held -= 1
 
 
 def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
@@ -608,9 +584,9 @@ def test_nothing_is_written_or_committed_after_a_request_to_stop(table: Table) -
 
 
 @both_versions
-@pytest.mark.parametrize("share", [0.15, 0.0], ids=["broadcast", "shuffled"])
+@pytest.mark.parametrize("way", ["kernel", "Spark"])
 def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, share: float
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, way: str
 ) -> None:
     """Iceberg compares the bounds of UUIDs as signed numbers, so it rules a delete out for a file
     that has its key: readers show the row.
@@ -618,10 +594,12 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
     high = with_ruled_out_key(table, version)
     table.data(f"SELECT 3, '{high}'").delete("k", f"SELECT '{high}'")
     assert table.ids() == [1, 2]
-    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
+    if way == "Spark":
+        by_spark(monkeypatch)
 
     refused(table, ReadersDisagree, r"data/.*parquet: rows with the keys")
     with monkeypatch.context() as patch:
+        by_spark(patch)
         # An error of another kind, whose text repeats the SQL of the join.
         patch.setattr(
             Key, "matches", lambda *_, **__: unless_ruled_out("`gone`", "1L", "null", "'f'")
@@ -686,6 +664,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
 
 
 @pytest.mark.slow
+@spark_s_way
 def test_each_key_set_has_a_sample_of_its_own(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,8 @@ from icekit.maintain.group import Group
 from icekit.maintain.key import Key
 from icekit.maintain.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
-from tests.deletes.tables import Table, rewrite
+from icekit.rows import kernel
+from tests.deletes.tables import Table, by_spark, rewrite
 
 pytestmark = pytest.mark.spark
 
@@ -25,14 +26,13 @@ _PATHS: Mapping[str, Mapping[str, Any]] = {
     "no equality deletes": {"SAMPLED_FILES": 10},
     "together": {"SAMPLED_FILES": 10},
     "by Iceberg's reader": {"_FEW_APPLIED": 10**6},
-    "broadcast": {"_FEW_APPLIED": 0},
-    "shuffled": {"_FEW_APPLIED": 0, "_BROADCAST_SHARE": 0.0},
+    "shuffled": {"_FEW_APPLIED": 0},
     "sorted": {"_FEW_APPLIED": 0},
 }
-_JOINS = {"broadcast", "shuffled", "sorted"}
+_JOINS = {"shuffled", "sorted"}
 
 
-@pytest.mark.core("broadcast-1-2", "together-0-2")
+@pytest.mark.core("shuffled-1-2", "together-0-2")
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     ("path", "key_set"),
@@ -41,6 +41,7 @@ _JOINS = {"broadcast", "shuffled", "sorted"}
 def test_no_fault_of_a_rewrite_is_committed(
     table: Table, monkeypatch: pytest.MonkeyPatch, path: str, key_set: int, version: int
 ) -> None:
+    by_spark(monkeypatch)
     first = _fill(table, version, path)
     for name, value in _PATHS[path].items():
         monkeypatch.setattr(group if name == "SAMPLED_FILES" else group_rows, name, value)
@@ -157,3 +158,112 @@ def _matched(number: int, change: Callable[[str], str]) -> Patch:
 
 def _newer_too(found: str) -> str:
     return found.replace("`icekit deleted` > `icekit order`", "true")
+
+
+# --- The kernel
+
+
+@pytest.mark.core("by a join-2", "no equality deletes-2")
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("check", ["no equality deletes", "by Iceberg's reader", "by a join"])
+def test_no_fault_of_the_kernel_is_committed(
+    table: Table, monkeypatch: pytest.MonkeyPatch, check: str, version: int
+) -> None:
+    _fill(table, version, check)
+    monkeypatch.setattr(group, "SAMPLED_FILES", 10)
+    monkeypatch.setattr(group_rows, "SAMPLED_FILES", 10)
+    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0 if check == "by a join" else 10**6)
+    before, snapshots = table.rows(), table.snapshots()
+    faults = _KERNEL_FAULTS | (_LINEAGE_FAULTS if version >= 3 else {})
+    if check != "no equality deletes":
+        faults |= _KEY_FAULTS
+    for name, fault in faults.items():
+        with monkeypatch.context() as patch:
+            fault(patch)
+            try:
+                rewrite(table)
+            except RowsDiffer:
+                assert (table.rows(), table.snapshots()) == (before, snapshots), name
+            else:
+                pytest.fail(f"{name} was committed")
+
+    assert table.rewritten() == before
+    # By the kernel: a task's number ends the name of each file.
+    files = table.sql("SELECT file_path FROM {t}.data_files")
+    assert all(path.rpartition("/")[2].count("-") == 4 for (path,) in files)
+
+
+def _read_otherwise(change: Callable[[Any], Any]) -> Patch:
+    """The rows of old files are not those that are there."""
+    adapted = kernel._adapted
+
+    def changed(*given: Any) -> Any:
+        return change(adapted(*given))
+
+    return lambda patch: patch.setattr(kernel, "_adapted", changed)
+
+
+def _written_otherwise(change: Callable[[Any], list[Any]]) -> Patch:
+    """The rows that are written are not those that were read."""
+    write = kernel._NewFiles.write
+
+    def changed(new_files: Any, rows: Any) -> None:
+        for batch in change(rows):
+            write(new_files, batch)
+
+    return lambda patch: patch.setattr(kernel._NewFiles, "write", changed)
+
+
+def _other_value(rows: Any, name: str, value: Any) -> Any:
+    """The first row with another value."""
+    import pyarrow as pa
+
+    index = rows.schema.get_field_index(name)
+    column = rows.column(index)
+    values = pa.array([value, *column.to_pylist()[1:]], column.type)
+    return pa.record_batch(
+        [values if i == index else each for i, each in enumerate(rows.columns)], schema=rows.schema
+    )
+
+
+def _nothing_deleted(*_: Any) -> Any:
+    return iter(())
+
+
+def _newer_deleted(files: Any, deletes: Any, folder: str) -> Any:
+    import dataclasses
+
+    later = [(path, order + (100 << 32)) for path, order in deletes.files]
+    return _deleted(files, dataclasses.replace(deletes, files=later), folder)
+
+
+def _one_kept(files: Any, deletes: Any, folder: str) -> Any:
+    for rows, orders in _deleted(files, deletes, folder):
+        yield rows[1:], orders[1:]
+
+
+def _one_too_many(files: Any, deletes: Any, folder: str) -> Any:
+    for rows, orders in _deleted(files, deletes, folder):
+        rows = rows.copy()
+        rows[:1] = 11
+        yield rows, orders
+
+
+_deleted = kernel._deleted_by_key
+_KERNEL_FAULTS: dict[str, Patch] = {
+    "row read otherwise": _read_otherwise(lambda rows: _other_value(rows, "name", "z")),
+    "row written otherwise": _written_otherwise(lambda rows: [_other_value(rows, "name", "z")]),
+    "row not written": _written_otherwise(lambda rows: [rows.slice(1)]),
+    "rows written twice": _written_otherwise(lambda rows: [rows, rows]),
+    "positions ignored": lambda patch: patch.setattr(kernel, "_positions", _nothing_deleted),
+}
+_LINEAGE_FAULTS: dict[str, Patch] = {
+    "row id altered": _written_otherwise(lambda rows: [_other_value(rows, "_row_id", 10**6)]),
+    "row id read otherwise": _read_otherwise(lambda rows: _other_value(rows, "_row_id", 10**6)),
+}
+_KEY_FAULTS: dict[str, Patch] = {
+    "deletes ignored": lambda patch: patch.setattr(kernel, "_deleted_by_key", _nothing_deleted),
+    "newer rows deleted": lambda patch: patch.setattr(kernel, "_deleted_by_key", _newer_deleted),
+    "row kept": lambda patch: patch.setattr(kernel, "_deleted_by_key", _one_kept),
+    "another row deleted": lambda patch: patch.setattr(kernel, "_deleted_by_key", _one_too_many),
+}

@@ -233,6 +233,8 @@ class Runner:
             self._check_commits(action, now, own, progress)
             raise self._cause(failure, left, outside, progress, has_committed=bool(own))
         progress.result = answer
+        if answer.slow_because:
+            self.say(f"  {answer.slow_because}")
         if answer.is_idle and not own:
             progress.attempts -= 1  # there was nothing to do
         _check(answer, actual(own.values()).files_in, outside)

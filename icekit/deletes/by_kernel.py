@@ -1,0 +1,124 @@
+"""Let the kernel find the rows that equality deletes delete, in Spark's tasks."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyroaring import BitMap64
+
+from icekit.deletes.applies import EVERYWHERE, FILE, OWN, not_shown, order_of
+from icekit.deletes.find import Found
+from icekit.deletes.listing import joined
+from icekit.engine.bridge import compiled
+from icekit.engine.compat import arrow_of
+from icekit.health.key_fields import paths_to
+from icekit.rows.job import KernelFailed, deleted_positions
+from icekit.rows.kernel import RuledOut
+from icekit.rows.table_writer import KernelUnavailable, key_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A choice: deletes of all partitions are read once for each of so many partitions; Spark reads them
+# once.
+_MOST_PARTITIONS = 8
+
+
+def positions_by_kernel(spark: SparkSession, found: Found) -> dict[int, BitMap64]:
+    """The deleted positions per data file, by its place in ``found.data``.
+
+    Raises :class:`~icekit.rows.table_writer.KernelUnavailable` where Spark has to find them.
+    """
+    _check_defaults(found)
+    keys = {field_id: column.type_name for field_id, column in found.keys.columns.items()}
+    reader = key_reader(spark, found.at.table, keys)
+    numbers_by_part: dict[int, list[int]] = defaultdict(list)
+    for number, file in enumerate(found.data):
+        numbers_by_part[file.part].append(number)
+    is_global = any(key_set.is_global for key_set in found.key_sets)
+    if is_global and len(numbers_by_part) > _MOST_PARTITIONS:
+        raise KernelUnavailable("deletes of all partitions apply to many")
+    parts = list(_parts(spark, found, numbers_by_part))
+    try:
+        by_part = deleted_positions(spark, parts, reader)
+    except RuledOut as error:
+        raise not_shown(str(error)) from None
+    except KernelFailed as error:
+        raise KernelUnavailable("it failed") from error
+    return {
+        numbers[place]: BitMap64.deserialize(bitmap)
+        for numbers, bitmaps in zip(numbers_by_part.values(), by_part, strict=True)
+        for place, bitmap in bitmaps.items()
+    }
+
+
+def _check_defaults(found: Found) -> None:
+    for field_id in found.keys.columns:
+        for path in paths_to(found.at.metadata, field_id):
+            if any(each.get("initial-default") is not None for each in path):
+                raise KernelUnavailable("a key column has an initial default")
+
+
+def _parts(
+    spark: SparkSession, found: Found, numbers_by_part: Mapping[int, Sequence[int]]
+) -> Iterator[str]:
+    """What the kernel is told of each partition."""
+    table, listing = found.at.table, found.at.listing.java
+    java = compiled(spark, table, "Kernel", table)
+    if refusal := java.refusal(listing, len(found.data), len(found.deletes)):
+        raise KernelUnavailable(str(refusal))
+    first_places = joined(numbers[0] for numbers in numbers_by_part.values())
+    constants = json.loads(java.constants(listing, first_places))
+    ruled_out = _ruled_out(found)
+    for (part, numbers), values in zip(numbers_by_part.items(), constants, strict=True):
+        data = [
+            {
+                "path": found.data[number].path,
+                "sequence": found.data[number].sequence,
+                "first_row_id": None,
+                "rows": found.data[number].records,
+                "constants": values,
+            }
+            for number in numbers
+        ]
+        yield json.dumps(
+            {
+                "data": data,
+                "deletes": list(_deletes(found, part, numbers, ruled_out)),
+                "position_deletes": [],
+                "vectors": [],
+                "chosen": [],
+                "outputs": [],
+                "files": 0,
+                "max_file_bytes": 0,
+            }
+        )
+
+
+def _deletes(
+    found: Found, part: int, numbers: Sequence[int], ruled_out: Mapping[int, Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """The equality deletes of a partition, by their key."""
+    for key_set in found.key_sets:
+        column = EVERYWHERE if key_set.is_global else OWN
+        files = [
+            (file.path, order_of(file.sequence, place))
+            for _, file, place in found.deletes_of(key_set)
+            if key_set.is_global or file.part == part
+        ]
+        if files:
+            yield {
+                "field_ids": key_set.field_ids,
+                "files": files,
+                "ruled_out": [ruled_out.get(number, {}).get(column) for number in numbers],
+            }
+
+
+def _ruled_out(found: Found) -> Mapping[int, Mapping[str, Any]]:
+    """The deletes that are ruled out for data files, by the file's number."""
+    if found.ruled_out is None:
+        return {}
+    return {row[FILE]: row for row in arrow_of(found.ruled_out).to_pylist()}

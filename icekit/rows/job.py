@@ -1,0 +1,154 @@
+"""Run the kernel in Spark's tasks: one for each part."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen
+from icekit.engine.bridge import for_thread
+from icekit.engine.cluster import cluster_of
+from icekit.rows import hashes, kernel
+from icekit.rows.table_writer import KernelUnavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.rows.kernel import TableWriter
+
+# A choice: jobs that the parts are spread over, so that cores are busy to the end.
+_JOBS_PER_CORE = 8
+
+
+class KernelFailed(Exception):
+    """A task of the kernel that failed; its cause says why."""
+
+
+@frozen
+class Written:
+    """What the kernel has written of a part: its new files as JSON, the rows that no delete by
+    position deletes, and the number and the sum of the hashes of those that live; by the number of a
+    chosen file, of its rows.
+    """
+
+    files: str
+    paths: Sequence[str]
+    rows_read: int
+    rows: int
+    value: int
+    chosen: Sequence[tuple[int, int, int]]
+
+
+def write_parts(
+    spark: SparkSession, parts: Sequence[str], table: TableWriter, first: Callable[[], None]
+) -> Sequence[Written | str]:
+    """Write parts, which are JSON (:class:`~icekit.rows.kernel.Part`), some in each task; for a part
+    that the kernel refuses, the reason. ``first`` is other work that has a core of its own until it
+    ends.
+
+    Raises :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
+    """
+    results: list[Written | str] = []
+    for answer in _answers(spark, parts, _task(kernel.resolve, table), first):
+        if reason := answer.get("refused"):
+            results.append(reason)
+            continue
+        results.append(
+            Written(
+                files=json.dumps(answer["files"]),
+                paths=[each["path"] for each in answer["files"]],
+                rows_read=answer["read"],
+                rows=answer["rows"],
+                value=int(answer["sum"]),
+                chosen=[(number, rows, int(value)) for number, rows, value in answer["chosen"]],
+            )
+        )
+    return results
+
+
+def deleted_positions(
+    spark: SparkSession, parts: Sequence[str], table: TableWriter
+) -> Sequence[Mapping[int, bytes]]:
+    """The positions that equality deletes delete in each part: bitmaps by the number of a data
+    file.
+
+    Raises :class:`~icekit.rows.table_writer.KernelUnavailable` for files that the kernel refuses,
+    :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
+    """
+    results = []
+    for answer in _answers(spark, parts, _task(kernel.deleted_rows, table), lambda: None):
+        if reason := answer.get("refused"):
+            raise KernelUnavailable(reason)
+        bitmaps = answer["bitmaps"].items()
+        results.append({int(number): base64.b64decode(text) for number, text in bitmaps})
+    return results
+
+
+def _answers(
+    spark: SparkSession,
+    parts: Sequence[str],
+    task: Callable[[str], str],
+    first: Callable[[], None],
+) -> Iterator[Mapping[str, Any]]:
+    """What tasks answer for each part."""
+    context: Any = spark.sparkContext
+    cores = cluster_of(spark).cores
+    size = max(1, len(parts) // (_JOBS_PER_CORE * cores))
+
+    def answered(start: int) -> list[str]:
+        some = parts[start : start + size]
+        try:
+            answers: list[str] = context.parallelize(some, 1).map(task).collect()
+        except Exception as error:
+            raise KernelFailed from error
+        return answers
+
+    # Not one job: those of the other work would wait for all of its tasks.
+    with ThreadPoolExecutor(cores) as pool:
+        other = pool.submit(for_thread(spark, first))
+        jobs = [
+            pool.submit(for_thread(spark, partial(answered, start)))
+            for start in range(0, len(parts), size)
+        ]
+        answers = [answer for job in jobs for answer in job.result()]
+        other.result()
+    for answer in map(json.loads, answers):
+        if path := answer.get("ruled_out"):
+            raise kernel.RuledOut(path)
+        yield answer
+
+
+def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
+    """What a task does with a part: a function of the kernel."""
+    from pyspark import cloudpickle
+
+    # Executors need not have icekit.
+    for module in (hashes, kernel):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    # By themselves: a module would be looked for on the executor.
+    refused, ruled_out = kernel.KernelRefused, kernel.RuledOut
+
+    def answer(part: str) -> str:
+        import json
+        import os
+        import tempfile
+
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
+        folder = folders[task.partitionId() % len(folders)]
+        try:
+            # A task that runs twice writes under two names.
+            return work(part, table, folder, str(task.taskAttemptId()))
+        except refused as refusal:
+            return json.dumps({"refused": str(refusal)})
+        except ruled_out as found:
+            return json.dumps({"ruled_out": str(found)})
+
+    return answer
