@@ -114,6 +114,8 @@ def compact(options: CompactOptions) -> int:
 
     def planned(lake: Lake, policy: Policy) -> Plan:
         look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
+        # The kernel writes what is not sorted.
+        lake.is_light_work = not look.facts.sort_order
         return plan_table(
             lake,
             look.facts,

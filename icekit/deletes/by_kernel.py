@@ -42,8 +42,9 @@ def positions_by_kernel(spark: SparkSession, found: Found) -> dict[int, BitMap64
     if is_global and len(numbers_by_part) > _MOST_PARTITIONS:
         raise KernelUnavailable("deletes of all partitions apply to many")
     parts = list(_parts(spark, found, numbers_by_part))
+    size = sum(file.size for file in (*found.data, *found.deletes))
     try:
-        by_part = deleted_positions(spark, parts, reader)
+        by_part = deleted_positions(spark, parts, reader, size)
     except RuledOut as error:
         raise not_shown(str(error)) from None
     except KernelFailed as error:

@@ -13,7 +13,8 @@ table's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from icekit.deletes.applies import order_of
 from icekit.deletes.find import Found
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, KeySet
-from icekit.deletes.listing import joined
+from icekit.deletes.listing import File, joined
 from icekit.health.definition import PartitionSpec
 from icekit.health.metadata import properties_of
 
@@ -53,18 +54,30 @@ class KeyView:
         self._table = KeyTable(spark, found.at.table, metadata)
         self._spec_of_deletes = int(metadata["default-spec-id"])
         self._deletes: dict[int, DataFrame] = {}
+        self._parts: Collection[int] | None = None
+
+    def of_parts(self, parts: Collection[int]) -> KeyView:
+        """The view of some partitions, by their numbers, with the deletes that apply there."""
+        view = copy.copy(self)
+        view.__dict__.pop("data", None)
+        view._deletes = {}
+        view._parts = {*parts, -1}
+        return view
+
+    def _has(self, file: File) -> bool:
+        return self._parts is None or file.part in self._parts
 
     @cached_property
     def data(self) -> DataFrame:
         """The rows of all data files."""
-        files = self._found.data
-        rows = [(i, order_of(file.sequence), file.part) for i, file in enumerate(files)]
-        return self._read(rows, sum(file.size for file in files), is_data=True)
+        files = [(i, file) for i, file in enumerate(self._found.data) if self._has(file)]
+        rows = [(i, order_of(file.sequence), file.part) for i, file in files]
+        return self._read(rows, sum(file.size for _, file in files), is_data=True)
 
     def deletes(self, key_set: KeySet) -> DataFrame:
         """The delete records of a key set."""
         if key_set.kind not in self._deletes:
-            files = self._found.deletes_of(key_set)
+            files = [each for each in self._found.deletes_of(key_set) if self._has(each[1])]
             rows = [(i, order_of(f.sequence, order), f.part) for i, f, order in files]
             size = sum(file.size for _, file, _ in files)
             self._deletes[key_set.kind] = self._read(rows, size, is_data=False)

@@ -63,6 +63,8 @@ class Lake:
         self._borrowed = borrowed
         #: Whether Spark, if this lake starts it, is for one command on little data.
         self.is_small_work = False
+        #: Whether it is for one command whose heavy work is that of Python's workers.
+        self.is_light_work = False
         #: Clean-up to do before the lake is closed, such as dropping clones.
         self.until_closed = contextlib.ExitStack()
         # Clones must go before pyspark's own exit handler takes the session away; it was registered
@@ -105,7 +107,9 @@ class Lake:
         assert self._conf is not None  # only a catalog of a borrowed session has none
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
-        return session.own_session(self._conf, small_work=self.is_small_work)
+        return session.own_session(
+            self._conf, small_work=self.is_small_work, light_work=self.is_light_work
+        )
 
     @cached_property
     def engine(self) -> Engine:

@@ -51,11 +51,11 @@ _OWN_SESSION = {
 }
 
 # Compiled lightly, code is ready sooner; the cache for it would be small by default.
-_SMALL_WORK = {
-    "spark.sql.shuffle.partitions": "4",
+_LIGHT_COMPILATION = {
     "spark.driver.extraJavaOptions": f"{_OWN_SESSION['spark.driver.extraJavaOptions']} "
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
 }
+_SMALL_WORK = {"spark.sql.shuffle.partitions": "4", **_LIGHT_COMPILATION}
 
 # What PySpark and icekit ask the JVM for by its short name; each time, Py4J would look for it in
 # several packages, and so in all of Spark's 300 jars.
@@ -117,9 +117,12 @@ def _remote_session(remote: str) -> SparkSession:
     return session
 
 
-def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSession:
+def own_session(
+    conf: SparkCatalogConf, *, small_work: bool = False, light_work: bool = False
+) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started;
-    ``small_work`` is for one command on little data.
+    ``small_work`` is for one command on little data, and ``light_work`` for one whose heavy work is
+    done outside the JVM.
 
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any
     setting, for a master other than ``local[*]`` or a larger driver. A local session listens on
@@ -130,7 +133,9 @@ def own_session(conf: SparkCatalogConf, *, small_work: bool = False) -> SparkSes
     # Threads that observe several tables may get here at the same time.
     with _starting:
         # A session that is kept may get larger work later.
-        return _own_session(conf, _SMALL_WORK if small_work and not _is_kept else {})
+        if _is_kept or not (small_work or light_work):
+            return _own_session(conf, {})
+        return _own_session(conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
 
 
 def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSession:

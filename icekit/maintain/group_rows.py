@@ -184,6 +184,8 @@ class GroupRows:
         self.is_one_file_each = False
         #: Whether some keys are looked up, or whole files read, by other means.
         self.is_looked_up = True
+        #: About one group in so many is, by their rows.
+        self.one_group_in = 1
         # Counts the rows as they are read.
         self.seen: Observation | None = None
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.

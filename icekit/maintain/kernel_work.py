@@ -164,7 +164,10 @@ class KernelWork:
             except KernelUnavailable as refusal:
                 group.refusal = str(refusal)
         try:
-            answers = iter(write_parts(self.rewrite.spark, orders, self.writer, self._look_up))
+            size = sum(int(group.group.inputFilesSizeInBytes()) for group in self._of_kernel())
+            answers = iter(
+                write_parts(self.rewrite.spark, orders, self.writer, self._look_up, size)
+            )
         except RuledOut as found:
             raise not_shown(str(found)) from None
         except KernelFailed as error:
@@ -241,11 +244,11 @@ class KernelWork:
         """
         in_full = [task for group in groups if group.by_reader for task in elements(group.tasks)]
         planned = sum((group.planned for group in groups if group.by_reader), Fingerprint())
-        checked = self._compare_files(in_full, hash_sql, planned, asks_twice=True)
+        checked = self._compare_files(in_full, hash_sql, planned)
         compared = [group for group in groups if group.compared_tasks()]
         chosen = [task for group in compared for task in group.compared_tasks()]
         ours = sum((group.planned_of_chosen for group in compared), Fingerprint())
-        return checked + self._compare_files(chosen, hash_sql, ours, asks_twice=False)
+        return checked + self._compare_files(chosen, hash_sql, ours)
 
     def _compare(
         self, group: KernelGroup, sums: Mapping[str, int], names: Mapping[str, str]
@@ -276,22 +279,21 @@ class KernelWork:
             read=after.row_count + sampled_rows,
             resolved=group.read_deletes + sum(key.records for key in group.keys),
             one_in=max((sample.one_in for sample in group.samples.values()), default=0),
+            one_partition_in=group.one_group_in,
             by_reader=after.row_count if group.by_reader else 0,
             unread_live=group.planned_of_chosen.row_count if rows_shown else 0,
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
         )
 
-    def _compare_files(
-        self, tasks: Sequence[Any], hash_sql: str, ours: Fingerprint, *, asks_twice: bool
-    ) -> CheckedRows:
+    def _compare_files(self, tasks: Sequence[Any], hash_sql: str, ours: Fingerprint) -> CheckedRows:
         """Compare what Iceberg's own reader reads from whole old files with what was written."""
         if not tasks:
             return CheckedRows()
         together: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for task in tasks:
             together.add(task)
-        stock = read_by_iceberg(self.rewrite.staging, together, hash_sql, asks_twice=asks_twice)
+        stock = read_by_iceberg(self.rewrite.staging, together, hash_sql, asks_twice=False)
         if stock != ours:
             raise differ(
                 f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {stock}, but "

@@ -405,10 +405,14 @@ def _choose_looked_up(groups: Sequence[Group]) -> None:
     size, else so many at random, one at least.
     """
     rows = 0
-    for group in random.sample(groups, len(groups)):
-        if group.keys:
-            group.is_looked_up = rows < _LOOKED_UP_ROWS
-            rows += int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
+    looked_up = 0
+    with_keys = [group for group in groups if group.keys]
+    for group in random.sample(with_keys, len(with_keys)):
+        group.is_looked_up = rows < _LOOKED_UP_ROWS
+        rows += int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
+        looked_up = rows if group.is_looked_up else looked_up
+    for group in with_keys:
+        group.one_group_in = -(-rows // looked_up) if looked_up else 1
 
 
 def spark_actions(spark: SparkSession) -> Any:

@@ -49,8 +49,8 @@ class Checked:
 
     ``resolved`` counts the equality deletes. ``sampled`` are the rows that a plain join looked up,
     of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few),
-    ``files`` the data files that Iceberg's own reader read for the check, ``of_files`` the live
-    rows in these.
+    in about one partition of ``one_partition_in``, by their rows (1: in all). ``files`` are the data
+    files that Iceberg's own reader read for the check, ``of_files`` the live rows in these.
 
     Where that reader misreads the deletes (keys inside structs, fixed ones), ``unread_live`` are the
     rows of a few files that live, and ``shown_with_columns`` and ``shown_without`` are those that
@@ -60,6 +60,7 @@ class Checked:
     resolved: int = 0
     sampled: int = 0
     one_in: int = 0
+    one_partition_in: int = 1
     files: int = 0
     of_files: int = 0
     unread_live: int = 0
@@ -69,7 +70,22 @@ class Checked:
     @property
     def is_sampled(self) -> bool:
         """Whether not every key was looked up."""
-        return self.one_in > 1
+        return self.one_in > 1 or self.one_partition_in > 1
+
+    @property
+    def keys_looked_up(self) -> str:
+        """Which keys were looked up."""
+        keys = f"one key in {self.one_in}" if self.one_in > 1 else "every key"
+        if self.one_partition_in > 1:
+            return f"{keys} of about one partition in {self.one_partition_in}"
+        return keys
+
+    @property
+    def unseen_keys(self) -> int:
+        """So many wrong keys, if they are random, are all outside the sample with a chance of less
+        than 1 %.
+        """
+        return UNSEEN * self.one_partition_in
 
     def text(self) -> str:
         """For a commit's summary."""
@@ -90,7 +106,7 @@ class Checked:
     def of(cls, text: str) -> Self:
         """From a commit's summary."""
         kept = json.loads(text)
-        return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
+        return cls(**{each.name: int(kept.get(each.name, each.default)) for each in fields(cls)})
 
 
 @frozen
@@ -111,7 +127,11 @@ class CheckedRows(Checked):
     def __add__(self, other: CheckedRows) -> CheckedRows:
         names = [each.name for each in fields(self)]
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return CheckedRows(**{**sums, "one_in": max(self.one_in, other.one_in)})
+        shares = {
+            "one_in": max(self.one_in, other.one_in),
+            "one_partition_in": max(self.one_partition_in, other.one_partition_in),
+        }
+        return CheckedRows(**{**sums, **shares})
 
     def __str__(self) -> str:
         if not self.misplaced:
@@ -128,9 +148,11 @@ class CheckedRows(Checked):
         read_back = f"{count(self.rows, 'row')} of the new files read back before the commit"
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
-            by_reader = (
-                ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
-            )
+            by_reader = ""
+            if self.by_reader:
+                by_reader = ", where Iceberg's own reader applied the equality deletes"
+            elif self.resolved:
+                by_reader = "; the keys that were looked up are of other partitions"
             again = (
                 f"; as a sample of the old files, {twice} read again: all equal"
                 if self.files
@@ -138,7 +160,7 @@ class CheckedRows(Checked):
             )
             return f"{read_back}: the same as were read from the old files{by_reader}{again}"
         parts = [read_back]
-        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
+        keys = self.keys_looked_up
         files = f", and {twice} by Iceberg's own reader" if self.files else ""
         if self.sampled:
             parts.append(
@@ -166,7 +188,7 @@ class CheckedPositions(Checked):
     positions: int = 0
 
     def __str__(self) -> str:
-        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
+        keys = self.keys_looked_up
         files = (
             f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's "
             "own reader"

@@ -326,7 +326,8 @@ def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
         rows = CheckedRows.of(summary[CHECKED_TAG])
         if int(summary.get("added-records") or 0) != rows.rows:
             return None
-        return replace(proof, statement=str(rows), rows_read=rows.read, is_sampled=rows.is_sampled)
+        unseen = rows.unseen_keys if rows.is_sampled else 0
+        return replace(proof, statement=str(rows), rows_read=rows.read, unseen_keys=unseen)
     if _DATA_CHANGES.intersection(summary):
         return None
     if COMPARED_POSITIONS_TAG in summary:
@@ -345,7 +346,7 @@ def _checked_before(snapshot_id: int, commit: Json) -> CommitProof | None:
         proof,
         statement=str(positions),
         rows_read=positions.sampled + 2 * positions.of_files,
-        is_sampled=positions.is_sampled,
+        unseen_keys=positions.unseen_keys if positions.is_sampled else 0,
     )
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
 _FEW = UNSEEN * SAMPLED_KEYS
+# A choice: rows and delete records of the partitions in which a sample of keys is looked up.
+_LOOKED_UP_RECORDS = 4_000_000
 # With fewer rows and delete records together, too: that is one query, where a sample is four.
 _SMALL = 1_000_000
 
@@ -75,6 +78,8 @@ class _Check:
         self.pending, self.staging = pending, staging
         self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
+        #: About one partition in so many is looked up, by their records.
+        self.one_partition_in = 1
         self.java = compiled(
             self.spark,
             staging.table,
@@ -90,6 +95,26 @@ class _Check:
         """The key view; only for deletes that apply to some file."""
         assert self.pending.view is not None
         return self.pending.view
+
+    @cached_property
+    def sample_view(self) -> KeyView:
+        """The key view of the partitions in which a sample of keys is looked up: all partitions of a
+        table of moderate size, else some at random, one at least.
+        """
+        records_by_part: Counter[int] = Counter()
+        for file in (*self.found.data, *self.found.deletes):
+            records_by_part[file.part] += file.records
+        parts = sorted({file.part for file in self.found.data})
+        chosen: set[int] = set()
+        records = 0
+        looked_up = 0
+        for part in random.sample(parts, len(parts)):
+            if records < _LOOKED_UP_RECORDS:
+                chosen.add(part)
+                looked_up = records + records_by_part[part]
+            records += records_by_part[part]
+        self.one_partition_in = -(-records // max(1, looked_up))
+        return self.view if len(chosen) == len(parts) else self.view.of_parts(chosen)
 
     def run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
@@ -115,6 +140,7 @@ class _Check:
             resolved=resolved,
             sampled=sampled,
             one_in=one_in,
+            one_partition_in=self.one_partition_in if one_in > 1 else 1,
         )
 
     def _check_content(self) -> None:
@@ -210,13 +236,13 @@ class _Check:
         if key_set.records < _FEW or self.found.data_records + key_set.records < _SMALL:
             yield None
             return
-        deletes = deduplicated(self.view, key_set, self._sample(key_set)).persist()
+        deletes = deduplicated(self.sample_view, key_set, self._sample(key_set)).persist()
         try:
             records = deletes.count()
             # In how many partitions of the table a key is does not matter.
             names = [f"k{i}" for i in range(len(key_set.columns))]
             columns = ", ".join(column.sql for column in key_set.columns)
-            rows = self.view.data.where(self._sample(key_set))
+            rows = self.sample_view.data.where(self._sample(key_set))
             (of_rows,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
             keys = min(int(of_rows[0]), deletes.select(*names).distinct().count())
             yield hinted(deletes, records) if keys >= UNSEEN else None
@@ -252,7 +278,7 @@ class _Check:
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""
         records = self.found.data_records // SAMPLED_KEYS
-        rows = looked_up(self.view, key_sets, self._sample(key_sets[0]), deletes)
+        rows = looked_up(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
         got = arrow_of(words(rows, records, "dead"))
         dead, live = (
             by_file(got.filter(got.column("dead"))),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from icekit.common import frozen
 from icekit.common.units import count, printable
-from icekit.prove.checked import UNSEEN
 from icekit.prove.fingerprint import Fingerprint
 
 #: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
@@ -51,8 +50,9 @@ class CommitProof:
     ``columns_left_out`` are those that only one side has. ``reason`` says why every row of the
     table was compared or, without fingerprints and a ``statement``, why the commit is not provable.
     ``rollback_sql`` undoes a damaged commit. ``statement`` is what was checked in another way,
-    ``mode`` in which (:data:`CHECKED` or :data:`SCANNED`), and ``is_sampled`` whether not all rows
-    were compared for it.
+    ``mode`` in which (:data:`CHECKED` or :data:`SCANNED`). So many random wrong keys as
+    ``unseen_keys`` would be found with a chance above 99 %, where not all rows were compared for it
+    (0: all were).
     """
 
     snapshot_id: int
@@ -66,7 +66,12 @@ class CommitProof:
     rollback_sql: str | None = None
     statement: str = ""
     mode: str = "full"
-    is_sampled: bool = False
+    unseen_keys: int = 0
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether not all rows were compared."""
+        return self.unseen_keys > 0
 
     @property
     def ok(self) -> bool | None:
@@ -191,10 +196,11 @@ class Proof:
             time_taken = ""  # checks before a commit are part of the time of the rewrites
         where = count(len(self.commits), "commit")
         how = self.mode.replace("full", "compared in full")
+        unseen_keys = max(commit.unseen_keys for commit in self.commits)
         sample = (
             "  Compared a sample of the rows that equality deletes apply to: it finds "
-            f"{UNSEEN} random wrong keys with a chance above 99 %. `--prove full` compares every "
-            "row."
+            f"{unseen_keys:,} random wrong keys with a chance above 99 %. `--prove full` compares "
+            "every row."
         )
         return [
             f"{head} in {where}, {how}; the checks read {count(self.rows_read, 'row')}{time_taken}",

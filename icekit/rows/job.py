@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.engine.bridge import for_thread
-from icekit.engine.cluster import cluster_of
+from icekit.engine.cluster import cluster_of, is_local
 from icekit.rows import hashes, kernel
 from icekit.rows.table_writer import KernelUnavailable
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A choice: jobs that the parts are spread over, so that cores are busy to the end.
 _JOBS_PER_CORE = 8
+# A choice: what takes less time than the start of a worker, which imports pyarrow and DuckDB.
+_SMALL_BYTES = 32 << 20
 
 
 class KernelFailed(Exception):
@@ -44,16 +46,20 @@ class Written:
 
 
 def write_parts(
-    spark: SparkSession, parts: Sequence[str], table: TableWriter, first: Callable[[], None]
+    spark: SparkSession,
+    parts: Sequence[str],
+    table: TableWriter,
+    first: Callable[[], None],
+    size_in_bytes: int,
 ) -> Sequence[Written | str]:
     """Write parts, which are JSON (:class:`~icekit.rows.kernel.Part`), some in each task; for a part
     that the kernel refuses, the reason. ``first`` is other work that has a core of its own until it
-    ends.
+    ends. The old files of all parts have ``size_in_bytes``.
 
     Raises :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
     """
     results: list[Written | str] = []
-    for answer in _answers(spark, parts, _task(kernel.resolve, table), first):
+    for answer in _answers(spark, parts, _task(kernel.resolve, table), first, size_in_bytes):
         if reason := answer.get("refused"):
             results.append(reason)
             continue
@@ -71,7 +77,7 @@ def write_parts(
 
 
 def deleted_positions(
-    spark: SparkSession, parts: Sequence[str], table: TableWriter
+    spark: SparkSession, parts: Sequence[str], table: TableWriter, size_in_bytes: int
 ) -> Sequence[Mapping[int, bytes]]:
     """The positions that equality deletes delete in each part: bitmaps by the number of a data
     file.
@@ -80,7 +86,8 @@ def deleted_positions(
     :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
     """
     results = []
-    for answer in _answers(spark, parts, _task(kernel.deleted_rows, table), lambda: None):
+    task = _task(kernel.deleted_rows, table)
+    for answer in _answers(spark, parts, task, lambda: None, size_in_bytes):
         if reason := answer.get("refused"):
             raise KernelUnavailable(reason)
         bitmaps = answer["bitmaps"].items()
@@ -93,8 +100,10 @@ def _answers(
     parts: Sequence[str],
     task: Callable[[str], str],
     first: Callable[[], None],
+    size_in_bytes: int,
 ) -> Iterator[Mapping[str, Any]]:
-    """What tasks answer for each part."""
+    """What tasks answer for each part, or this process for small ones, if it could be a task."""
+    is_small = size_in_bytes <= _SMALL_BYTES and is_local(spark)
     context: Any = spark.sparkContext
     cores = cluster_of(spark).cores
     size = max(1, len(parts) // (_JOBS_PER_CORE * cores))
@@ -102,6 +111,8 @@ def _answers(
     def answered(start: int) -> list[str]:
         some = parts[start : start + size]
         try:
+            if is_small:
+                return list(map(task, some))
             answers: list[str] = context.parallelize(some, 1).map(task).collect()
         except Exception as error:
             raise KernelFailed from error
@@ -140,12 +151,12 @@ def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
         from pyspark import TaskContext
 
         task = TaskContext.get()
-        assert task is not None
+        # A task that runs twice writes under two names.
+        attempt = "0" if task is None else str(task.taskAttemptId())
         folders = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir()).split(",")
-        folder = folders[task.partitionId() % len(folders)]
+        folder = folders[0 if task is None else task.partitionId() % len(folders)]
         try:
-            # A task that runs twice writes under two names.
-            return work(part, table, folder, str(task.taskAttemptId()))
+            return work(part, table, folder, attempt)
         except refused as refusal:
             return json.dumps({"refused": str(refusal)})
         except ruled_out as found:

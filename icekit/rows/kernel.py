@@ -626,7 +626,11 @@ class _NewFiles:
         self._close_file()
 
     def remove(self) -> None:
-        """Remove what was written."""
+        """Remove what was written, also where it is open, and so takes space on a full disk."""
+        self._writer = None
+        if self._sink is not None:
+            with contextlib.suppress(Exception):
+                self._sink.close()
         for path in self._paths:
             with contextlib.suppress(Exception):
                 self._filesystem.delete_file(path_of(path, self.table.filesystem))

@@ -2,7 +2,7 @@
 them.
 
 Whole commands on copies of one upsert table, from the command to the prompt: ``icekit compact``
-with its checks, and a Spark job that calls ``rewrite_data_files``, with three times the heap, without
+with its checks, and a Spark job that calls ``rewrite_data_files``, with six times the heap, without
 and with Iceberg's cache of delete files. Each is timed from outside, Spark's start and end included,
 and its rows are compared with those that the table's history leaves.
 """
@@ -31,7 +31,7 @@ ICEKIT, STOCK = "icekit compact, checked", "stock rewrite_data_files, not checke
 STOCK_CACHED = f"{STOCK}, deletes cached"
 CONVERT = "icekit convert, checked"
 #: Heaps in GB.
-HEAPS = {ICEKIT: 2, STOCK: 6, STOCK_CACHED: 6, CONVERT: 2}
+HEAPS = {ICEKIT: 1, STOCK: 6, STOCK_CACHED: 6, CONVERT: 2}
 _DEFAULT = (ICEKIT, CONVERT, STOCK, STOCK_CACHED)
 #: How many times faster version 0.2.0 was than Spark's own rewrite, on a quiet machine.
 _LAST_RELEASE = {ICEKIT: 6.7}

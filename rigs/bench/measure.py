@@ -80,7 +80,7 @@ def watched(
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return None
-        time.sleep(0.1)
+        time.sleep(0.2)
     seconds = time.monotonic() - started
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
@@ -96,11 +96,17 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _resident(pid: int) -> int:
-    """The bytes of a process, of which it shares some with those that it forked."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) * 1024
+    """The bytes of a process in memory, with those that it shares; none of one that a JVM has just
+    forked, which still has all of the JVM's.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        folder = Path(f"/proc/{pid}")
+        parent = folder.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+        program = folder.joinpath("exe").readlink()
+        is_forked = program.name == "java" and program == Path(f"/proc/{parent}/exe").readlink()
+        if not is_forked:
+            pages = int(folder.joinpath("statm").read_text().split()[1])
+            return pages * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 

@@ -53,7 +53,7 @@ def test_what_is_no_setting_is_named(text: str, said: str) -> None:
         own_settings(text)
 
 
-def test_only_a_session_of_one_command_on_little_data_is_compiled_lightly(
+def test_only_a_session_of_one_command_on_little_data_or_of_the_kernel_is_compiled_lightly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Mapping[str, str]] = []
@@ -62,12 +62,14 @@ def test_only_a_session_of_one_command_on_little_data_is_compiled_lightly(
 
     session.own_session(conf)
     session.own_session(conf, small_work=True)
+    session.own_session(conf, light_work=True)
     with session.kept():
         session.own_session(conf, small_work=True)
 
     options = "spark.driver.extraJavaOptions"
     assert ["TieredStopAtLevel=1" in more.get(options, "") for more in asked] == [
         False,
+        True,
         True,
         False,
     ]

@@ -324,7 +324,8 @@ def test_fixed_keys_are_all_applied(table: Table, way: str, tmp_path: Path) -> N
 def test_icebergs_reader_is_not_believed_where_its_answer_depends_on_the_query(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As if a later reader misread other keys."""
+    """As if a later reader misread other keys. What the kernel writes, it only confirms."""
+    by_spark(monkeypatch)
     with_deletes(table, "leaf")
     monkeypatch.setattr(KeyColumn, "is_read_right", True)
 

@@ -105,7 +105,7 @@ def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
 
 def test_the_document_has_the_figures_of_a_sample() -> None:
     rows = Fingerprint(10, 7)
-    commit = CommitProof(1, before=rows, after=rows, mode=CHECKED, is_sampled=True)
+    commit = CommitProof(1, before=rows, after=rows, mode=CHECKED, unseen_keys=300)
     sampled = Proof("db.events", (commit,), 0.1)
     written = document(outcome(Status.DONE, proof=sampled)).proof
 
