@@ -52,7 +52,7 @@ bench:  #+ measure what people wait for, beside the alternatives; 20 to 40 minut
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench
 
-bench-headline:  #+ measure the figures of README: icekit compact and Spark's own rewrite, from the command to the prompt; ten minutes
+bench-headline:  #+ measure the figures of README: icekit compact and Spark's own rewrite, from the command to the prompt; up to 25 minutes
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench.headline
 
