@@ -34,6 +34,10 @@ from icekit.rows.table_writer import KernelUnavailable
 # What Spark computes a partition's value from as Iceberg does; it reads a UUID as a text.
 _TRANSFORMED_TYPES = ("int", "long", "date", "timestamp", "timestamptz", "string")
 
+# A choice: the bytes of a group under equality deletes that one task writes in a minute or two. The
+# operators of Spark spread a larger one over all cores.
+_MOST_BYTES = 4 << 30
+
 
 class KernelGroup(Group):
     """One group of files that the kernel writes: the parts that tasks write, lists of scan tasks,
@@ -191,6 +195,8 @@ class KernelWork:
         """The parts of a group; raises :class:`KernelUnavailable`."""
         for each in self._partition_fields(group).values():
             self._source(each)
+        if group.has_deletes and int(group.group.inputFilesSizeInBytes()) > _MOST_BYTES:
+            raise KernelUnavailable("a group under deletes is too large for one task")
         has_ids = int(self.rewrite.metadata["format-version"]) >= 3
         refusal = self.java.refusal(group.tasks, int(group.group.outputSpecId()), has_ids)
         if refusal is not None:

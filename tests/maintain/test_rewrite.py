@@ -18,7 +18,7 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
-from icekit.maintain import bundles, group_rows
+from icekit.maintain import bundles, group_rows, kernel_work
 from icekit.maintain.difference import MOST_ROWS, ColumnDifference, column_difference
 from icekit.maintain.group import Group
 from icekit.maintain.key import Key
@@ -677,6 +677,22 @@ def test_each_key_set_has_a_sample_of_its_own(
     match(monkeypatch, of_id=lambda sql: sql, other=lambda _: "false")
 
     refused(table, RowsDiffer, "one key in 64")
+
+
+def test_a_group_too_large_for_one_task_is_written_by_spark(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_work, "_MOST_BYTES", 0)
+    two_files(table)
+    table.delete("id", "SELECT 1L")
+    before = files_in(table)
+
+    table.rewritten()
+
+    (new,) = files_in(table) - before
+    # The kernel's end on the number of a task.
+    assert new.rpartition("/")[2].count("-") > 4
+    assert table.ids() == [2]
 
 
 PARTLY = {"partial-progress.enabled": "true"}
