@@ -264,6 +264,20 @@ def test_rows_that_spark_counted_twice_are_counted_again(
         refused(table, RowsDiffer, "2 rows of the old files are deleted by position, but 5")
 
 
+def test_spark_rewrites_a_group_of_which_no_row_is_left_for_the_join(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It then leaves out what counts the rows."""
+    by_spark(monkeypatch)
+    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    table.create("id bigint, k int").data("SELECT id, 1 FROM range(2)")
+    path = data_file(table)
+    delete_by(table, [(path, 0), (path, 1)], of=path)
+    table.delete("k", "SELECT 1")
+
+    assert rewritten(table) == 0
+
+
 # --- Deletes that apply to nothing
 
 
