@@ -33,7 +33,6 @@ from icekit.rows.table_writer import KernelUnavailable
 
 # What Spark computes a partition's value from as Iceberg does; it reads a UUID as a text.
 _TRANSFORMED_TYPES = ("int", "long", "date", "timestamp", "timestamptz", "string")
-
 # A choice: the bytes of a group under equality deletes that one task writes in a minute or two. The
 # operators of Spark spread a larger one over all cores.
 _MOST_BYTES = 4 << 30
@@ -228,6 +227,11 @@ class KernelWork:
         groups = self._of_kernel()
         if not groups:
             return CheckedRows()
+        if any(group.refusal and group.is_looked_up and group.keys for group in self.groups):
+            # They stood for groups that the kernel has written.
+            for group in groups:
+                if group.keys and not group.samples:
+                    group.look_up()
         names = self._sample_names(groups)
         with ThreadPoolExecutor(1) as pool:
             comparing = pool.submit(for_thread(spark, partial(self._compare_old, groups, hash_sql)))
@@ -311,8 +315,8 @@ class KernelWork:
         self, groups: Sequence[KernelGroup], hash_sql: str, names: Mapping[str, str]
     ) -> Mapping[KernelGroup, Mapping[str, int]]:
         """The sums of the hashes of the rows in the new files of each group: of all of them, and of
-        those with the sampled keys, by ``names``. A group with rows of another partition than their file's is
-        left to Spark.
+        those with the sampled keys, by ``names``. A group with rows of another partition than their
+        file's is left to Spark.
         """
         from pyspark.sql import functions as F
 

@@ -36,7 +36,7 @@ from icekit.maintain.group_rows import NotHere, RewriteSession
 from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key
 from icekit.maintain.model import Action
-from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
 from icekit.prove.fingerprint import reading_settings
 from icekit.prove.readers import disagreement_of, most_records, shown
 
@@ -59,9 +59,6 @@ _ALWAYS_RAISED_KINDS: frozenset[FailureKind] = frozenset(
 # Groups without equality deletes of which some whole files are read twice: each group takes a query
 # of its own.
 _COMPARED_GROUPS = 8
-# A choice: rows and delete records of the groups that the kernel writes, and in which some keys are
-# looked up: more take longer than to write them.
-_LOOKED_UP_ROWS = 4_000_000
 # A choice: a rewrite of so many bytes says why it was not faster.
 _LARGE_BYTES = 256 << 20
 
@@ -113,7 +110,7 @@ class CheckedRewrite(RewriteSession):
         check: bool = True,
     ) -> None:
         super().__init__(spark, table, action, stop or Stop(), check)
-        self.action, self.tags = action, tags
+        self.tags = tags
         #: Specs of which a column was dropped.
         self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
 
@@ -401,18 +398,16 @@ def _slow_because(refusals: Mapping[str, int], planned: PlannedRewrite) -> str:
 
 
 def _choose_looked_up(groups: Sequence[Group]) -> None:
-    """Choose the groups in which keys are looked up before the commit: all of a table of moderate
-    size, else so many at random, one at least.
-    """
-    rows = 0
-    looked_up = 0
-    with_keys = [group for group in groups if group.keys]
-    for group in random.sample(with_keys, len(with_keys)):
-        group.is_looked_up = rows < _LOOKED_UP_ROWS
-        rows += int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
-        looked_up = rows if group.is_looked_up else looked_up
-    for group in with_keys:
-        group.one_group_in = -(-rows // looked_up) if looked_up else 1
+    """Choose the groups in which keys are looked up before the commit."""
+    records_by_group = {
+        group: int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
+        for group in groups
+        if group.keys
+    }
+    chosen, one_group_in = looked_up_partitions(records_by_group)
+    for group in records_by_group:
+        group.is_looked_up = group in chosen
+        group.one_group_in = one_group_in
 
 
 def spark_actions(spark: SparkSession) -> Any:

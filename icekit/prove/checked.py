@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Self
+from typing import Self, TypeVar
 
 from icekit.common import frozen
 from icekit.common.errors import IcekitError
 from icekit.common.units import count, counted
 
+P = TypeVar("P")
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
 #: The same for the delete files of a conversion; see :class:`CheckedPositions`.
@@ -22,6 +25,24 @@ SAMPLED_KEYS = 64
 #: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the
 # newest file, whose rows are likely to be left.
 SAMPLED_FILES = 2
+
+
+#: A choice: rows and delete records of the partitions in which keys are looked up; to look up more
+# takes longer than to find the deleted rows.
+LOOKED_UP_RECORDS = 4_000_000
+
+
+def looked_up_partitions(records_by_partition: Mapping[P, int]) -> tuple[set[P], int]:
+    """The partitions in which keys are looked up: all of a table of moderate size, else so many at
+    random, one at least; and in how many partitions about one is, by their records.
+    """
+    chosen: set[P] = set()
+    looked_up = 0
+    for partition in random.sample(list(records_by_partition), len(records_by_partition)):
+        if looked_up < LOOKED_UP_RECORDS:
+            chosen.add(partition)
+            looked_up += records_by_partition[partition]
+    return chosen, -(-sum(records_by_partition.values()) // max(1, looked_up))
 
 
 class RowsDiffer(IcekitError):

@@ -35,6 +35,7 @@ from icekit.prove.checked import (
     UNSEEN,
     CheckedPositions,
     RowsDiffer,
+    looked_up_partitions,
 )
 from icekit.prove.fingerprint import Fingerprint, reading_settings, row_hash, summed_up
 from icekit.prove.readers import most_records, shown
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
 _FEW = UNSEEN * SAMPLED_KEYS
-# A choice: rows and delete records of the partitions in which a sample of keys is looked up.
-_LOOKED_UP_RECORDS = 4_000_000
 # With fewer rows and delete records together, too: that is one query, where a sample is four.
 _SMALL = 1_000_000
 
@@ -98,23 +97,15 @@ class _Check:
 
     @cached_property
     def sample_view(self) -> KeyView:
-        """The key view of the partitions in which a sample of keys is looked up: all partitions of a
-        table of moderate size, else some at random, one at least.
-        """
+        """The key view of the partitions in which a sample of keys is looked up."""
+        parts = {file.part for file in self.found.data}
         records_by_part: Counter[int] = Counter()
         for file in (*self.found.data, *self.found.deletes):
-            records_by_part[file.part] += file.records
-        parts = sorted({file.part for file in self.found.data})
-        chosen: set[int] = set()
-        records = 0
-        looked_up = 0
-        for part in random.sample(parts, len(parts)):
-            if records < _LOOKED_UP_RECORDS:
-                chosen.add(part)
-                looked_up = records + records_by_part[part]
-            records += records_by_part[part]
-        self.one_partition_in = -(-records // max(1, looked_up))
-        return self.view if len(chosen) == len(parts) else self.view.of_parts(chosen)
+            # Deletes of all partitions come to each.
+            if file.part in parts:
+                records_by_part[file.part] += file.records
+        chosen, self.one_partition_in = looked_up_partitions(records_by_part)
+        return self.view if chosen == parts else self.view.of_parts(chosen)
 
     def run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""

@@ -30,7 +30,7 @@ _BATCH_ROWS = 16_384
 _ROW_GROUP_ROWS, _ROW_GROUP_BYTES = 1_000_000, 64 << 20
 # A column whose dictionary takes more than this share of the old file's column gets none.
 _DICTIONARY_SHARE = 0.3
-# The number of a row in a data file's order (icekit.deletes.applies.order_of).
+# An order has the sequence number above the place (icekit.deletes.applies.order_of).
 _PLACE_BITS = 32
 
 
@@ -43,7 +43,7 @@ class TableWriter:
     """What the new files of a table have in common, whatever group they are of.
 
     ``schema`` has the fields of the table's schema of today, each with its id. ``options`` are
-    those of :class:`pyarrow.parquet.ParquetWriter`. ``bloom_filters`` are the columns that get one.
+    those of :class:`pyarrow.parquet.ParquetWriter`.
     """
 
     schema: pa.Schema
@@ -51,7 +51,6 @@ class TableWriter:
     options: Mapping[str, Any]
     row_group_bytes: int
     memory_bytes: int
-    threads: int
     #: The file system of pyarrow; None for the disks of this machine.
     filesystem: Any = None
 
@@ -105,7 +104,7 @@ class Part:
 
     @classmethod
     def of_json(cls, text: str, attempt: str) -> Part:
-        """Read a part as :func:`icekit.rows.groups` writes it."""
+        """Read a part as icekit's Java class Kernel writes it."""
         values = json.loads(text)
         values["data"] = [DataFile(**each) for each in values["data"]]
         values["deletes"] = [EqualityDeletes(**each) for each in values["deletes"]]
@@ -148,10 +147,8 @@ def deleted_rows(text: str, table: TableWriter, folder: str, attempt: str) -> st
 
     files = _Files(Part.of_json(text, attempt), table)
     is_dead = np.zeros(files.rows, bool)
-    for deletes in files.part.deletes:
-        for rows, orders in _deleted_by_key(files, deletes, folder):
-            _check_listed(files, deletes, rows, orders)
-            is_dead[rows] = True
+    for rows in _rows_deleted_by_keys(files, folder):
+        is_dead[rows] = True
     bitmaps = {}
     for number, data_file in enumerate(files.part.data):
         first = files.first_rows[number]
@@ -234,10 +231,8 @@ def _live_rows(files: _Files, folder: str) -> Any:
             raise KernelRefused("a position delete beyond the end of its data file")
         is_live[start + positions] = False
     files.deleted_by_position = files.rows - int(is_live.sum())
-    for deletes in part.deletes:
-        for rows, orders in _deleted_by_key(files, deletes, folder):
-            _check_listed(files, deletes, rows, orders)
-            is_live[rows] = False
+    for rows in _rows_deleted_by_keys(files, folder):
+        is_live[rows] = False
     return is_live
 
 
@@ -272,6 +267,14 @@ def _read_range(files: _Files, location: str, offset: int, length: int) -> bytes
         return bytes(file.read_at(length, offset))
 
 
+def _rows_deleted_by_keys(files: _Files, folder: str) -> Iterator[Any]:
+    """The numbers of the rows that equality deletes of any key delete; a row may come twice."""
+    for deletes in files.part.deletes:
+        for rows, orders in _deleted_by_key(files, deletes, folder):
+            _check_listed(files, deletes, rows, orders)
+            yield rows
+
+
 def _deleted_by_key(
     files: _Files, deletes: EqualityDeletes, folder: str
 ) -> Iterator[tuple[Any, Any]]:
@@ -280,7 +283,8 @@ def _deleted_by_key(
 
     table = files.table
     settings: dict[str, str | bool | int | float | list[str]] = {
-        "threads": table.threads,
+        # Spark's other tasks have the other cores.
+        "threads": 1,
         "memory_limit": f"{table.memory_bytes}B",
         "temp_directory": folder,
         "preserve_insertion_order": "false",

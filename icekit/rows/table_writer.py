@@ -59,7 +59,6 @@ def key_reader(spark: SparkSession, table: Any, keys: Mapping[int, str]) -> Tabl
         options={},
         row_group_bytes=0,
         memory_bytes=MEMORY_BYTES,
-        threads=1,
         filesystem=_filesystem(table),
     )
     _check_executors(spark, table)

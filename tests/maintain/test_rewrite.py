@@ -21,12 +21,15 @@ from icekit.engine.staging import Staging
 from icekit.maintain import bundles, group_rows, kernel_work
 from icekit.maintain.difference import MOST_ROWS, ColumnDifference, column_difference
 from icekit.maintain.group import Group
+from icekit.maintain.kernel_work import KernelGroup, KernelWork
 from icekit.maintain.key import Key
 from icekit.maintain.model import RewriteOrder
 from icekit.maintain.rewrite import CheckedRewrite
+from icekit.prove import checked as checked_rows
 from icekit.prove import readers
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
+from icekit.rows.table_writer import KernelUnavailable
 from tests.commits import in_order, since
 from tests.deletes.tables import (
     IN_ORDER,
@@ -693,6 +696,32 @@ def test_a_group_too_large_for_one_task_is_written_by_spark(
     # The kernel's end on the number of a task.
     assert new.rpartition("/")[2].count("-") > 4
     assert table.ids() == [2]
+
+
+def test_where_spark_writes_the_groups_that_were_to_be_looked_up_others_are(
+    table: Table, monkeypatch: pytest.MonkeyPatch, around: Around
+) -> None:
+    """At least one that the kernel wrote: the other engine would have seen none."""
+    monkeypatch.setattr(checked_rows, "LOOKED_UP_RECORDS", 1)
+    three_partitions(table)
+    commit = table.commit()
+    for p in range(3):
+        commit.deletes("id", "SELECT 1L", {"p": p})
+    commit.done()
+    parts = KernelWork._parts
+
+    def refused_parts(work: KernelWork, group: KernelGroup) -> Any:
+        if group.is_looked_up:
+            raise KernelUnavailable("a test asks for it")
+        return parts(work, group)
+
+    monkeypatch.setattr(KernelWork, "_parts", refused_parts)
+    looked_up = around(KernelGroup, "look_up", lambda: None)
+
+    table.rewritten()
+
+    assert len(looked_up) == 2
+    assert table.ids() == [2, 2, 2]
 
 
 PARTLY = {"partial-progress.enabled": "true"}

@@ -38,7 +38,6 @@ def writer(
         "options": OPTIONS,
         "row_group_bytes": 128 << 20,
         "memory_bytes": 256 << 20,
-        "threads": 1,
     }
     return TableWriter(**{**values, **more})
 
