@@ -145,6 +145,8 @@ def convert(options: ConvertOptions) -> int:
     def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=options.branch)
         sized_for(lake, facts)
+        # The kernel finds the deleted rows.
+        lake.is_light_work = True
         plan = plan_conversion(
             lake, options.table, branch=options.branch or None, ledger=options.ledger, **settings
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 _MOST_PARTITIONS = 8
 
 
-def positions_by_kernel(spark: SparkSession, found: Found) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``found.data``.
+def positions_by_kernel(
+    spark: SparkSession, found: Found, meanwhile: Callable[[], None]
+) -> dict[int, BitMap64]:
+    """The deleted positions per data file, by its place in ``found.data``; ``meanwhile`` is other
+    work that has a core of its own.
 
     Raises :class:`~icekit.rows.table_writer.KernelUnavailable` where Spark has to find them.
     """
@@ -44,7 +47,7 @@ def positions_by_kernel(spark: SparkSession, found: Found) -> dict[int, BitMap64
     parts = list(_parts(spark, found, numbers_by_part))
     size = sum(file.size for file in (*found.data, *found.deletes))
     try:
-        by_part = deleted_positions(spark, parts, reader, size)
+        by_part = deleted_positions(spark, parts, reader, meanwhile, size)
     except RuledOut as error:
         raise not_shown(str(error)) from None
     except KernelFailed as error:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -39,12 +39,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def deleted_positions(spark: SparkSession, view: KeyView, found: Found) -> dict[int, BitMap64]:
+def deleted_positions(
+    spark: SparkSession, view: KeyView, found: Found, meanwhile: Callable[[], None]
+) -> dict[int, BitMap64]:
     """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
-    of ``found``, by which Spark finds them where the kernel cannot.
+    of ``found``, by which Spark finds them where the kernel cannot. ``meanwhile`` is Spark's work
+    while the kernel finds them.
     """
     with contextlib.suppress(KernelUnavailable):
-        return positions_by_kernel(spark, found)
+        return positions_by_kernel(spark, found, meanwhile)
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     settings = {
@@ -169,16 +172,13 @@ _REFUSALS = {
 class Pending:
     """What a conversion has written and is about to commit.
 
-    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the
-    positions found, by a file's place in ``found.data``, and ``earlier`` those that were deleted
-    before, where a deletion vector replaces other deletes. ``written`` are both of them for each
-    place, ``added`` the delete files that hold them, in this order; ``removed`` the delete files
-    that go.
+    ``dead`` are the positions found, by a file's place in ``found.data``, and ``earlier`` those that
+    were deleted before, where a deletion vector replaces other deletes. ``written`` are both of them
+    for each place, ``added`` the delete files that hold them, in this order; ``removed`` the delete
+    files that go.
     """
 
-    spark: SparkSession
     found: Found
-    view: KeyView | None
     dead: Mapping[int, BitMap64]
     earlier: Mapping[int, BitMap64]
     written: Mapping[int, BitMap64]
@@ -191,9 +191,20 @@ class Pending:
         return [self.found.data[number].path for number in self.written]
 
 
-#: Checks what is about to be committed; returns what the commit's summary says of it, and raises
-# if it is not right.
-Check = Callable[[Pending], Mapping[str, str]]
+class Check(Protocol):
+    """Checks one commit of a conversion."""
+
+    def look_up(self) -> None:
+        """Do what can be done before the positions are known."""
+
+    def run(self, pending: Pending) -> Mapping[str, str]:
+        """Check what is about to be committed; returns what the commit's summary says of it, and
+        raises if it is not right.
+        """
+
+
+#: Makes the check of a commit from what was found, and its key view.
+MakeCheck = Callable[["SparkSession", Found, KeyView | None], Check]
 
 
 def commit(pending: Pending, branch: str | None, tags: Mapping[str, str]) -> None:
@@ -227,7 +238,8 @@ def convert(
     up_to: int | None = None,
     slices: int = 1,
     tags: Callable[[Sequence[Scope]], Mapping[str, str]] = lambda _: {},
-    check: Check = lambda _: {},
+    check: MakeCheck | None = None,
+    before_commit: Callable[[], None] = lambda: None,
 ) -> None:
     """Replace a table's equality deletes with position deletes; see
     :func:`~icekit.deletes.find.remaining` for which are taken.
@@ -237,10 +249,10 @@ def convert(
     slices use the deletes that the first one found, and the last is committed only if every data
     file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
     ``tags`` gives what the summary of each commit says, from the deletes that were found. ``check``
-    sees each commit before it is made; if it raises, nothing is committed, and what was
-    written is removed.
+    sees each commit before it is made, and ``before_commit`` is called last; if one of them raises,
+    nothing is committed, and what was written is removed.
     """
-    conversion = _Conversion(spark, name, branch, tags, check)
+    conversion = _Conversion(spark, name, branch, tags, check, before_commit)
     for index in range(slices):
         # Read again for each slice: its snapshot must contain the commits of earlier slices, or
         # the conversion must stop.
@@ -264,7 +276,8 @@ class _Conversion:
     name: Identifier
     branch: str | None
     tags: Callable[[Sequence[Scope]], Mapping[str, str]]
-    check: Check
+    check: MakeCheck | None
+    before_commit: Callable[[], None]
     deletes: set[str] = field(default_factory=set)
     listed_at: list[tuple[int, int]] = field(default_factory=list)
     marks: set[str] = field(default_factory=set)
@@ -314,7 +327,9 @@ class _Conversion:
     def _convert(self, found: Found, view: KeyView | None) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark, name, at = self.spark, self.name, found.at
-        positions = deleted_positions(spark, view, found) if view else {}
+        check = None if self.check is None else self.check(spark, found, view)
+        meanwhile = _nothing if check is None else check.look_up
+        positions = deleted_positions(spark, view, found, meanwhile) if view else {}
         dead = dict(positions)
         _check_listed_once(found, positions)
         has_vectors = at.format_version >= 3
@@ -327,8 +342,9 @@ class _Conversion:
             removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
             if not added and not removed:
                 return
-            pending = Pending(spark, found, view, dead, earlier, written, added, removed)
-            checked = self.check(pending)
+            pending = Pending(found, dead, earlier, written, added, removed)
+            checked = {} if check is None else check.run(pending)
+            self.before_commit()
             is_committing = True
             commit(pending, self.branch, {**self.tags(at.scopes), **checked, _MARK: mark})
         except Exception as error:
@@ -337,6 +353,10 @@ class _Conversion:
                 writer.take_back()
             raise
         self.marks.add(mark)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _check_listed_once(found: Found, positions: Iterable[int]) -> None:

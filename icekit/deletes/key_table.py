@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled
@@ -12,6 +12,26 @@ from icekit.engine.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from icekit.health.metadata import Json
+
+#: What the metadata of a table says that only its fields are read from.
+WITHOUT_SNAPSHOTS: Json = {
+    "current-snapshot-id": -1,
+    "snapshots": [],
+    "refs": {},
+    "snapshot-log": [],
+    "metadata-log": [],
+    "statistics": [],
+    "partition-statistics": [],
+}
+_WITHOUT_SPECS: Json = {
+    "current-schema-id": 0,
+    "default-spec-id": 0,
+    "partition-specs": [{"spec-id": 0, "fields": []}],
+    "default-sort-order-id": 0,
+    "sort-orders": [{"order-id": 0, "fields": []}],
+}
 
 
 class KeyTable:
@@ -24,3 +44,13 @@ class KeyTable:
         #: An object of the Java class.
         self.java = compiled(spark, files_of, "KeyTable", files_of, json.dumps(unnamed))
         self.staging = Staging(spark, self.java.table())
+
+    @classmethod
+    def of_fields(
+        cls, spark: SparkSession, files_of: Any, metadata: Json, fields: Sequence[Json]
+    ) -> KeyTable:
+        """A table of only these fields, by which delete files are read: they need not hold the
+        others, required ones either. The metadata is that of the table whose files they are.
+        """
+        schemas = {"schemas": [{"type": "struct", "schema-id": 0, "fields": fields}]}
+        return cls(spark, files_of, {**metadata, **WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, **schemas})

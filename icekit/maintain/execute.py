@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common.errors import EngineFailed, ParameterError
 from icekit.common.sql import identifier
 from icekit.common.units import count
-from icekit.deletes.convert import Check, Pending, convert
+from icekit.deletes.convert import convert
 from icekit.deletes.dangling import drop_dangling
 from icekit.deletes.find import remaining
 from icekit.deletes.listing import Scope
@@ -39,7 +39,7 @@ from icekit.maintain.position_deletes import (
 )
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
 from icekit.prove.checked import COMPARED_POSITIONS_TAG
-from icekit.prove.conversion import check_positions
+from icekit.prove.conversion import PositionCheck
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,21 +163,9 @@ def convert_action(
         **_taken(action),
         slices=slices,
         tags=with_read,
-        check=_before_commit(stop, check=check),
+        check=PositionCheck if check else None,
+        before_commit=stop.check,
     )
-
-
-def _before_commit(stop: Stop, *, check: bool) -> Check:
-    """The check of a conversion's commit, if there is to be one; and nothing is committed after a
-    request to stop.
-    """
-
-    def checked(pending: Pending) -> Mapping[str, str]:
-        results = check_positions(pending) if check else {}
-        stop.check()
-        return results
-
-    return checked
 
 
 def data_under(scopes: Sequence[Scope]) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from icekit.common.errors import ReadersDisagree
 from icekit.common.sql import identifier
 from icekit.deletes.applies import order_sql, scan_of, unless_ruled_out
 from icekit.deletes.join import tasks as tasks_for
-from icekit.deletes.key_table import KeyTable
+from icekit.deletes.key_table import WITHOUT_SNAPSHOTS, KeyTable
 from icekit.deletes.keys import DeleteKeys, restored_fields, with_fields
 from icekit.engine.bridge import compiled, elements, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
@@ -45,25 +45,6 @@ class NotHere(Exception):
 # start. The check reads all files of the group by it once more, so it is small, too: it has so many
 # bytes, or becomes one file.
 _FEW_APPLIED, SMALL_BYTES = 1_000_000, 64 << 20
-
-
-# What the metadata of a table says that only its fields are read from.
-_WITHOUT_SNAPSHOTS: Json = {
-    "current-snapshot-id": -1,
-    "snapshots": [],
-    "refs": {},
-    "snapshot-log": [],
-    "metadata-log": [],
-    "statistics": [],
-    "partition-statistics": [],
-}
-_WITHOUT_SPECS: Json = {
-    "current-schema-id": 0,
-    "default-spec-id": 0,
-    "partition-specs": [{"spec-id": 0, "fields": []}],
-    "default-sort-order-id": 0,
-    "sort-orders": [{"order-id": 0, "fields": []}],
-}
 
 
 class RewriteSession:
@@ -112,7 +93,7 @@ class RewriteSession:
         self.restored_fields = tuple(
             restored_fields(current, schema_of(self.key_metadata)["fields"])
         )
-        metadata = {**self.key_metadata, **_WITHOUT_SNAPSHOTS}
+        metadata = {**self.key_metadata, **WITHOUT_SNAPSHOTS}
         self.key_staging = KeyTable(self.spark, self.table, metadata).staging
 
     def find_kernel(self, keys: Sequence[Sequence[Key]]) -> None:
@@ -129,15 +110,11 @@ class RewriteSession:
             self.kernel_refusals[str(refusal)] = len(keys)
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
-        """What reads only the columns of some keys, and from delete files: these need not hold the
-        other fields, required ones either.
-        """
+        """What reads only the columns of some keys, and from delete files."""
         field_ids = tuple(keys.columns)
         if field_ids not in self._delete_stagings:
-            only_keys = {"type": "struct", "schema-id": 0, "fields": keys.fields}
-            schemas = {"schemas": [only_keys]}
-            metadata = {**self.metadata, **_WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, **schemas}
-            self._delete_stagings[field_ids] = KeyTable(self.spark, self.table, metadata).staging
+            only_keys = KeyTable.of_fields(self.spark, self.table, self.metadata, keys.fields)
+            self._delete_stagings[field_ids] = only_keys.staging
         return self._delete_stagings[field_ids]
 
     @cached_property

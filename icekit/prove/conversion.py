@@ -13,13 +13,17 @@ from dataclasses import replace
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from icekit.common import frozen
 from icekit.common.units import count
 from icekit.deletes.convert import Pending, by_file
-from icekit.deletes.delete_files import listed
+from icekit.deletes.delete_files import PATH_ID, POSITION_ID, listed
+from icekit.deletes.find import Found
 from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
+from icekit.deletes.key_table import KeyTable
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import KeySet
 from icekit.deletes.listing import placed
@@ -37,63 +41,109 @@ from icekit.prove.checked import (
     RowsDiffer,
     looked_up_partitions,
 )
-from icekit.prove.fingerprint import Fingerprint, reading_settings, row_hash, summed_up
+from icekit.prove.fingerprint import (
+    QUICK_SUMS,
+    Fingerprint,
+    reading_settings,
+    row_hash,
+    summed,
+    summed_up,
+)
 from icekit.prove.readers import most_records, shown
+from icekit.rows.hashes import RowSums
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Positions of rows by the number of their data file.
+Positions = Mapping[int, BitMap64]
 
 # Delete files that are read at the same time.
 _AT_ONCE = 4
+# Hashes are words of 64 bits.
+_WORDS = 1 << 64
+# Positions that are hashed together.
+_HASHED = 1 << 20
+# A choice: a query of Spark takes a second to start.
+_MANY_POSITIONS = 1_000_000
+# The fields of a position delete file (Iceberg's specification, "Position Delete Files").
+_POSITION_FIELDS = [
+    {"id": PATH_ID, "name": "file_path", "type": "string", "required": True},
+    {"id": POSITION_ID, "name": "pos", "type": "long", "required": True},
+]
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
 _FEW = UNSEEN * SAMPLED_KEYS
 # With fewer rows and delete records together, too: that is one query, where a sample is four.
 _SMALL = 1_000_000
 
 
-def check_positions(pending: Pending) -> Mapping[str, str]:
-    """Check what a conversion is about to commit; returns the tag that says what was checked, and
-    raises :class:`RowsDiffer` if anything is wrong.
+@frozen
+class _LookedUp:
+    """The rows that plain joins found, as positions by the number of their data file: for each
+    sampled key set the dead and the live ones; the dead ones of the others, of which every key was
+    looked up.
     """
-    spark = pending.spark
-    found = pending.found
-    check = _Check(pending, Staging(spark, found.at.table))
-    records = max(found.data_records, sum(key_set.records for key_set in found.key_sets))
-    partitions = max(tasks(records), spark.sparkContext.defaultParallelism)
-    settings = {
-        **reading_settings(schema_of(pending.found.at.metadata)),
-        # A cache of deletes may hide some (apache/iceberg 15039).
-        CACHE_KEYS[1]: "false",
-        "spark.sql.shuffle.partitions": str(partitions),
-    }
-    with lent(spark, settings):
-        return {CHECKED_POSITIONS_TAG: check.run().text()}
+
+    samples: Sequence[tuple[Positions, Positions]] = ()
+    in_full: Positions | None = None
 
 
-class _Check:
-    """The checks of one commit of a conversion."""
+class PositionCheck:
+    """The checks of one commit of a conversion; ``view`` is the key view of ``found``, None if its
+    deletes apply to no file.
+    """
 
-    def __init__(self, pending: Pending, staging: Staging) -> None:
-        self.pending, self.staging = pending, staging
-        self.spark, self.found = pending.spark, pending.found
+    pending: Pending
+    java: Any
+
+    def __init__(self, spark: SparkSession, found: Found, view: KeyView | None) -> None:
+        self.spark, self.found, self._view = spark, found, view
+        self.staging = Staging(spark, found.at.table)
         self.salt = random.getrandbits(31)
         #: About one partition in so many is looked up, by their records.
         self.one_partition_in = 1
+        self._looked_up: _LookedUp | None = None
+
+    def _settings(self) -> Mapping[str, str]:
+        records = max(
+            self.found.data_records, sum(key_set.records for key_set in self.found.key_sets)
+        )
+        partitions = max(tasks(records), self.spark.sparkContext.defaultParallelism)
+        return {
+            **reading_settings(schema_of(self.found.at.metadata)),
+            **QUICK_SUMS,
+            # A cache of deletes may hide some (apache/iceberg 15039).
+            CACHE_KEYS[1]: "false",
+            "spark.sql.shuffle.partitions": str(partitions),
+        }
+
+    def look_up(self) -> None:
+        """Look rows up by plain joins; this can be done before the positions are known."""
+        with lent(self.spark, self._settings()):
+            self._looked_up = self._look_up()
+
+    def run(self, pending: Pending) -> Mapping[str, str]:
+        """Check what is about to be committed; returns the tag that says what was checked, and
+        raises :class:`RowsDiffer` if anything is wrong.
+        """
+        self.pending = pending
         self.java = compiled(
             self.spark,
-            staging.table,
+            self.staging.table,
             "Conversion",
-            staging.java,
+            self.staging.java,
             list(pending.added),
             list(pending.removed),
             placed(self.found.deletes),
         )
+        with lent(self.spark, self._settings()):
+            return {CHECKED_POSITIONS_TAG: self._run().text()}
 
     @property
     def view(self) -> KeyView:
         """The key view; only for deletes that apply to some file."""
-        assert self.pending.view is not None
-        return self.pending.view
+        assert self._view is not None
+        return self._view
 
     @cached_property
     def sample_view(self) -> KeyView:
@@ -107,15 +157,17 @@ class _Check:
         chosen, self.one_partition_in = looked_up_partitions(records_by_part)
         return self.view if chosen == parts else self.view.of_parts(chosen)
 
-    def run(self) -> CheckedPositions:
+    def _run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
         resolved = sum(key_set.records for key_set in self.found.key_sets)
         with ThreadPoolExecutor(2) as pool:
-            looking = pool.submit(for_thread(self.spark, self._look_up))
-            # Small work is mostly the driver's, so the other checks go on beside it; of large work,
-            # each check needs the memory for itself.
-            if self.found.data_records + resolved >= _SMALL:
-                looking.result()
+            looking = None
+            if self._looked_up is None:
+                looking = pool.submit(for_thread(self.spark, self.look_up))
+                # Small work is mostly the driver's, so the other checks go on beside it; of large
+                # work, each check needs the memory for itself.
+                if self.found.data_records + resolved >= _SMALL:
+                    looking.result()
             self._check_content()
             if path := self.java.wrong(self.found.is_last):
                 raise _differ(
@@ -123,7 +175,9 @@ class _Check:
                 )
             check_files = partial(self._check_files, self._planned())
             reading = pool.submit(for_thread(self.spark, check_files))
-            sampled, one_in = looking.result()
+            if looking is not None:
+                looking.result()
+            sampled, one_in = self._check_looked_up()
             of_files = reading.result()
         return replace(
             of_files,
@@ -139,11 +193,10 @@ class _Check:
         positions found, and those deleted before.
         """
         pending = self.pending
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            texts = list(
-                pool.map(lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE))
-            )
-        lines = [text.split("\0") for text in texts]
+        # Iceberg's reader of deletes visits the rows of Parquet files one by one.
+        is_many = sum(map(len, pending.written.values())) > _MANY_POSITIONS
+        by_spark = is_many and self.found.at.format_version < 3
+        contents = self._read_by_spark() if by_spark else self._read_by_iceberg()
         if len(pending.added) != len(pending.written):
             raise _differ(
                 f"{count(len(pending.added), 'delete file')} were written for "
@@ -163,12 +216,48 @@ class _Check:
                     f"row {last:,} of {file.path} would be deleted, which has only "
                     f"{count(file.records, 'row')}"
                 )
-            read = lines[index % _AT_ONCE][index // _AT_ONCE]
+            read = contents.get(index, "no")
             if read != f"{_summed(positions)} {file.path}":
                 raise _differ(
                     f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not "
                     f"the {len(positions):,} that were found"
                 )
+
+    def _read_by_iceberg(self) -> Mapping[int, str]:
+        """What Iceberg reads from each new delete file, by its place: the positions, as
+        :func:`_summed`, and the data file.
+        """
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            texts = pool.map(
+                lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE)
+            )
+            return {
+                first + _AT_ONCE * row: text
+                for first, texts_of in enumerate(texts)
+                for row, text in enumerate(texts_of.split("\0"))
+            }
+
+    def _read_by_spark(self) -> Mapping[int, str]:
+        """The same in one query, which reads many rows at a time."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        of_position = row_hash(T.StructType([T.StructField("pos", T.LongType())]))
+        of_path = row_hash(T.StructType([T.StructField("file_path", T.StringType())]))
+        at = self.found.at
+        staging = KeyTable.of_fields(self.spark, at.table, at.metadata, _POSITION_FIELDS).staging
+        paths = [self.found.data[number].path for number in self.pending.written]
+        path_by_hash = {_row_sums(pa.array([path])).value: path for path in paths}
+        contents: dict[int, str] = {}
+        with staging.reading(staging.java.asData(list(self.pending.added))) as rows:
+            # The tasks number the files as if these were specs.
+            hashed = rows.selectExpr("_spec_id AS file", f"{of_path} AS p", f"{of_position} AS h")
+            ends = [F.expr("min(p) AS least"), F.expr("max(p) AS most")]
+            for row in hashed.groupBy("file").agg(*summed("h", "h"), *ends).collect():
+                sums = Fingerprint.of_sums(row.asDict(), "h")
+                path = path_by_hash.get(row.least % _WORDS) if row.least == row.most else None
+                contents[row.file] = f"{_said(sums.row_count, sums.value)} {path}"
+        return contents
 
     def _planned(self) -> Any:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
@@ -197,25 +286,36 @@ class _Check:
                 )
         return result.get("chosen")
 
-    def _look_up(self) -> tuple[int, int]:
+    def _look_up(self) -> _LookedUp:
         """Look up keys of each set by a plain join: one in :data:`SAMPLED_KEYS`, or every key if a
-        sample shows too little; returns of how many rows, and one in how many keys.
+        sample shows too little.
         """
-        if not self.pending.view:
-            return 0, 1
+        if not self._view:
+            return _LookedUp()
         key_sets = self.found.key_sets
-        rows, in_full = 0, list[KeySet]()
+        samples = []
+        few_keys: list[KeySet] = []
         for key_set in key_sets:
             with self._sampled_deletes(key_set) as deletes:
                 if deletes is None:
-                    in_full.append(key_set)
+                    few_keys.append(key_set)
                 else:
                     others = [other for other in key_sets if other is not key_set]
-                    rows += self._sampled([key_set, *others], deletes)
-        if in_full:
-            by_number = self._found(in_full)
-            if len(in_full) == len(key_sets):
-                self._check_no_more(by_number)
+                    samples.append(self._sampled([key_set, *others], deletes))
+        return _LookedUp(samples, self._found(few_keys) if few_keys else None)
+
+    def _check_looked_up(self) -> tuple[int, int]:
+        """Compare the rows that were looked up with those that would be deleted; returns how many
+        rows, and one in how many keys.
+        """
+        looked_up = self._looked_up
+        if looked_up is None or not self._view:
+            return 0, 1
+        rows = sum(self._check_sample(dead, live) for dead, live in looked_up.samples)
+        if looked_up.in_full is not None:
+            self._check_no_fewer(looked_up.in_full)
+            if not looked_up.samples:
+                self._check_no_more(looked_up.in_full)
                 return self.found.data_records, 1
         return rows, SAMPLED_KEYS
 
@@ -229,36 +329,38 @@ class _Check:
             return
         deletes = deduplicated(self.sample_view, key_set, self._sample(key_set)).persist()
         try:
-            records = deletes.count()
             # In how many partitions of the table a key is does not matter.
-            names = [f"k{i}" for i in range(len(key_set.columns))]
+            names = ", ".join(f"k{i}" for i in range(len(key_set.columns)))
             columns = ", ".join(column.sql for column in key_set.columns)
+            deleted_keys = f"approx_count_distinct(xxhash64({names}))"
+            ((records, of_deletes),) = deletes.selectExpr("count(1)", deleted_keys).collect()
             rows = self.sample_view.data.where(self._sample(key_set))
-            (of_rows,) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
-            keys = min(int(of_rows[0]), deletes.select(*names).distinct().count())
-            yield hinted(deletes, records) if keys >= UNSEEN else None
+            ((of_rows,),) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
+            yield hinted(deletes, records) if min(of_rows, of_deletes) >= UNSEEN else None
         finally:
             deletes.unpersist()
 
     def _sample(self, key_set: KeySet) -> str:
         return sampled([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
 
-    def _found(self, key_sets: Sequence[KeySet]) -> dict[int, BitMap64]:
-        """The rows that a plain join finds deleted, after a check that all of them would be."""
+    def _found(self, key_sets: Sequence[KeySet]) -> Positions:
+        """The rows that a plain join finds deleted."""
         frames = [
             looked_up(self.view, [key_set]).where("dead").select("f", "pos") for key_set in key_sets
         ]
         every = reduce(lambda one, other: one.unionAll(other), frames)
         records = sum(key_set.records for key_set in key_sets)
-        by_number = by_file(arrow_of(words(every, records)))
+        return by_file(arrow_of(words(every, records)))
+
+    def _check_no_fewer(self, by_number: Positions) -> None:
+        """Check that all rows that a plain join finds would be deleted."""
         for number, deleted in by_number.items():
             if lost := len(deleted - self.pending.dead.get(number, BitMap64())):
                 raise _differ(
                     f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay"
                 )
-        return by_number
 
-    def _check_no_more(self, by_number: Mapping[int, BitMap64]) -> None:
+    def _check_no_more(self, by_number: Positions) -> None:
         """Check that no row would be deleted but those that a plain join finds."""
         for number, positions in self.pending.dead.items():
             if len(by_number.get(number, ())) < len(positions):
@@ -266,15 +368,18 @@ class _Check:
                     f"in {self.found.data[number].path} rows without a delete would be deleted"
                 )
 
-    def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
-        """Compare all rows with one key in some, deleted or not; returns how many."""
+    def _sampled(
+        self, key_sets: Sequence[KeySet], deletes: DataFrame
+    ) -> tuple[Positions, Positions]:
+        """All rows with one key in some: the dead ones, and the live ones."""
         records = self.found.data_records // SAMPLED_KEYS
         rows = looked_up(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
-        got = arrow_of(words(rows, records, "dead"))
-        dead, live = (
-            by_file(got.filter(got.column("dead"))),
-            by_file(got.filter(pc.invert(got.column("dead")))),
-        )
+        found = arrow_of(words(rows, records, "dead"))
+        is_dead = found.column("dead")
+        return by_file(found.filter(is_dead)), by_file(found.filter(pc.invert(is_dead)))
+
+    def _check_sample(self, dead: Positions, live: Positions) -> int:
+        """Compare the rows with sampled keys, deleted or not; returns how many."""
         for number in {*dead, *live}:
             deleted = self.pending.dead.get(number, BitMap64())
             lost = len(dead.get(number, BitMap64()) - deleted)
@@ -334,16 +439,23 @@ _WRONG = {
 
 
 def _summed(positions: BitMap64) -> str:
-    """How many positions, and the sum of their hashes, as Java says it: the last steps of
-    SplitMix64, modulo 2**64, as a signed number.
-    """
-    import numpy as np
+    """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_said`."""
+    sums = _row_sums(pa.array(listed(positions)))
+    return _said(sums.rows, sums.value)
 
-    mixed = listed(positions).astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return f"{len(positions)} {int(mixed.sum(dtype=np.uint64).astype(np.int64))}"
+
+def _row_sums(column: pa.Array) -> RowSums:
+    """The hashes of rows of one column, added up."""
+    sums = RowSums()
+    for start in range(0, len(column), _HASHED):
+        sums.add(pa.record_batch([column.slice(start, _HASHED)], ["column"]))
+    return sums
+
+
+def _said(rows: int, value: int) -> str:
+    """A number of positions, and the sum of their hashes modulo 2**64, as Java says it: signed."""
+    value %= _WORDS
+    return f"{rows} {value - _WORDS if value >= _WORDS // 2 else value}"
 
 
 def _differ(what: str) -> RowsDiffer:

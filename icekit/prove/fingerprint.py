@@ -114,6 +114,9 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     )
 
 
+#: Settings with which Spark adds hashes up quickly: in its ANSI mode, each addition makes an object,
+# to see an overflow, which :func:`summed` rules out.
+QUICK_SUMS = {"spark.sql.ansi.enabled": "false"}
 # Spark 4.1 reads geometries and geographies, but has their functions, which the hash needs, turned
 # off; an older one ignores the setting.
 _GEOSPATIAL = {"spark.sql.geospatial.enabled": "true"}

@@ -77,17 +77,21 @@ def write_parts(
 
 
 def deleted_positions(
-    spark: SparkSession, parts: Sequence[str], table: TableWriter, size_in_bytes: int
+    spark: SparkSession,
+    parts: Sequence[str],
+    table: TableWriter,
+    first: Callable[[], None],
+    size_in_bytes: int,
 ) -> Sequence[Mapping[int, bytes]]:
     """The positions that equality deletes delete in each part: bitmaps by the number of a data
-    file.
+    file. ``first`` is other work that has a core of its own until it ends.
 
     Raises :class:`~icekit.rows.table_writer.KernelUnavailable` for files that the kernel refuses,
     :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
     """
     results = []
     task = _task(kernel.deleted_rows, table)
-    for answer in _answers(spark, parts, task, lambda: None, size_in_bytes):
+    for answer in _answers(spark, parts, task, first, size_in_bytes):
         if reason := answer.get("refused"):
             raise KernelUnavailable(reason)
         bitmaps = answer["bitmaps"].items()

@@ -18,7 +18,7 @@ from icekit.maintain.model import Action, Prediction, RewriteOrder
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.rewrite import CheckedRewrite
 from icekit.maintain.run.verbs import convert_equality_deletes
-from icekit.prove.conversion import check_positions
+from icekit.prove.conversion import PositionCheck
 from icekit.rows.table_writer import KernelUnavailable
 from tests import tables
 from tests.deletes.writing import rows_of
@@ -154,7 +154,7 @@ class Table(tables.Table):
         at = f"VERSION AS OF '{branch}'" if branch else ""
         before, history, lineage = self.rows(at), self.history() if every else {}, self.lineage(at)
         if action is None:
-            convert(self.spark, self.full, branch=branch, check=check_positions, **options)
+            convert(self.spark, self.full, branch=branch, check=PositionCheck, **options)
         else:
             action()
         self.files.refresh()

@@ -16,10 +16,9 @@ from icekit.deletes import delete_files
 from icekit.deletes.convert import convert
 from icekit.deletes.find import find
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.maintain.execute import _before_commit
 from icekit.prove import conversion as checking
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
-from icekit.prove.conversion import check_positions
+from icekit.prove.conversion import PositionCheck
 from icekit.prove.proof import CHECKED
 from tests.deletes.tables import Table, unchanged, with_ruled_out_key
 
@@ -64,7 +63,7 @@ def refused(
     found: str | None,
     *,
     error: type[Exception] = RowsDiffer,
-    check: Any = check_positions,
+    check: Any = PositionCheck,
     **options: Any,
 ) -> None:
     """A conversion of the table is refused, and neither the table nor its folder has changed."""
@@ -80,8 +79,11 @@ def change_positions(
     monkeypatch.setattr(converting, "deleted_positions", lambda *given: changed(find(*given)))
 
 
-@both_versions
-def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: int) -> None:
+@pytest.mark.parametrize(("version", "many"), [(2, 1_000_000), (2, 0), (3, 0)])
+def test_a_commit_says_what_was_checked(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, many: int
+) -> None:
+    monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     sick(table, version)
 
     outcome = table.converts(tmp_path)
@@ -130,14 +132,15 @@ def test_positions_that_are_not_right_are_found(
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 1)
     refused(table, "for one key in 1, .* would stay, and .* would be deleted")
     # Without the join, Iceberg's own reader finds it in the files that it reads.
-    monkeypatch.setattr(checking._Check, "_look_up", lambda _: (0, 1))
+    monkeypatch.setattr(checking.PositionCheck, "_check_looked_up", lambda _: (0, 1))
     refused(table, "Iceberg reads .* before the commit, and would read")
 
 
-@both_versions
+@pytest.mark.parametrize(("version", "many"), [(2, 1_000_000), (2, 0), (3, 0)])
 def test_a_delete_file_that_does_not_hold_its_positions_is_found(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, many: int
 ) -> None:
+    monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     sick(table, version)
     name = "position_file" if version == 2 else "vector_blob"
     write = getattr(delete_files, name)
@@ -238,7 +241,7 @@ def test_where_the_keys_of_a_sample_are_few_every_key_is_looked_up(
 ) -> None:
     sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", unseen)
-    monkeypatch.setattr(checking._Check, "_sample", lambda *_: "true")
+    monkeypatch.setattr(checking.PositionCheck, "_sample", lambda *_: "true")
     table.create().data(f"SELECT {rows}, 'a' FROM range(400)")
     table.delete("id", f"SELECT {deletes} FROM range(100)")
 
@@ -253,7 +256,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
     sampling(monkeypatch, 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
-    monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 300)
+    monkeypatch.setattr(checking.PositionCheck, "_sampled", lambda *_: ({}, {}))
     table.create().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
     change_positions(
@@ -264,10 +267,11 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
     refused(table, "1 deleted row would stay")
 
 
-@both_versions
+@pytest.mark.parametrize(("version", "many"), [(2, 1_000_000), (2, 0), (3, 0)])
 def test_a_delete_file_of_another_data_file_is_found(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, many: int
 ) -> None:
+    monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
     table.create(version=version)
     for _ in range(2):
         table.data("SELECT id, 'a' FROM range(10)")
@@ -344,13 +348,13 @@ def test_a_check_that_does_not_end_commits_nothing(
     if is_stopped:
         stop.set()
     else:
-        monkeypatch.setattr(checking._Check, "_read", lambda *_: 1 // 0)
+        monkeypatch.setattr(checking.PositionCheck, "_read", lambda *_: 1 // 0)
 
     refused(
         table,
         None,
         error=Stopped if is_stopped else ZeroDivisionError,
-        check=_before_commit(stop, check=True),
+        before_commit=stop.check,
     )
 
 

@@ -9,6 +9,7 @@ import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
+import org.apache.spark.sql.catalyst.expressions.XXH64;
 
 /** A commit that adds delete files, each for one data file, and removes others. */
 public class Conversion {
@@ -80,18 +81,15 @@ public class Conversion {
     index.forEach(new LongConsumer() {
       public void accept(long position) {
         sums[0]++;
-        sums[1] += mixed(position);
+        sums[1] += hash(position);
       }
     });
     return sums[0] + " " + sums[1];
   }
 
-  /** A hash of a position: the last steps of SplitMix64. */
-  private static long mixed(long value) {
-    long hash = value + 0x9E3779B97F4A7C15L;
-    hash = (hash ^ (hash >>> 30)) * 0xBF58476D1CE4E5B9L;
-    hash = (hash ^ (hash >>> 27)) * 0x94D049BB133111EBL;
-    return hash ^ (hash >>> 31);
+  /** The hash that icekit.prove.fingerprint.row_hash gives a row of one position. */
+  private static long hash(long position) {
+    return XXH64.hashLong(position, XXH64.hashInt(0, 42L));
   }
 
   /**
