@@ -144,11 +144,15 @@ def files_of(
         number = 0
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
-            for _ in range(block.num_records):
-                number += 1
-                is_skipped = number % stride > 0
-                entry, at = (skip if is_skipped else read)(data, at)
-                if is_skipped or entry["status"] == 2:
+            before, number = number, number + block.num_records
+            # What follows the last entry that is read need not be skipped.
+            last = number - number % stride
+            for index in range(before + 1, last + 1):
+                if index % stride:
+                    _, at = skip(data, at)
+                    continue
+                entry, at = read(data, at)
+                if entry["status"] == 2:
                     continue
                 file, snapshot_id = entry["data_file"], entry.get("snapshot_id")
                 sequence, values = entry.get("sequence_number"), tuple(file["partition"].values())
@@ -160,7 +164,7 @@ def files_of(
                     added_at if sequence is None else sequence,
                     added_by if snapshot_id is None else snapshot_id,
                 )
-            if at != len(data):
+            if last == number and at != len(data):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
         raise _corrupt(location, error) from None

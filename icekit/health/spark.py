@@ -321,6 +321,8 @@ def _by_manifest(
     per manifest and spec, with the range of each partition field. A manifest whose path Spark
     spells in another way is not compared.
     """
+    from pyspark.sql import functions as F
+
     specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
     narrow: list[NarrowManifest] = []
     live_counts: dict[str, int] = {}
@@ -338,7 +340,10 @@ def _by_manifest(
             f"max({is_nan}) AS nan_{column}",
         ]
     keys = ["manifest", "spec_id"]
-    for row in arrow_of(grouped(rows.select("manifest", *snapshot.scope), keys, *sums)).to_pylist():
+    # A task has read a few manifests: it aggregates them before it shuffles.
+    with lent(snapshot.spark, {"spark.sql.shuffle.partitions": str(REDUCERS)}):
+        counted = arrow_of(rows.groupBy(*keys).agg(*map(F.expr, sums)))
+    for row in counted.to_pylist():
         manifest = manifests.get(row["manifest"])
         if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
             continue

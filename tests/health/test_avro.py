@@ -1,8 +1,10 @@
 """Manifests are decoded as fastavro decodes them, whatever their schema and codec."""
 
+import io
 import random
 from typing import Any
 
+import fastavro
 import pytest
 
 from icekit.common.errors import MetadataUnreadable
@@ -65,6 +67,19 @@ def test_every_codec_and_length_is_read(codec: str) -> None:
         for each in records
         if each["status"] != 2
     ]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 7, 25, 61])
+def test_one_entry_in_a_stride_is_read_whatever_the_blocks(stride: int) -> None:
+    # The entries grow, so that the first block has many and the last has one.
+    records = [{**record(n, day=n), "status": 1} for n in range(60)]
+    raw = manifest(BY_DAY, records)
+    listed = {"manifest_path": "here", "partition_spec_id": 0}
+    assert sum(1 for _ in fastavro.block_reader(io.BytesIO(raw))) > 5
+
+    sampled = [file for file, *_ in files_of(listed, raw, DATA_FIELDS, stride=stride)]
+
+    assert sampled == files(raw)[stride - 1 :: stride]
 
 
 def test_sequence_numbers_and_snapshots_are_those_of_the_entry_or_else_of_the_manifest() -> None:
