@@ -48,7 +48,7 @@ screenshots:  #+ picture every notebook, as its page and in JupyterLab, into bui
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-browser.sh --screenshots
 
-bench:  #+ measure what people wait for, beside the alternatives; 20 to 40 minutes
+bench:  #+ measure what has a goal, as ratios to the alternatives of the same run; 20 minutes
 	@scripts/setup.sh dev
 	$(RUN) python -m rigs.bench
 

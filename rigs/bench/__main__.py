@@ -8,13 +8,16 @@ import platform
 import time
 from importlib import import_module
 
-from rigs.bench.measure import Others
+from rigs.bench.measure import Line, Others, show_lines
 from rigs.bench.tables import SIZES, use_bench_lake
 
-# Each is a module of this folder with ``run(sizes, *, long)``. The first measure what a person waits
-# for, and the figures of README; the others take up to an hour each.
-BENCHES = ("commands", "headline", "partitions", "facts", "lake_report")
-AT_LENGTH = ("compact", "write_mode", "forecast", "equality_deletes", "file_sizes", "scale")
+# Each is a module of this folder with ``run(sizes, *, long)``. The first measure what has a goal for
+# each release, and give back its lines; the others take up to an hour each.
+BENCHES = ("commands", "facts", "commits", "small_files", "headline")
+AT_LENGTH = (
+    *("partitions", "lake_report", "compact", "write_mode", "forecast", "equality_deletes"),
+    *("file_sizes", "scale"),
+)
 
 
 def main() -> None:
@@ -48,10 +51,13 @@ def main() -> None:
         f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; "
         f"others use {others} of them"
     )
+    lines: list[Line] = []
+    sizes = [int(size) for size in arguments.sizes.split(",")]
     for name in arguments.names or BENCHES:
-        import_module(f"rigs.bench.{name}").run(
-            [int(size) for size in arguments.sizes.split(",")], long=arguments.long
-        )
+        bench = import_module(f"rigs.bench.{name}")
+        lines += bench.run(sizes, long=arguments.long) or ()
+    if lines:
+        show_lines(lines)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ KINDS = {
     "read": ("read",),
     "convert, read": ("convert", "read"),
 }
+#: With these, Iceberg's own rewrite takes all files under deletes.
+STOCK_OPTIONS = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
 _PAUSE = re.compile(r"Pause (\w+).*?(\d+)M->(\d+)M\(")
 
 
@@ -99,8 +101,8 @@ def cpu_seconds(process: int) -> float:
 
 def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     work: dict[str, Callable[[], object]] = {
-        "rewrite": lambda: stock_rewrite(lake, table),
-        "rewrite, cached": lambda: stock_rewrite(lake, table, **{"cache-delete-files": "true"}),
+        "rewrite": lambda: _stock_rewrite(lake, table),
+        "rewrite, cached": lambda: _stock_rewrite(lake, table, **{"cache-delete-files": "true"}),
         "compact": lambda: _compact(lake, table),
         "convert": lambda: _convert(lake, table),
         "read": lambda: fingerprint(lake.spark, lake.sql_name(lake.identifier(table))),
@@ -129,9 +131,9 @@ def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     )
 
 
-def stock_rewrite(lake: Lake, table: str, **more: str) -> None:
+def _stock_rewrite(lake: Lake, table: str, **more: str) -> None:
     """What icekit is compared with: Iceberg's own rewrite of all files under deletes."""
-    options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true", **more}
+    options = {**STOCK_OPTIONS, **more}
     lake.spark.sql(call(lake.name, "rewrite_data_files", table=table, options=options)).collect()
 
 

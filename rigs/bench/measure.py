@@ -11,8 +11,82 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
+
+
+class Measure(Enum):
+    """What a goal limits: the alternative's time to ours, ours to the alternative's, or our seconds."""
+
+    SPEEDUP = "≥ {} ×"
+    MULTIPLE = "≤ {} ×"
+    SECONDS = "≤ {} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure of the benches: our seconds and the alternative's, the goal, and the figure of the
+    last release (None: there was none), both in the unit of ``measure``.
+
+    ``was_ended`` is for an alternative that would have taken longer than its seconds.
+    """
+
+    what: str
+    seconds: float
+    measure: Measure
+    goal: float
+    last_release: float | None = None
+    alternative: str = ""
+    alternative_seconds: float | None = None
+    was_ended: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        """The alternative's time to ours, or ours to it where that is what the goal limits."""
+        if self.alternative_seconds is None:
+            return None
+        if self.measure is Measure.MULTIPLE:
+            return self.seconds / self.alternative_seconds
+        return self.alternative_seconds / self.seconds
+
+    @property
+    def verdict(self) -> str:
+        """Whether the goal is reached; unknown of an alternative that was ended too soon."""
+        figure = self.seconds if self.measure is Measure.SECONDS else self.ratio
+        assert figure is not None
+        at_least = self.measure is Measure.SPEEDUP
+        if at_least and self.was_ended and figure < self.goal:
+            return "unknown"
+        return verdict(figure, self.goal, at_least=at_least)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What, ours, the alternative and its time, the ratio, the goal, the last release, the
+        verdict.
+        """
+        more = "> " if self.was_ended else ""
+        other = self.alternative_seconds
+        before = self.last_release
+        unit = "s" if self.measure is Measure.SECONDS else "×"
+        return (
+            self.what,
+            f"{_short(self.seconds)} s",
+            self.alternative,
+            "" if other is None else f"{more}{_short(other)} s",
+            "" if self.ratio is None else f"{more}{self.ratio:.2f} ×",
+            self.measure.value.format(f"{self.goal:g}"),
+            "" if before is None else f"{before:g} {unit}",
+            self.verdict,
+        )
+
+
+def show_lines(lines: Sequence[Line]) -> None:
+    """Print the figures of one run with their goals, and the machine's yardstick."""
+    header = ("what", "ours", "alternative", "", "ratio", "goal", "0.2.0", "")
+    title = f"Goals; 20 million steps of a Python loop took {yardstick():.2f} s"
+    show(title, header, [line.cells for line in lines])
 
 
 class Timing:

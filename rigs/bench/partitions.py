@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import icekit
 from icekit.api import Lake
-from rigs.bench.headline import ICEKIT, STOCK
 from rigs.bench.measure import in_child, show
+from rigs.bench.rewrites import ICEKIT, STOCK, compact_command, stock_command
 
 NAME = "rigs.bench.partitions"
 PARTITIONS, FILES, ROWS = 300, 6, 20
@@ -25,11 +25,8 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     """Measure both commands; ``sizes`` are of other benches' tables."""
     del sizes
     commands = {
-        ICEKIT: [
-            *(sys.executable, "-m", "icekit", "compact", TABLE),
-            *("--leave-alone", "0 minutes", "--execute"),
-        ],
-        STOCK: [sys.executable, "-m", NAME, "stock"],
+        ICEKIT: compact_command(TABLE),
+        STOCK: stock_command(TABLE, {}),
     }
     rows = []
     for _ in range(3 if long else 1):
@@ -46,7 +43,7 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
 
 
 def _step(step: str) -> list[int]:
-    """Make the table, rewrite it, or count its files and rows."""
+    """Make the table, or count its files and rows."""
     lake = icekit.connect()
     try:
         return _done(lake, step)
@@ -68,9 +65,6 @@ def _done(lake: Lake, step: str) -> list[int]:
             f"CAST(id % {PARTITIONS} AS INT), CAST(id AS STRING) "
             f"FROM range({PARTITIONS * FILES * ROWS})"
         )
-        return []
-    if step == "stock":
-        sql(f"CALL `lake`.system.rewrite_data_files(table => '{TABLE}')").collect()
         return []
     files = sql(f"SELECT count(*) FROM `lake`.{TABLE}.data_files").collect()[0][0]
     rows = sql(f"SELECT count(DISTINCT id) FROM `lake`.{TABLE}").collect()[0][0]

@@ -160,12 +160,12 @@ def copied(lake: Lake, table: str, suffix: str = "copy") -> Iterator[str]:
 
     It may be rewritten: it has ``gc.enabled=false``, and the files of the first stay.
     """
-    template = table.rpartition(".")[2]
+    namespace, _, template = table.rpartition(".")
     name = f"{template}_{suffix}"
     try:
-        yield clone(lake, name, NAMESPACE, template)
+        yield clone(lake, name, namespace, template)
     finally:
-        forget(lake, name, NAMESPACE)
+        forget(lake, name, namespace)
 
 
 def expected(lake: Lake, table: str) -> Fingerprint:
