@@ -17,6 +17,7 @@ from icekit.common.terminal import is_command_attended, say
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.common.saving import Result
+    from icekit.health import TableFacts
     from icekit.maintain.model import Plan
     from icekit.maintain.policy import Policy
 
@@ -93,6 +94,9 @@ they pile up. With --need you state how far back people must be able to look;
 icekit refuses a retention that keeps less. Snapshots younger than one hour
 never expire, and orphan files younger than three days are never removed.
 """
+# A choice: Spark's code is worth compiling well for so many rows.
+_LIGHT_RECORDS = 4_000_000
+
 # Closes the help of each of these commands.
 _EXIT_STATUS = """
 Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry
@@ -114,8 +118,7 @@ def compact(options: CompactOptions) -> int:
 
     def planned(lake: Lake, policy: Policy) -> Plan:
         look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
-        # The kernel writes what is not sorted.
-        lake.is_light_work = not look.facts.sort_order
+        lake.is_light_work = _is_light(look.facts)
         return plan_table(
             lake,
             look.facts,
@@ -129,6 +132,16 @@ def compact(options: CompactOptions) -> int:
         )
 
     return _run("compact", options, planned)
+
+
+def _is_light(facts: TableFacts) -> bool:
+    """Whether Spark does little in a compaction: the kernel writes what is not sorted, and Spark
+    reads it back.
+    """
+    from icekit.health.files import Kind
+
+    deleted = facts.total(Kind.EQUALITY_DELETES).record_count
+    return not facts.sort_order and facts.total(Kind.DATA).record_count - deleted < _LIGHT_RECORDS
 
 
 @command(

@@ -21,7 +21,8 @@ from icekit.engine.bridge import compiled, elements, encryption_of, head_of, met
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
-from icekit.health.metadata import Json, schema_of
+from icekit.health.definition import SortField
+from icekit.health.metadata import Json, schema_of, sort_order
 from icekit.maintain.key import Key, RowColumns
 from icekit.maintain.position_deletes import PositionDeletes
 from icekit.prove.checked import SAMPLED_FILES
@@ -100,14 +101,24 @@ class RewriteSession:
         """Find out whether the kernel can write the new files of groups, each with its keys."""
         columns = [column for each in keys for key in each for column in key.columns]
         try:
-            if self.action.order.is_sorting:
-                raise KernelUnavailable("its rows are sorted")
             if not all(column.is_current for column in columns):
                 raise KernelUnavailable("a column of a key was dropped")
             key_types = {column.field_id: column.type_name for column in columns}
-            self.writer = table_writer(self.spark, self.table, self.metadata, key_types)
+            order = self._order()
+            self.writer = table_writer(self.spark, self.table, self.metadata, key_types, order)
         except KernelUnavailable as refusal:
             self.kernel_refusals[str(refusal)] = len(keys)
+
+    def _order(self) -> Sequence[SortField] | None:
+        """How rows are sorted; None if they are not."""
+        order = self.action.order
+        if not order.is_sorting:
+            return None
+        if order.strategy != "sort":
+            raise KernelUnavailable(f"its rows are sorted by {order.strategy}")
+        if not order.by:
+            return sort_order(self.metadata)
+        return [SortField(".".join(path), "identity", "asc", "nulls-first") for path in order.by]
 
     def delete_staging(self, keys: DeleteKeys) -> Staging:
         """What reads only the columns of some keys, and from delete files."""

@@ -33,8 +33,8 @@ from icekit.rows.table_writer import KernelUnavailable
 
 # What Spark computes a partition's value from as Iceberg does; it reads a UUID as a text.
 _TRANSFORMED_TYPES = ("int", "long", "date", "timestamp", "timestamptz", "string")
-# A choice: the bytes of a group under equality deletes that one task writes in a minute or two. The
-# operators of Spark spread a larger one over all cores.
+# A choice: the bytes of a group under equality deletes, or to be sorted, that one task writes in a
+# minute or two. The operators of Spark spread a larger one over all cores.
 _MOST_BYTES = 4 << 30
 
 
@@ -68,9 +68,9 @@ class KernelGroup(Group):
         return sum(sums, Fingerprint())
 
     @property
-    def has_deletes(self) -> bool:
-        """Whether equality deletes apply to the group."""
-        return bool(self.keys) or self.by_reader
+    def is_whole(self) -> bool:
+        """Whether one task writes the group: equality deletes apply to it, or its rows are sorted."""
+        return bool(self.keys) or self.by_reader or self.rewrite.runner is not None
 
     def compared_tasks(self) -> list[Any]:
         """The whole files that Iceberg's own reader reads once more, though not all of the group."""
@@ -82,8 +82,8 @@ class KernelGroup(Group):
         chosen: Any = self.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
         for task in (*self.compared_tasks(), *elements(self.misread)):
             chosen.add(task.file().location())
-        # Without deletes, a part is what becomes one file.
-        files = int(self.group.expectedOutputFiles()) if self.has_deletes else 1
+        # Else a part is what becomes one file.
+        files = int(self.group.expectedOutputFiles()) if self.is_whole else 1
         most = int(self.group.maxOutputFileSize())
         operation = uuid.uuid4().hex
         return [
@@ -187,20 +187,22 @@ class KernelWork:
                 continue
             added: Any = self.rewrite.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
             for part, answer in zip(group.parts, group.written, strict=True):
-                added.addAll(self.java.added(part.get(0), answer.files))
+                added.addAll(self.java.added(part.get(0), answer.files, self.rewrite.order_id))
             group.group.setOutputFiles(added)
 
     def _parts(self, group: KernelGroup) -> list[Any]:
         """The parts of a group; raises :class:`KernelUnavailable`."""
         for each in self._partition_fields(group).values():
             self._source(each)
-        if group.has_deletes and int(group.group.inputFilesSizeInBytes()) > _MOST_BYTES:
-            raise KernelUnavailable("a group under deletes is too large for one task")
+        if group.is_whole and int(group.group.inputFilesSizeInBytes()) > _MOST_BYTES:
+            raise KernelUnavailable(
+                "a group under deletes, or to be sorted, is too large for one task"
+            )
         has_ids = int(self.rewrite.metadata["format-version"]) >= 3
         refusal = self.java.refusal(group.tasks, int(group.group.outputSpecId()), has_ids)
         if refusal is not None:
             raise KernelUnavailable(str(refusal))
-        parts = self.java.parts(group.group, group.tasks, group.has_deletes)
+        parts = self.java.parts(group.group, group.tasks, group.is_whole)
         if parts is None:
             raise KernelUnavailable("a data file is larger than what one task reads")
         return list(elements(parts))

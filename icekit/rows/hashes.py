@@ -27,8 +27,8 @@ _PRIMES = (
 )
 #: Spark's seed of a hash (org.apache.spark.sql.catalyst.expressions.XxHash64).
 _SEED = 42
-# Rows that are hashed together, so that numpy is called rarely.
-_HASHED_ROWS = 32_768
+# Rows that are hashed together: enough for numpy, and few enough for a processor's cache.
+_HASHED_ROWS = 16_384
 # Decimals of more digits are hashed as bytes.
 _LONG_DIGITS = 18
 
@@ -77,8 +77,10 @@ def _with_value(column: pa.Array, seeds: Words) -> Words:
     """The hashes after whether a column is null, and after its value."""
     import numpy as np
 
-    is_null = column.is_null().to_numpy(zero_copy_only=False)
-    hashes = _of_ints(is_null.astype(np.uint64), seeds)
+    is_null = np.zeros(1, np.uint64)
+    if column.null_count:
+        is_null = column.is_null().to_numpy(zero_copy_only=False).astype(np.uint64)
+    hashes = _of_ints(is_null, seeds)
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         return _valid(column, _of_uuids(column.storage, hashes), hashes)
@@ -222,7 +224,13 @@ def _of_longs(values: Words, seeds: Words) -> Words:
 
 def _with_word(words: Words, hashes: Words) -> Words:
     first, second, _, fourth, _ = _constants()
-    return _rotated(hashes ^ (_rotated(words * second, 31) * first), 27) * first + fourth
+    mixed = _rotated(words * second, 31)
+    mixed *= first
+    mixed ^= hashes
+    mixed = _rotated(mixed, 27)
+    mixed *= first
+    mixed += fourth
+    return mixed
 
 
 def _of_bytes(content: Any, starts: Any, lengths: Any, seeds: Words) -> Words:
@@ -232,37 +240,40 @@ def _of_bytes(content: Any, starts: Any, lengths: Any, seeds: Words) -> Words:
     first, second, third, _, fifth = _constants()
     eights, fours = _views(content)
     hashes = seeds + fifth
-    long_rows = np.flatnonzero(lengths >= 32)
-    if len(long_rows):
-        hashes[long_rows] = _of_stripes(
-            eights, starts[long_rows], lengths[long_rows], seeds[long_rows]
-        )
+    is_long = lengths >= 32
+    if is_long.any():
+        rows = _numbers(is_long)
+        hashes[rows] = _of_stripes(eights, starts[rows], lengths[rows], seeds[rows])
     hashes += lengths.astype(np.uint64)
     # What is left after the stripes: words of eight bytes, of four, and single bytes.
     places = starts + lengths // 32 * 32
     remaining = lengths % 32
-    for _ in range(3):
-        rows = np.flatnonzero(remaining >= 8)
-        if not len(rows):
-            break
+    while (has_word := remaining >= 8).any():
+        rows = _numbers(has_word)
         hashes[rows] = _with_word(eights[places[rows]], hashes[rows])
         places[rows] += 8
         remaining[rows] -= 8
-    rows = np.flatnonzero(remaining >= 4)
-    if len(rows):
+    has_word = remaining >= 4
+    if has_word.any():
+        rows = _numbers(has_word)
         words = fours[places[rows]].astype(np.uint64)
         hashes[rows] = _rotated(hashes[rows] ^ (words * first), 23) * second + third
         places[rows] += 4
         remaining[rows] -= 4
-    for _ in range(3):
-        rows = np.flatnonzero(remaining > 0)
-        if not len(rows):
-            break
+    while (has_byte := remaining > 0).any():
+        rows = _numbers(has_byte)
         words = content[places[rows]].astype(np.uint64)
         hashes[rows] = _rotated(hashes[rows] ^ (words * fifth), 11) * first
         places[rows] += 1
         remaining[rows] -= 1
     return _mixed(hashes)
+
+
+def _numbers(is_chosen: Any) -> Any:
+    """The numbers of the chosen rows; a slice if all are, with which numpy copies nothing."""
+    import numpy as np
+
+    return slice(None) if is_chosen.all() else np.flatnonzero(is_chosen)
 
 
 def _views(content: Any) -> tuple[Any, Any]:
@@ -277,15 +288,14 @@ def _views(content: Any) -> tuple[Any, Any]:
 
 def _of_stripes(eights: Any, starts: Any, lengths: Any, seeds: Words) -> Words:
     """The state after all stripes of 32 bytes."""
-    import numpy as np
-
     first, second, _, fourth, _ = _constants()
     lanes = [seeds + first + second, seeds + second, seeds.copy(), seeds - first]
     stripes = lengths // 32
     for stripe in range(int(stripes.max())):
-        rows = np.flatnonzero(stripes > stripe)
+        rows = _numbers(stripes > stripe)
+        places = starts[rows] + 32 * stripe
         for index, lane in enumerate(lanes):
-            words = eights[starts[rows] + (32 * stripe + 8 * index)]
+            words = eights[places + 8 * index]
             lane[rows] = _rotated(lane[rows] + words * second, 31) * first
     hashes = (
         _rotated(lanes[0], 1)
@@ -302,12 +312,18 @@ def _mixed(hashes: Words) -> Words:
     import numpy as np
 
     _, second, third, _, _ = _constants()
-    hashes = (hashes ^ (hashes >> np.uint64(33))) * second
-    hashes = (hashes ^ (hashes >> np.uint64(29))) * third
-    return hashes ^ (hashes >> np.uint64(32))
+    mixed = hashes >> np.uint64(33)
+    mixed ^= hashes
+    mixed *= second
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= third
+    mixed ^= mixed >> np.uint64(32)
+    return mixed
 
 
 def _rotated(values: Words, bits: int) -> Words:
     import numpy as np
 
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+    rotated = values << np.uint64(bits)
+    rotated |= values >> np.uint64(64 - bits)
+    return rotated

@@ -2,8 +2,9 @@
 to new files.
 
 DuckDB compares keys alone, and says by number which rows are deleted; the rows themselves stay in
-Arrow from the old files to the new ones, with the ids of their fields. Executors get the source of
-this module and of :mod:`icekit.rows.hashes` from the driver, so it imports nothing else of icekit.
+Arrow from the old files to the new ones, with the ids of their fields, unless they are sorted.
+Executors get the source of this module, of :mod:`icekit.rows.hashes` and of
+:mod:`icekit.rows.row_order` from the driver, so it imports nothing else of icekit.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from icekit.rows.hashes import RowSums
+from icekit.rows.row_order import SortColumn, in_order
 
 #: The metadata of an Arrow field that has the id of the Parquet column.
 FIELD_ID = b"PARQUET:field_id"
@@ -43,7 +45,8 @@ class TableWriter:
     """What the new files of a table have in common, whatever group they are of.
 
     ``schema`` has the fields of the table's schema of today, each with its id. ``options`` are
-    those of :class:`pyarrow.parquet.ParquetWriter`.
+    those of :class:`pyarrow.parquet.ParquetWriter`. The rows of a part are sorted by ``order``, or
+    stay in the order of its files.
     """
 
     schema: pa.Schema
@@ -51,6 +54,7 @@ class TableWriter:
     options: Mapping[str, Any]
     row_group_bytes: int
     memory_bytes: int
+    order: Sequence[SortColumn] = ()
     #: The file system of pyarrow; None for the disks of this machine.
     filesystem: Any = None
 
@@ -122,7 +126,7 @@ def resolve(text: str, table: TableWriter, folder: str, attempt: str) -> str:
     is_live = _live_rows(files, folder)
     new_files = _NewFiles(part, table, files)
     try:
-        total, by_file = _write(files, new_files, is_live)
+        total, by_file = _write(files, new_files, is_live, folder)
         new_files.close()
     except BaseException:
         new_files.remove()
@@ -281,22 +285,12 @@ def _deleted_by_key(
     """The numbers of the rows that have a newer delete of their key, and the order of the newest."""
     import duckdb
 
-    table = files.table
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        # Spark's other tasks have the other cores.
-        "threads": 1,
-        "memory_limit": f"{table.memory_bytes}B",
-        "temp_directory": folder,
-        "preserve_insertion_order": "false",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
     data = [(each.path, (each.sequence + 1 << _PLACE_BITS) - 1) for each in files.part.data]
     names = [f"k{i}" for i in range(len(deletes.field_ids))]
     keys = ", ".join(names)
     # Not USING, and not =: a delete of a null deletes the rows with a null.
     same = " AND ".join(f"d.{name} IS NOT DISTINCT FROM n.{name}" for name in names)
-    with duckdb.connect(config=settings) as connection:
+    with duckdb.connect(config=_settings(files.table, folder)) as connection:
         connection.register("deletes", _keys_of(files, deletes.field_ids, deletes.files))
         connection.register("data", _keys_of(files, deletes.field_ids, data, files.part.data))
         dead = connection.sql(
@@ -308,6 +302,19 @@ def _deleted_by_key(
                 yield batch.column(0).to_numpy(), batch.column(1).to_numpy()
         except duckdb.OutOfMemoryException as error:
             raise KernelRefused("its keys take more memory than a worker has") from error
+
+
+def _settings(table: TableWriter, folder: str) -> dict[str, str | bool | int | float | list[str]]:
+    """The settings of DuckDB."""
+    return {
+        # Spark's other tasks have the other cores.
+        "threads": 1,
+        "memory_limit": f"{table.memory_bytes}B",
+        "temp_directory": folder,
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
 
 
 def _check_listed(files: _Files, deletes: EqualityDeletes, rows: Any, orders: Any) -> None:
@@ -546,15 +553,33 @@ def _inside(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _write(
-    files: _Files, new_files: _NewFiles, is_live: Any
+    files: _Files, new_files: _NewFiles, is_live: Any, folder: str
 ) -> tuple[RowSums, Mapping[int, RowSums]]:
-    """Write the rows that live, in the order of the old files; returns the sums of all of them, and
-    of those of each chosen file.
+    """Write the rows that live; returns the sums of all of them, and of those of each chosen
+    file.
     """
+    import duckdb
+
     live_rows = files.rows if is_live is None else int(is_live.sum())
     new_files.expect(live_rows)
     total = RowSums()
     by_file = {number: RowSums() for number in files.part.chosen}
+    table = files.table
+    rows = _read(files, is_live, total, by_file)
+    if table.order:
+        rows = in_order(rows, table.schema, table.order, _settings(table, folder))
+    try:
+        for batch in rows:
+            new_files.write(batch)
+    except duckdb.OutOfMemoryException as error:
+        raise KernelRefused("its rows take more memory to sort than a worker has") from error
+    return total, by_file
+
+
+def _read(
+    files: _Files, is_live: Any, total: RowSums, by_file: Mapping[int, RowSums]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that live, in the order of the old files; they are added up as they are read."""
     for number, data_file in enumerate(files.part.data):
         position = 0
         file = files.opened_data(data_file)
@@ -576,8 +601,7 @@ def _write(
             total.add(rows)
             if number in by_file:
                 by_file[number].add(rows)
-            new_files.write(rows)
-    return total, by_file
+            yield rows
 
 
 class _NewFiles:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.cluster import is_local as is_local_session
+from icekit.health.definition import SortField
 from icekit.health.metadata import Json, properties_of, schema_of
 from icekit.iceberg.paths import is_local, local_path
 from icekit.rows.executors import missing_on_executors
 from icekit.rows.kernel import FIELD_ID, LAST_UPDATED, ROW_ID, TableWriter
+from icekit.rows.row_order import SortColumn, can_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,10 +68,15 @@ def key_reader(spark: SparkSession, table: Any, keys: Mapping[int, str]) -> Tabl
 
 
 def table_writer(
-    spark: SparkSession, table: Any, metadata: Json, keys: Mapping[int, str]
+    spark: SparkSession,
+    table: Any,
+    metadata: Json,
+    keys: Mapping[int, str],
+    order: Sequence[SortField] | None,
 ) -> TableWriter:
     """How the kernel writes new files of a table (an object of Iceberg's API); ``keys`` are the
-    field ids and types of equality deletes.
+    field ids and types of equality deletes, ``order`` is how rows are sorted, None if they stay in
+    the order of their files.
 
     Raises :class:`KernelUnavailable`.
     """
@@ -77,7 +84,7 @@ def table_writer(
     properties = properties_of(metadata)
     if properties.get("write.format.default", "parquet").lower() != "parquet":
         raise KernelUnavailable("its new files are not Parquet")
-    if int(metadata.get("default-sort-order-id", 0)) != 0:
+    if order is None and int(metadata.get("default-sort-order-id", 0)) != 0:
         raise KernelUnavailable("its rows are sorted as they are written")
     for each in schema["fields"]:
         _check_field(each)
@@ -87,12 +94,30 @@ def table_writer(
         options["bloom_filter_options"] = bloom_filters
     reader = key_reader(spark, table, keys)
     _check_writer(options)
+    arrow_schema = _arrow_schema(schema, has_lineage=int(metadata["format-version"]) >= 3)
     return replace(
         reader,
-        schema=_arrow_schema(schema, has_lineage=int(metadata["format-version"]) >= 3),
+        schema=arrow_schema,
+        order=_sort_columns(arrow_schema, order or ()),
         options=options,
         row_group_bytes=int(properties.get("write.parquet.row-group-size-bytes", 128 << 20)),
     )
+
+
+def _sort_columns(schema: pa.Schema, order: Sequence[SortField]) -> Sequence[SortColumn]:
+    """How the kernel sorts rows; raises :class:`KernelUnavailable` for what it cannot sort."""
+    if order and (nested := [each.name for each in schema if not can_store(each.type)]):
+        raise KernelUnavailable(f"its rows are sorted, and column {nested[0]} is nested")
+    columns = []
+    for each in order:
+        if each.transform != "identity":
+            raise KernelUnavailable(f"its rows are sorted by {each.transform} of {each.source}")
+        if each.source not in schema.names:
+            raise KernelUnavailable(f"its rows are sorted by {each.source}")
+        place = schema.names.index(each.source)
+        is_descending = each.direction == "desc"
+        columns.append(SortColumn(place, is_descending, each.null_order == "nulls-first"))
+    return columns
 
 
 def _check_executors(spark: SparkSession, table: Any) -> None:

@@ -223,6 +223,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     ],
     ids=["sort", "the table's order", "zorder", "hilbert"],
 )
+@either_writer
 def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
     table: Table, version: int, order: RewriteOrder
 ) -> None:
@@ -358,6 +359,7 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(
     refused(table, RowsDiffer, "one key in 1,")
 
 
+@spark_s_way
 def test_a_row_that_a_sort_drops_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from icekit.maintain.key import Key
 from icekit.maintain.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
 from icekit.rows import kernel
+from icekit.rows.row_order import in_order
 from tests.deletes.tables import Table, by_spark, rewrite
 
 pytestmark = pytest.mark.spark
@@ -189,6 +190,29 @@ def test_no_fault_of_the_kernel_is_committed(
 
     assert table.rewritten() == before
     # By the kernel: a task's number ends the name of each file.
+    files = table.sql("SELECT file_path FROM {t}.data_files")
+    assert all(path.rpartition("/")[2].count("-") == 4 for (path,) in files)
+
+
+@pytest.mark.core
+def test_no_fault_of_a_sort_by_the_kernel_is_committed(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(table, 2, "no equality deletes")
+    by_id = RewriteOrder("sort", (("id",),))
+    before, snapshots = table.rows(), table.snapshots()
+    faults: dict[str, Callable[[Any], Any]] = {
+        "row dropped": lambda rows: rows.slice(1),
+        "value altered": lambda rows: _other_value(rows, "name", "z"),
+    }
+    for name, fault in faults.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(kernel, "in_order", lambda *given, f=fault: map(f, in_order(*given)))
+            with pytest.raises(RowsDiffer):
+                rewrite(table, order=by_id)
+        assert (table.rows(), table.snapshots()) == (before, snapshots), name
+
+    assert table.rewritten(order=by_id) == before
     files = table.sql("SELECT file_path FROM {t}.data_files")
     assert all(path.rpartition("/")[2].count("-") == 4 for (path,) in files)
 

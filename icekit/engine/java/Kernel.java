@@ -43,12 +43,12 @@ public class Kernel {
   }
 
   /**
-   * The tasks of a group that are written in one go: all if keys are deleted, and otherwise those of each split. Null if a part of a file would
+   * The tasks of a group that are written in one go: all of them, or those of each split. Null if a part of a file would
    * be read by itself.
    */
-  public List parts(RewriteFileGroup group, List tasks, boolean hasKeys) {
+  public List parts(RewriteFileGroup group, List tasks, boolean isWhole) {
     List found = new ArrayList();
-    if (hasKeys) {
+    if (isWhole) {
       found.add(tasks);
       return found;
     }
@@ -194,8 +194,11 @@ public class Kernel {
     return JSON.writeValueAsString(found);
   }
 
-  /** The new files of a part, which are in the partition of a task. {@code written}: path, rows, bytes and offsets of row groups of each, as JSON. */
-  public Set added(FileScanTask task, String written) throws Exception {
+  /**
+   * The new files of a part, which are in the partition of a task. {@code written}: path, rows, bytes and offsets of row groups of each, as JSON.
+   * {@code orderId} is the id of the table's sort order that their rows have, 0 for none.
+   */
+  public Set added(FileScanTask task, String written, int orderId) throws Exception {
     DataFile old = (DataFile) task.file();
     PartitionSpec spec = ContentFiles.spec(table, old);
     Set found = new HashSet();
@@ -207,6 +210,7 @@ public class Kernel {
       DataFiles.Builder builder = DataFiles.builder(spec).withPath(one.get("path").asText()).withFormat(FileFormat.PARQUET)
           .withFileSizeInBytes(file.getLength()).withMetrics(ParquetUtil.fileMetrics(file, metrics)).withSplitOffsets(offsets);
       if (spec.isPartitioned()) builder.withPartition(old.partition());
+      if (orderId != 0) builder.withSortOrder((SortOrder) table.sortOrders().get(new Integer(orderId)));
       found.add(builder.build());
     }
     return found;
