@@ -607,7 +607,9 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
         by_spark(patch)
         # An error of another kind, whose text repeats the SQL of the join.
         patch.setattr(
-            Key, "matches", lambda *_, **__: unless_ruled_out("`gone`", "1L", "null", "'f'")
+            Key,
+            "matches",
+            lambda *_, **__: unless_ruled_out("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
         )
         with pytest.raises(Exception, match=r"UNRESOLVED_COLUMN[\s\S]*raise_error") as error:
             table.rewritten()
