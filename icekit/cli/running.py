@@ -118,7 +118,7 @@ def compact(options: CompactOptions) -> int:
 
     def planned(lake: Lake, policy: Policy) -> Plan:
         look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
-        lake.is_light_work = _is_light(look.facts)
+        lake.is_light_work = _is_light(look.facts, options.strategy)
         return plan_table(
             lake,
             look.facts,
@@ -134,14 +134,17 @@ def compact(options: CompactOptions) -> int:
     return _run("compact", options, planned)
 
 
-def _is_light(facts: TableFacts) -> bool:
-    """Whether Spark does little in a compaction: the kernel writes what is not sorted, and Spark
-    reads it back.
+def _is_light(facts: TableFacts, strategy: str) -> bool:
+    """Whether Spark does little in a compaction: the kernel writes the rows, and Spark reads back
+    those that equality deletes leave.
     """
     from icekit.health.files import Kind
+    from icekit.rows.table_writer import missing_packages
 
+    if facts.sort_order or strategy not in {"binpack", "sort"} or missing_packages():
+        return False
     deleted = facts.total(Kind.EQUALITY_DELETES).record_count
-    return not facts.sort_order and facts.total(Kind.DATA).record_count - deleted < _LIGHT_RECORDS
+    return facts.total(Kind.DATA).record_count - deleted < _LIGHT_RECORDS
 
 
 @command(
@@ -154,12 +157,13 @@ def _is_light(facts: TableFacts) -> bool:
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
+    from icekit.rows.table_writer import missing_packages
 
     def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=options.branch)
         sized_for(lake, facts)
         # The kernel finds the deleted rows.
-        lake.is_light_work = True
+        lake.is_light_work = not missing_packages()
         plan = plan_conversion(
             lake, options.table, branch=options.branch or None, ledger=options.ledger, **settings
         )

@@ -249,7 +249,7 @@ def convert(
     slices use the deletes that the first one found, and the last is committed only if every data
     file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
     ``tags`` gives what the summary of each commit says, from the deletes that were found. ``check``
-    sees each commit before it is made, and ``before_commit`` is called last; if one of them raises,
+    makes the check of each commit, and ``before_commit`` is called after it; if one of them raises,
     nothing is committed, and what was written is removed.
     """
     conversion = _Conversion(spark, name, branch, tags, check, before_commit)

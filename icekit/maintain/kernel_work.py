@@ -25,7 +25,7 @@ from icekit.maintain.group import Group, Sample, changed_values, differ
 from icekit.maintain.group_rows import RewriteSession, read_by_iceberg
 from icekit.maintain.key import Key
 from icekit.prove.checked import CheckedRows
-from icekit.prove.fingerprint import MODULUS, Fingerprint, summed
+from icekit.prove.fingerprint import MODULUS, Fingerprint, added_up, summed
 from icekit.prove.readers import shown
 from icekit.rows.job import KernelFailed, Written, write_parts
 from icekit.rows.kernel import RuledOut, TableWriter
@@ -70,7 +70,7 @@ class KernelGroup(Group):
     @property
     def is_whole(self) -> bool:
         """Whether one task writes the group: equality deletes apply to it, or its rows are sorted."""
-        return bool(self.keys) or self.by_reader or self.rewrite.runner is not None
+        return bool(self.keys) or self.by_reader or self.rewrite.action.order.is_sorting
 
     def compared_tasks(self) -> list[Any]:
         """The whole files that Iceberg's own reader reads once more, though not all of the group."""
@@ -82,7 +82,7 @@ class KernelGroup(Group):
         chosen: Any = self.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
         for task in (*self.compared_tasks(), *elements(self.misread)):
             chosen.add(task.file().location())
-        # Else a part is what becomes one file.
+        # Otherwise each part becomes one file.
         files = int(self.group.expectedOutputFiles()) if self.is_whole else 1
         most = int(self.group.maxOutputFileSize())
         operation = uuid.uuid4().hex
@@ -348,8 +348,8 @@ class KernelWork:
         if not groups_by_path:
             return sums
         with self.rewrite.staging.reading(self.rewrite.staging.java.ofNew(files)) as rows:
-            by_file = rows.selectExpr(*columns).groupBy(identifier(added.file)).agg(*aggregates)
-            for row in by_file.collect():
+            of_files = rows.selectExpr(*columns)
+            for row in added_up(of_files, [identifier(added.file)], *aggregates).collect():
                 values = row.asDict()
                 group, partition = groups_by_path[values[added.file]]
                 if not _is_of_partition(values, partition):

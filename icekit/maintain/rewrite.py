@@ -37,7 +37,7 @@ from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key
 from icekit.maintain.model import Action
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
-from icekit.prove.fingerprint import QUICK_SUMS, reading_settings
+from icekit.prove.fingerprint import reading_settings
 from icekit.prove.readers import disagreement_of, most_records, shown
 
 if TYPE_CHECKING:
@@ -241,7 +241,6 @@ class CheckedRewrite(RewriteSession):
         """Settings of the session while it rewrites."""
         return {
             **reading_settings(schema_of(self.metadata)),
-            **QUICK_SUMS,
             # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
             # 15039).
             CACHE_KEYS[1]: "false",

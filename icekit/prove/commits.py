@@ -38,7 +38,6 @@ from icekit.prove.checked import (
 )
 from icekit.prove.fingerprint import (
     LINEAGE,
-    QUICK_SUMS,
     Fingerprint,
     fingerprint,
     reading_settings,
@@ -85,7 +84,7 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     with (
         # A cache of deletes may hide some (apache/iceberg 15039).
-        lent(lake.spark, {CACHE_KEYS[1]: "false", **QUICK_SUMS, **reading_settings(*schemas)}),
+        lent(lake.spark, {CACHE_KEYS[1]: "false", **reading_settings(*schemas)}),
         resolving(reader, snapshot_ids) as reader,
         # Most of a small commit's proof is planning in the driver, so several run at once.
         ThreadPoolExecutor(_AT_ONCE) as pool,

@@ -42,15 +42,15 @@ from icekit.prove.checked import (
     looked_up_partitions,
 )
 from icekit.prove.fingerprint import (
-    QUICK_SUMS,
     Fingerprint,
+    added_up,
     reading_settings,
     row_hash,
     summed,
     summed_up,
 )
 from icekit.prove.readers import most_records, shown
-from icekit.rows.hashes import RowSums
+from icekit.rows.hashes import RowSums, row_hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,7 +111,6 @@ class PositionCheck:
         partitions = max(tasks(records), self.spark.sparkContext.defaultParallelism)
         return {
             **reading_settings(schema_of(self.found.at.metadata)),
-            **QUICK_SUMS,
             # A cache of deletes may hide some (apache/iceberg 15039).
             CACHE_KEYS[1]: "false",
             "spark.sql.shuffle.partitions": str(partitions),
@@ -164,8 +163,8 @@ class PositionCheck:
             looking = None
             if self._looked_up is None:
                 looking = pool.submit(for_thread(self.spark, self.look_up))
-                # Small work is mostly the driver's, so the other checks go on beside it; of large
-                # work, each check needs the memory for itself.
+                # Spark has found the rows itself. Small work is mostly the driver's, so the other
+                # checks go on beside it; of large work, each check needs the memory for itself.
                 if self.found.data_records + resolved >= _SMALL:
                     looking.result()
             self._check_content()
@@ -246,17 +245,18 @@ class PositionCheck:
         of_path = row_hash(T.StructType([T.StructField("file_path", T.StringType())]))
         at = self.found.at
         staging = KeyTable.of_fields(self.spark, at.table, at.metadata, _POSITION_FIELDS).staging
-        paths = [self.found.data[number].path for number in self.pending.written]
-        path_by_hash = {_row_sums(pa.array([path])).value: path for path in paths}
+        paths = str(self.java.referenced()).split("\0")
+        path_hashes = row_hashes(pa.record_batch([pa.array(paths)], ["path"])).tolist()
         contents: dict[int, str] = {}
         with staging.reading(staging.java.asData(list(self.pending.added))) as rows:
             # The tasks number the files as if these were specs.
             hashed = rows.selectExpr("_spec_id AS file", f"{of_path} AS p", f"{of_position} AS h")
             ends = [F.expr("min(p) AS least"), F.expr("max(p) AS most")]
-            for row in hashed.groupBy("file").agg(*summed("h", "h"), *ends).collect():
+            for row in added_up(hashed, ["file"], *summed("h", "h"), *ends).collect():
                 sums = Fingerprint.of_sums(row.asDict(), "h")
-                path = path_by_hash.get(row.least % _WORDS) if row.least == row.most else None
-                contents[row.file] = f"{_said(sums.row_count, sums.value)} {path}"
+                is_of_path = {row.least % _WORDS, row.most % _WORDS} == {path_hashes[row.file]}
+                path = paths[row.file] if is_of_path else "another data file than it is for"
+                contents[row.file] = f"{_sums_text(sums.row_count, sums.value)} {path}"
         return contents
 
     def _planned(self) -> Any:
@@ -308,14 +308,15 @@ class PositionCheck:
         """Compare the rows that were looked up with those that would be deleted; returns how many
         rows, and one in how many keys.
         """
-        looked_up = self._looked_up
-        if looked_up is None or not self._view:
+        assert self._looked_up is not None
+        samples, in_full = self._looked_up.samples, self._looked_up.in_full
+        if not self._view:
             return 0, 1
-        rows = sum(self._check_sample(dead, live) for dead, live in looked_up.samples)
-        if looked_up.in_full is not None:
-            self._check_no_fewer(looked_up.in_full)
-            if not looked_up.samples:
-                self._check_no_more(looked_up.in_full)
+        rows = sum(self._check_sample(dead, live) for dead, live in samples)
+        if in_full is not None:
+            self._check_no_fewer(in_full)
+            if not samples:
+                self._check_no_more(in_full)
                 return self.found.data_records, 1
         return rows, SAMPLED_KEYS
 
@@ -439,20 +440,15 @@ _WRONG = {
 
 
 def _summed(positions: BitMap64) -> str:
-    """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_said`."""
-    sums = _row_sums(pa.array(listed(positions)))
-    return _said(sums.rows, sums.value)
-
-
-def _row_sums(column: pa.Array) -> RowSums:
-    """The hashes of rows of one column, added up."""
+    """How many positions, and the sum of their hashes (:func:`row_hash`), as :func:`_sums_text`."""
     sums = RowSums()
+    column = pa.array(listed(positions))
     for start in range(0, len(column), _HASHED):
-        sums.add(pa.record_batch([column.slice(start, _HASHED)], ["column"]))
-    return sums
+        sums.add(pa.record_batch([column.slice(start, _HASHED)], ["pos"]))
+    return _sums_text(sums.rows, sums.value)
 
 
-def _said(rows: int, value: int) -> str:
+def _sums_text(rows: int, value: int) -> str:
     """A number of positions, and the sum of their hashes modulo 2**64, as Java says it: signed."""
     value %= _WORDS
     return f"{rows} {value - _WORDS if value >= _WORDS // 2 else value}"

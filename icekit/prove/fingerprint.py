@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.common.errors import ColumnUnhashed
 from icekit.common.sql import Identifier, free_name, identifier
+from icekit.engine.bridge import lent
 from icekit.engine.compat import recent_types
 from icekit.health.files import Scalar
 from icekit.health.spark_entries import scalar_sql
@@ -114,9 +115,6 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     )
 
 
-#: Settings with which Spark adds hashes up quickly: in its ANSI mode, each addition makes an object,
-# to see an overflow, which :func:`summed` rules out.
-QUICK_SUMS = {"spark.sql.ansi.enabled": "false"}
 # Spark 4.1 reads geometries and geographies, but has their functions, which the hash needs, turned
 # off; an older one ignores the setting.
 _GEOSPATIAL = {"spark.sql.geospatial.enabled": "true"}
@@ -162,10 +160,20 @@ def summed(column: str, name: str, where: str = "true") -> list[Column]:
     ]
 
 
+def added_up(rows: DataFrame, by: Sequence[str], *sums: Column) -> DataFrame:
+    """Aggregates of rows, :func:`summed` ones among them, for each value of some columns.
+
+    An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`summed` rules
+    out; in which mode it is made is decided as the query is put together.
+    """
+    with lent(rows.sparkSession, {"spark.sql.ansi.enabled": "false"}):
+        return rows.groupBy(*by).agg(*sums)
+
+
 def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Add up the hashes of a frame of ``k0, k1, …, h`` for each key; ``h`` is a bigint."""
     keys = [(f.name, f.dataType.typeName()) for f in hashed.schema.fields[:-1]]
-    totals = hashed.groupBy(*(name for name, _ in keys)).agg(*summed("h", "h"))
+    totals = added_up(hashed, [name for name, _ in keys], *summed("h", "h"))
     # Spark converts timestamps to numbers: Python would read them in its own time zone.
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
     fingerprints: dict[tuple[Scalar, ...], Fingerprint] = {}

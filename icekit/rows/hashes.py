@@ -63,14 +63,22 @@ class RowSums:
             return
         together = pa.Table.from_batches(self._waiting).combine_chunks()
         for batch in together.to_batches(max_chunksize=2 * _HASHED_ROWS):
-            hashes = np.full(batch.num_rows, _SEED, np.uint64)
-            for column in batch.columns:
-                hashes = _with_value(column, hashes)
+            hashes = row_hashes(batch)
             low = int((hashes & np.uint64(0xFFFFFFFF)).sum())
             high = int((hashes >> np.uint64(32)).sum())
             self._value += low + (high << 32)
         self._waiting = []
         self._waiting_rows = 0
+
+
+def row_hashes(batch: pa.RecordBatch) -> Words:
+    """The hash of each row."""
+    import numpy as np
+
+    hashes = np.full(batch.num_rows, _SEED, np.uint64)
+    for column in batch.columns:
+        hashes = _with_value(column, hashes)
+    return hashes
 
 
 def _with_value(column: pa.Array, seeds: Words) -> Words:

@@ -49,17 +49,17 @@ def write_parts(
     spark: SparkSession,
     parts: Sequence[str],
     table: TableWriter,
-    first: Callable[[], None],
+    meanwhile: Callable[[], None],
     size_in_bytes: int,
 ) -> Sequence[Written | str]:
     """Write parts, which are JSON (:class:`~icekit.rows.kernel.Part`), some in each task; for a part
-    that the kernel refuses, the reason. ``first`` is other work that has a core of its own until it
-    ends. The old files of all parts have ``size_in_bytes``.
+    that the kernel refuses, the reason. ``meanwhile`` is other work that has a core of its own until
+    it ends. The old files of all parts have ``size_in_bytes``.
 
     Raises :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
     """
     results: list[Written | str] = []
-    for answer in _answers(spark, parts, _task(kernel.resolve, table), first, size_in_bytes):
+    for answer in _answers(spark, parts, _task(kernel.resolve, table), meanwhile, size_in_bytes):
         if reason := answer.get("refused"):
             results.append(reason)
             continue
@@ -80,18 +80,18 @@ def deleted_positions(
     spark: SparkSession,
     parts: Sequence[str],
     table: TableWriter,
-    first: Callable[[], None],
+    meanwhile: Callable[[], None],
     size_in_bytes: int,
 ) -> Sequence[Mapping[int, bytes]]:
     """The positions that equality deletes delete in each part: bitmaps by the number of a data
-    file. ``first`` is other work that has a core of its own until it ends.
+    file. ``meanwhile`` is other work that has a core of its own until it ends.
 
     Raises :class:`~icekit.rows.table_writer.KernelUnavailable` for files that the kernel refuses,
     :class:`~icekit.rows.kernel.RuledOut`, and :class:`KernelFailed`.
     """
     results = []
     task = _task(kernel.deleted_rows, table)
-    for answer in _answers(spark, parts, task, first, size_in_bytes):
+    for answer in _answers(spark, parts, task, meanwhile, size_in_bytes):
         if reason := answer.get("refused"):
             raise KernelUnavailable(reason)
         bitmaps = answer["bitmaps"].items()
@@ -103,7 +103,7 @@ def _answers(
     spark: SparkSession,
     parts: Sequence[str],
     task: Callable[[str], str],
-    first: Callable[[], None],
+    meanwhile: Callable[[], None],
     size_in_bytes: int,
 ) -> Iterator[Mapping[str, Any]]:
     """What tasks answer for each part, or this process for small ones, if it could be a task."""
@@ -124,7 +124,7 @@ def _answers(
 
     # Not one job: those of the other work would wait for all of its tasks.
     with ThreadPoolExecutor(cores) as pool:
-        other = pool.submit(for_thread(spark, first))
+        other = pool.submit(for_thread(spark, meanwhile))
         jobs = [
             pool.submit(for_thread(spark, partial(answered, start)))
             for start in range(0, len(parts), size)
@@ -165,5 +165,8 @@ def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
             return json.dumps({"refused": str(refusal)})
         except ruled_out as found:
             return json.dumps({"ruled_out": str(found)})
+        except Exception as error:
+            # Other parts of its group of parts are fine.
+            return json.dumps({"refused": f"it failed: {type(error).__name__}: {error}"})
 
     return answer

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from icekit.rows.hashes import RowSums
-from icekit.rows.row_order import SortColumn, in_order
+from icekit.rows.row_order import SortColumn, Source, in_order
 
 #: The metadata of an Arrow field that has the id of the Parquet column.
 FIELD_ID = b"PARQUET:field_id"
@@ -248,15 +248,18 @@ def _positions(files: _Files) -> Iterator[tuple[Any, int]]:
     with_vector = {number for number, *_ in files.part.vectors}
     for path, numbers in files.part.position_deletes:
         # A vector replaces all other position deletes of its data file.
-        number_by_path = {
-            files.part.data[number].path: number for number in numbers if number not in with_vector
-        }
+        numbers_by_path: dict[str, list[int]] = {}
+        for number in numbers:
+            if number not in with_vector:
+                numbers_by_path.setdefault(files.part.data[number].path, []).append(number)
         for batch in files.open(path).iter_batches(_BATCH_ROWS * 4, columns=["file_path", "pos"]):
             for name in pc.unique(batch.column(0)).to_pylist():
-                if name in number_by_path:
-                    is_of_file = pc.equal(batch.column(0), name)
-                    positions = batch.column(1).filter(is_of_file)
-                    yield positions.to_numpy(zero_copy_only=False), number_by_path[name]
+                if name not in numbers_by_path:
+                    continue
+                positions = batch.column(1).filter(pc.equal(batch.column(0), name))
+                # A table may have a data file twice.
+                for number in numbers_by_path[name]:
+                    yield positions.to_numpy(zero_copy_only=False), number
     for number, path, offset, length in files.part.vectors:
         from pyroaring import BitMap64
 
@@ -291,8 +294,10 @@ def _deleted_by_key(
     # Not USING, and not =: a delete of a null deletes the rows with a null.
     same = " AND ".join(f"d.{name} IS NOT DISTINCT FROM n.{name}" for name in names)
     with duckdb.connect(config=_settings(files.table, folder)) as connection:
-        connection.register("deletes", _keys_of(files, deletes.field_ids, deletes.files))
-        connection.register("data", _keys_of(files, deletes.field_ids, data, files.part.data))
+        deleted_keys = _keys_of(files, deletes.field_ids, deletes.files)
+        row_keys = _keys_of(files, deletes.field_ids, data, files.part.data)
+        connection.register("deletes", deleted_keys.reader)
+        connection.register("data", row_keys.reader)
         dead = connection.sql(
             f"SELECT d.row, n.newest FROM data d JOIN (SELECT {keys}, max(file_order) AS newest "
             f"FROM deletes GROUP BY {keys}) n ON {same} WHERE n.newest > d.file_order"
@@ -302,6 +307,10 @@ def _deleted_by_key(
                 yield batch.column(0).to_numpy(), batch.column(1).to_numpy()
         except duckdb.OutOfMemoryException as error:
             raise KernelRefused("its keys take more memory than a worker has") from error
+        except Exception:
+            deleted_keys.raise_error()
+            row_keys.raise_error()
+            raise
 
 
 def _settings(table: TableWriter, folder: str) -> dict[str, str | bool | int | float | list[str]]:
@@ -345,7 +354,7 @@ def _keys_of(
     field_ids: Sequence[int],
     paths: Iterable[tuple[str, int]],
     data: Sequence[DataFile] = (),
-) -> pa.RecordBatchReader:
+) -> Source:
     """The keys in some files as columns ``k0``, ``k1`` …, with the order of the file; with ``data``
     also the number of each row.
     """
@@ -382,7 +391,7 @@ def _keys_of(
                 row += count
                 yield pa.record_batch(columns, schema=schema)
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return Source(schema, batches())
 
 
 def _names_to(fields: Iterable[pa.Field], field_id: int) -> list[str]:
@@ -573,6 +582,8 @@ def _write(
             new_files.write(batch)
     except duckdb.OutOfMemoryException as error:
         raise KernelRefused("its rows take more memory to sort than a worker has") from error
+    if total.rows != live_rows:
+        raise KernelRefused(f"{total.rows:,} rows were read, but {live_rows:,} live")
     return total, by_file
 
 

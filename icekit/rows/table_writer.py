@@ -39,14 +39,18 @@ class KernelUnavailable(Exception):
     """The kernel cannot rewrite a table, or some of its files; says why."""
 
 
+def missing_packages() -> list[str]:
+    """The packages of the kernel that this Python has not."""
+    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+
+
 def key_reader(spark: SparkSession, table: Any, keys: Mapping[int, str]) -> TableWriter:
     """How the kernel reads keys in files of a table (an object of Iceberg's API), by their field ids
     and types; it writes nothing by it.
 
     Raises :class:`KernelUnavailable`.
     """
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise KernelUnavailable(f"Python has no package {missing[0]}")
     for kind in keys.values():
         _check_type("of a key", kind)
@@ -106,7 +110,8 @@ def table_writer(
 
 def _sort_columns(schema: pa.Schema, order: Sequence[SortField]) -> Sequence[SortColumn]:
     """How the kernel sorts rows; raises :class:`KernelUnavailable` for what it cannot sort."""
-    if order and (nested := [each.name for each in schema if not can_store(each.type)]):
+    nested = [each.name for each in schema if not can_store(each.type)]
+    if order and nested:
         raise KernelUnavailable(f"its rows are sorted, and column {nested[0]} is nested")
     columns = []
     for each in order:
@@ -114,9 +119,9 @@ def _sort_columns(schema: pa.Schema, order: Sequence[SortField]) -> Sequence[Sor
             raise KernelUnavailable(f"its rows are sorted by {each.transform} of {each.source}")
         if each.source not in schema.names:
             raise KernelUnavailable(f"its rows are sorted by {each.source}")
-        place = schema.names.index(each.source)
+        index = schema.names.index(each.source)
         is_descending = each.direction == "desc"
-        columns.append(SortColumn(place, is_descending, each.null_order == "nulls-first"))
+        columns.append(SortColumn(index, is_descending, each.null_order == "nulls-first"))
     return columns
 
 

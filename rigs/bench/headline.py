@@ -154,8 +154,10 @@ def _checked(lake: Lake, copy: str, template: str) -> tuple[str, str]:
     """Whether the copy holds the rows that it should, and how many files, by content."""
     files = files_by_content(lake, copy)
     rows = fingerprint(lake.spark, lake.sql_name(lake.identifier(copy)))[()]
+    if rows != expected(lake, template):
+        raise RuntimeError(f"{copy} holds {rows}, but should hold {expected(lake, template)}")
     return (
-        "right" if rows == expected(lake, template) else "WRONG",
+        "right",
         ", ".join(f"{counted[0]:,} {kind}" for kind, counted in sorted(files.items())),
     )
 

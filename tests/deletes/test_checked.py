@@ -287,6 +287,27 @@ def test_a_delete_file_of_another_data_file_is_found(
     refused(table, "deleted positions of .*, but not the 1 that were found")
 
 
+@pytest.mark.parametrize(("version", "many"), [(2, 1_000_000), (2, 0)])
+def test_a_delete_file_with_positions_of_another_data_file_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, many: int
+) -> None:
+    """Its metadata says that it is for one data file, and its rows name the other."""
+    monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
+    table.create(version=version)
+    for _ in range(2):
+        table.data("SELECT id, 'a' FROM range(10)")
+    table.commit().deletes("id", "SELECT 1").done()
+    one, other = (path for (path,) in table.sql("SELECT file_path FROM {t}.data_files"))
+    write = delete_files.position_file
+    monkeypatch.setattr(
+        delete_files,
+        "position_file",
+        lambda path, positions: write(other if path == one else one, positions),
+    )
+
+    refused(table, "deleted positions of .*, but not the 1 that were found")
+
+
 def test_a_file_that_was_appended_twice_and_lost_no_row_is_no_obstacle(table: Table) -> None:
     table.create()
     file = table.files.data("SELECT id, 'a' FROM range(3)")

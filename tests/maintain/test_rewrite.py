@@ -225,7 +225,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
 )
 @either_writer
 def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
-    table: Table, version: int, order: RewriteOrder
+    table: Table, request: pytest.FixtureRequest, version: int, order: RewriteOrder
 ) -> None:
     if order.strategy == "hilbert" and not ENGINE.has_hilbert:
         pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
@@ -243,6 +243,12 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
         # The table's own order is descending.
         sign = 1 if order.by else -1
         assert there == sorted(there, key=lambda row: (sign * int(row[0]), row[1]))
+    # A task of the kernel adds its number to the name of a file.
+    names = [
+        path.rpartition("/")[2] for (path,) in table.sql("SELECT file_path FROM {t}.data_files")
+    ]
+    is_by_kernel = "kernel" in request.node.name and order.strategy == "sort"
+    assert all((name.count("-") == 4) == is_by_kernel for name in names)
     if order == RewriteOrder("sort"):
         assert table.sql("SELECT DISTINCT sort_order_id FROM {t}.data_files") == [(1,)]
 

@@ -5,7 +5,7 @@ import json
 import random
 import struct
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icekit.rows.kernel import resolve
+from icekit.rows import kernel
+from icekit.rows.kernel import KernelRefused, resolve
 from icekit.rows.row_order import SortColumn, can_store, in_order
 from tests.rows.parquet import Files, column, writer
 
@@ -60,7 +61,9 @@ def test_values_of_each_type_stay_as_they_are_and_come_in_order(name: str) -> No
     shuffled = [*values, None, *values]
     random.Random(1).shuffle(shuffled)
     # The same column twice: sorted by, and not.
-    rows = pa.record_batch([array(kind, shuffled)] * 2, ["a", "b"])
+    columns = [array(kind, [values[0], *shuffled])] * 2
+    # A slice of a batch, as files are read.
+    rows = pa.record_batch(columns, ["a", "b"]).slice(1)
     twice = [value for value in values for _ in range(2)]
 
     for descending, nulls_first in itertools.product([False, True], repeat=2):
@@ -72,10 +75,10 @@ def test_values_of_each_type_stay_as_they_are_and_come_in_order(name: str) -> No
         assert batch.schema == rows.schema
         for there in batch.columns:
             # By their bytes: a NaN is not equal to itself.
-            assert buffers(there) == buffers(array(kind, expected))
+            assert bits(there) == bits(array(kind, expected))
 
 
-def buffers(column: pa.Array) -> list[Any]:
+def bits(column: pa.Array) -> list[Any]:
     storage = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_timestamp(storage.type):
         storage = storage.view(pa.int64())
@@ -133,3 +136,29 @@ def test_a_part_is_written_in_order_without_its_deleted_rows(tmp_path: Path) -> 
 
     paths = [each["path"] for each in written["files"]]
     assert [pq.read_table(path).column("id").to_pylist() for path in paths] == [[1, 5, 9], [4, 8]]
+
+
+def test_rows_that_a_sort_leaves_out_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([column("id", pa.int64(), 1)])
+    files = Files(tmp_path)
+    for ids in ([5, 3], [4, 8]):
+        files.add(pa.table([pa.array(ids)], schema=schema), 1)
+    monkeypatch.setattr(kernel, "in_order", lambda rows, *_: iter([next(rows)]))
+    table = writer(schema, order=(SortColumn(0, False, True),))
+
+    with pytest.raises(KernelRefused, match="2 rows were read, but 4 live"):
+        files.resolved(table)
+    assert not files.new()
+
+
+def test_the_error_of_the_rows_is_the_error_of_the_sort() -> None:
+    schema = pa.schema([("id", pa.int64())])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([1])], schema=schema)
+        raise KernelRefused("a data file with another number of rows than its metadata says")
+
+    with pytest.raises(KernelRefused, match="another number of rows"):
+        list(in_order(rows(), schema, [SortColumn(0, False, True)], SETTINGS))

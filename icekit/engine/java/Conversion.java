@@ -73,6 +73,16 @@ public class Conversion {
     return found.toString();
   }
 
+  /** The data files that the new delete files are for, by their metadata, joined by zeros. */
+  public String referenced() {
+    StringBuilder found = new StringBuilder();
+    for (int i = 0; i < added.size(); i++) {
+      if (i > 0) found.append((char) 0);
+      found.append(((DeleteFile) added.get(i)).referencedDataFile());
+    }
+    return found.toString();
+  }
+
   private String summed(List positionDeletes, String path) {
     PositionDeleteIndex index = new BaseDeleteLoader(new Function() {
       public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
