@@ -447,6 +447,9 @@ def test_every_file_system_lists_and_looks_up_the_same(
         (top / f"data/p={number}").mkdir(parents=True)
         (top / f"data/p={number}/x#?").write_bytes(b"x" * number)
     (top / "first").write_bytes(b"1")
+    # fsspec has seconds as a floating-point number, which near a full millisecond would be rounded.
+    for number, file in enumerate(each for each in top.rglob("*") if each.is_file()):
+        os.utime(file, ns=(0, (1_700_000_000_000 + number) * 1_000_000 + 500_000))
     local = read(LocalFiles().walk(str(top), lambda _: True))
     arrow = ArrowFiles(lambda *_: pyarrow.fs.LocalFileSystem())
     # A scheme that has no authority in its path.
