@@ -328,7 +328,7 @@ class _Conversion:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark, name, at = self.spark, self.name, found.at
         check = None if self.check is None else self.check(spark, found, view)
-        meanwhile = _nothing if check is None else check.look_up
+        meanwhile = check.look_up if check else (lambda: None)
         positions = deleted_positions(spark, view, found, meanwhile) if view else {}
         dead = dict(positions)
         _check_listed_once(found, positions)
@@ -353,10 +353,6 @@ class _Conversion:
                 writer.take_back()
             raise
         self.marks.add(mark)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _check_listed_once(found: Found, positions: Iterable[int]) -> None:

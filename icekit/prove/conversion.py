@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,10 +43,9 @@ from icekit.prove.checked import (
 )
 from icekit.prove.fingerprint import (
     Fingerprint,
-    added_up,
+    prints,
     reading_settings,
     row_hash,
-    summed,
     summed_up,
 )
 from icekit.prove.readers import most_records, shown
@@ -238,7 +237,6 @@ class PositionCheck:
 
     def _read_by_spark(self) -> Mapping[int, str]:
         """The same in one query, which reads many rows at a time."""
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
         of_position = row_hash(T.StructType([T.StructField("pos", T.LongType())]))
@@ -250,13 +248,13 @@ class PositionCheck:
         contents: dict[int, str] = {}
         with staging.reading(staging.java.asData(list(self.pending.added))) as rows:
             # The tasks number the files as if these were specs.
-            hashed = rows.selectExpr("_spec_id AS file", f"{of_path} AS p", f"{of_position} AS h")
-            ends = [F.expr("min(p) AS least"), F.expr("max(p) AS most")]
-            for row in added_up(hashed, ["file"], *summed("h", "h"), *ends).collect():
-                sums = Fingerprint.of_sums(row.asDict(), "h")
-                is_of_path = {row.least % _WORDS, row.most % _WORDS} == {path_hashes[row.file]}
-                path = paths[row.file] if is_of_path else "another data file than it is for"
-                contents[row.file] = f"{_sums_text(sums.row_count, sums.value)} {path}"
+            hashed = rows.selectExpr("_spec_id AS k0", f"{of_path} AS k1", f"{of_position} AS h")
+            for key, sums in prints(hashed).items():
+                file, path_hash = cast("tuple[int, int]", key)
+                # One of several paths in a file is another than that of its data file.
+                is_only_path = file not in contents and path_hash % _WORDS == path_hashes[file]
+                path = paths[file] if is_only_path else "another data file than it is for"
+                contents[file] = f"{_sums_text(sums.row_count, sums.value)} {path}"
         return contents
 
     def _planned(self) -> Any:

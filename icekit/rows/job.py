@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.engine.bridge import for_thread
 from icekit.engine.cluster import cluster_of, is_local
-from icekit.rows import hashes, kernel, row_order
+from icekit.rows import duckdb_io, hashes, kernel, row_order
 from icekit.rows.table_writer import KernelUnavailable
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
     from pyspark import cloudpickle
 
     # Executors need not have icekit.
-    for module in (hashes, row_order, kernel):
+    for module in (duckdb_io, hashes, row_order, kernel):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # By themselves: a module would be looked for on the executor.
     refused, ruled_out = kernel.KernelRefused, kernel.RuledOut

@@ -3,8 +3,8 @@ to new files.
 
 DuckDB compares keys alone, and says by number which rows are deleted; the rows themselves stay in
 Arrow from the old files to the new ones, with the ids of their fields, unless they are sorted.
-Executors get the source of this module, of :mod:`icekit.rows.hashes` and of
-:mod:`icekit.rows.row_order` from the driver, so it imports nothing else of icekit.
+Executors get the source of this module and of those that it imports from the driver, and have
+nothing else of icekit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from icekit.rows.duckdb_io import Source, can_store, settings, storage_type_of, to_duckdb
 from icekit.rows.hashes import RowSums
-from icekit.rows.row_order import SortColumn, Source, in_order
+from icekit.rows.row_order import SortColumn, in_order
 
 #: The metadata of an Arrow field that has the id of the Parquet column.
 FIELD_ID = b"PARQUET:field_id"
@@ -293,7 +294,7 @@ def _deleted_by_key(
     keys = ", ".join(names)
     # Not USING, and not =: a delete of a null deletes the rows with a null.
     same = " AND ".join(f"d.{name} IS NOT DISTINCT FROM n.{name}" for name in names)
-    with duckdb.connect(config=_settings(files.table, folder)) as connection:
+    with duckdb.connect(config=settings(files.table.memory_bytes, folder)) as connection:
         deleted_keys = _keys_of(files, deletes.field_ids, deletes.files)
         row_keys = _keys_of(files, deletes.field_ids, data, files.part.data)
         connection.register("deletes", deleted_keys.reader)
@@ -311,19 +312,6 @@ def _deleted_by_key(
             deleted_keys.raise_error()
             row_keys.raise_error()
             raise
-
-
-def _settings(table: TableWriter, folder: str) -> dict[str, str | bool | int | float | list[str]]:
-    """The settings of DuckDB."""
-    return {
-        # Spark's other tasks have the other cores.
-        "threads": 1,
-        "memory_limit": f"{table.memory_bytes}B",
-        "temp_directory": folder,
-        "preserve_insertion_order": "false",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-    }
 
 
 def _check_listed(files: _Files, deletes: EqualityDeletes, rows: Any, orders: Any) -> None:
@@ -427,24 +415,12 @@ def _comparable(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
+    kind = storage_type_of(kind)
     if column.type != kind:
         column = column.cast(kind)
-    if pa.types.is_date32(kind):
-        return column.view(pa.int32())
-    if pa.types.is_timestamp(kind):
-        return column.view(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
-        return column.cast(pa.binary())
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_binary(kind)
-    ):
-        return column
-    raise KernelRefused(f"a key of the type {kind}")
+    if pa.types.is_floating(kind) or not can_store(kind):
+        raise KernelRefused(f"a key of the type {kind}")
+    return to_duckdb(column)
 
 
 # Rows in the table's schema of today
@@ -576,7 +552,7 @@ def _write(
     table = files.table
     rows = _read(files, is_live, total, by_file)
     if table.order:
-        rows = in_order(rows, table.schema, table.order, _settings(table, folder))
+        rows = in_order(rows, table.schema, table.order, settings(table.memory_bytes, folder))
     try:
         for batch in rows:
             new_files.write(batch)

@@ -1,6 +1,7 @@
 """Sort rows in a Python worker of a Spark task, by DuckDB, which spills what exceeds its memory.
 
-Executors get the source of this module from the driver, so it imports nothing of icekit.
+Executors get the source of this module and of :mod:`icekit.rows.duckdb_io` from the driver, so it
+imports nothing else of icekit.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from icekit.rows.duckdb_io import Source, from_duckdb, to_duckdb
 
 # Rows that DuckDB gives at a time.
 _BATCH_ROWS = 16_384
@@ -28,36 +31,6 @@ class SortColumn:
         """The term in DuckDB's ORDER BY."""
         direction = "DESC" if self.descending else "ASC"
         return f"s{self.index} {direction} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
-
-
-class Source:
-    """Rows that DuckDB reads. It gives their error as a text, so the error is kept."""
-
-    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._error: Exception | None = None
-        self.reader = pa.RecordBatchReader.from_batches(schema, self._read())
-
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from self._batches
-        except Exception as error:
-            self._error = error
-            raise
-
-    def raise_error(self) -> None:
-        """Raise the error that ended the rows, if there was one."""
-        if self._error is not None:
-            raise self._error
-
-
-def can_store(kind: pa.DataType) -> bool:
-    """Whether values of a type come out of DuckDB as they went in."""
-    try:
-        _to_duckdb(pa.nulls(0, _storage_type(kind)))
-    except NotImplementedError:
-        return False
-    return True
 
 
 def in_order(
@@ -84,7 +57,7 @@ def in_order(
         try:
             for batch in ordered.to_arrow_reader(_BATCH_ROWS):
                 columns = [
-                    _from_duckdb(column, each.type)
+                    from_duckdb(column, each.type)
                     for column, each in zip(batch.columns, schema, strict=True)
                 ]
                 yield pa.record_batch(columns, schema=schema)
@@ -99,46 +72,10 @@ def _with_keys(batch: pa.RecordBatch, order: Sequence[SortColumn]) -> pa.RecordB
         column.storage if isinstance(column, pa.ExtensionArray) else column
         for column in batch.columns
     ]
-    columns = {f"c{index}": _to_duckdb(column) for index, column in enumerate(storage)}
+    columns = {f"c{index}": to_duckdb(column) for index, column in enumerate(storage)}
     for each in order:
         column = storage[each.index]
         # The bits of floating-point numbers have another order.
         is_float = pa.types.is_floating(column.type)
         columns[f"s{each.index}"] = column if is_float else columns[f"c{each.index}"]
     return pa.record_batch(columns)
-
-
-def _storage_type(kind: pa.DataType) -> pa.DataType:
-    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-
-
-def _to_duckdb(column: pa.Array) -> pa.Array:
-    """A column in a type whose values DuckDB leaves as they are, and orders as Iceberg does, but for
-    floating-point numbers.
-    """
-    kind = column.type
-    if pa.types.is_float32(kind) or pa.types.is_date32(kind):
-        return column.view(pa.int32())
-    if pa.types.is_float64(kind) or pa.types.is_timestamp(kind):
-        return column.view(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
-        return column.cast(pa.binary())
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_binary(kind)
-    ):
-        return column
-    raise NotImplementedError(f"a column of the type {kind}")
-
-
-def _from_duckdb(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column of :func:`_to_duckdb` in the type that it had."""
-    storage_type = _storage_type(kind)
-    if column.type != storage_type:
-        has_bits = pa.types.is_integer(column.type) or pa.types.is_string(storage_type)
-        column = column.view(storage_type) if has_bits else column.cast(storage_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, column)
-    return column

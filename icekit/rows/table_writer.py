@@ -13,9 +13,10 @@ from icekit.engine.cluster import is_local as is_local_session
 from icekit.health.definition import SortField
 from icekit.health.metadata import Json, properties_of, schema_of
 from icekit.iceberg.paths import is_local, local_path
+from icekit.rows.duckdb_io import can_store
 from icekit.rows.executors import missing_on_executors
 from icekit.rows.kernel import FIELD_ID, LAST_UPDATED, ROW_ID, TableWriter
-from icekit.rows.row_order import SortColumn, can_store
+from icekit.rows.row_order import SortColumn
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -52,6 +52,14 @@ def sick(table: Table, version: int) -> Table:
     return table
 
 
+def two_files_under_a_delete(table: Table, version: int) -> None:
+    """Each of the files has the row that is deleted."""
+    table.create(version=version)
+    for _ in range(2):
+        table.data("SELECT id, 'a' FROM range(10)")
+    table.commit().deletes("id", "SELECT 1").done()
+
+
 def sampling(monkeypatch: pytest.MonkeyPatch, deletes: int) -> None:
     """From so many deletes on, a sample of the keys is looked up."""
     monkeypatch.setattr(checking, "_FEW", deletes)
@@ -272,10 +280,7 @@ def test_a_delete_file_of_another_data_file_is_found(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, many: int
 ) -> None:
     monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
-    table.create(version=version)
-    for _ in range(2):
-        table.data("SELECT id, 'a' FROM range(10)")
-    table.commit().deletes("id", "SELECT 1").done()
+    two_files_under_a_delete(table, version)
     write = delete_files.Writer.write
 
     def swapped(self: Any, found: Any) -> Any:
@@ -293,10 +298,7 @@ def test_a_delete_file_with_positions_of_another_data_file_is_found(
 ) -> None:
     """Its metadata says that it is for one data file, and its rows name the other."""
     monkeypatch.setattr(checking, "_MANY_POSITIONS", many)
-    table.create(version=version)
-    for _ in range(2):
-        table.data("SELECT id, 'a' FROM range(10)")
-    table.commit().deletes("id", "SELECT 1").done()
+    two_files_under_a_delete(table, version)
     one, other = (path for (path,) in table.sql("SELECT file_path FROM {t}.data_files"))
     write = delete_files.position_file
     monkeypatch.setattr(
