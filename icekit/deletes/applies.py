@@ -45,11 +45,6 @@ def order_of(sequence: int, place: int = _LAST) -> int:
     return (sequence << _PLACE_BITS) | place
 
 
-def order_sql(sequence: str, place: str = f"{_LAST}L") -> str:
-    """SQL for :func:`order_of`."""
-    return f"shiftleft({sequence}, {_PLACE_BITS}) | {place}"
-
-
 def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
     """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled
     out for the row's ``file``.
@@ -93,19 +88,20 @@ def not_shown(path: str) -> ReadersDisagree:
     )
 
 
-def scan_of(spark: SparkSession, table: Any) -> Any:
-    """The Java object that asks Iceberg's scan of a table (an object of its API)."""
-    return compiled(spark, table, "RuledOut", table)
-
-
 def ruled_out(
-    spark: SparkSession, table: Any, snapshot_id: int, data: Sequence[File], deletes: Sequence[File]
+    spark: SparkSession,
+    table: Any,
+    snapshot_id: int,
+    data: Sequence[File],
+    deletes: Sequence[File],
+    tasks: Any = None,
 ) -> DataFrame | None:
     """The deletes that are ruled out for some of the listed data files, by :data:`FILE`, the file's
     place in ``data``; None if there are none.
 
-    ``deletes`` of one partition, and global ones, follow one another in the order of their places.
+    ``tasks`` are those of the scan that are of interest (None: all). ``deletes`` of one partition, and global ones, follow one another in the order of their places.
     """
-    rows = scan_of(spark, table).ofScan(snapshot_id, placed(data), placed(deletes))
+    java = compiled(spark, table, "RuledOut", table)
+    rows = java.ofScan(snapshot_id, tasks, placed(data), placed(deletes))
     schema = f"`{FILE}` int, `{OWN}` array<bigint>, `{EVERYWHERE}` array<bigint>"
     return None if rows.isEmpty() else frame_of_rows(spark, rows, schema)

@@ -21,12 +21,13 @@ from icekit.deletes.delete_files import Writer, position_deletes, positions_of
 from icekit.deletes.find import Found, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
-from icekit.deletes.listing import Scope, local
-from icekit.engine.bridge import lent, load_table, metadata_of
+from icekit.deletes.listing import Scope, local, placed
+from icekit.engine.bridge import compiled, lent, load_table, metadata_of
 from icekit.engine.causes import is_of_engine, java_classes
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.staging import Staging
 from icekit.health.definition import named_as_columns_of_position_deletes
 from icekit.health.dropped_fields import fields_hiding_positions, positions_hidden
 from icekit.health.files import Partition
@@ -87,12 +88,14 @@ def merge(
         raise ConversionRefused(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
-            f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
+            f"position_deletes ({', '.join(names)}). Run icekit compact, or Spark's own rewrite_data_files, which "
+            "apply all deletes."
         )
     if names := fields_hiding_positions(found.at.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{positions_hidden(names)}. Run icekit compact, which applies all deletes."
+            f"{positions_hidden(names)}. Run icekit compact, or Spark's own rewrite_data_files, which "
+            "apply all deletes."
         )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, listed, shared)
@@ -191,6 +194,21 @@ class Pending:
         return [self.found.data[number].path for number in self.written]
 
 
+def conversion_of(spark: SparkSession, staging: Staging, pending: Pending) -> Any:
+    """The Java object that tells what a scan would read after the commit; ``staging`` is of the
+    table.
+    """
+    return compiled(
+        spark,
+        staging.table,
+        "Conversion",
+        staging.java,
+        list(pending.added),
+        list(pending.removed),
+        placed(pending.found.deletes),
+    )
+
+
 class Check(Protocol):
     """Checks one commit of a conversion."""
 
@@ -205,6 +223,29 @@ class Check(Protocol):
 
 #: Makes the check of a commit from what was found, and its key view.
 MakeCheck = Callable[["SparkSession", Found, KeyView | None], Check]
+
+
+def write_deletes(
+    spark: SparkSession, name: Identifier, found: Found, writer: Writer, check: MakeCheck | None
+) -> tuple[Pending, Mapping[str, str]]:
+    """Write the delete files that replace equality deletes, and check them; also returns what the
+    summary of a commit says of the check. ``writer`` can remove them.
+    """
+    with ExitStack() as stack:
+        view = KeyView(spark, found, stack) if found.data else None
+        checking = None if check is None else check(spark, found, view)
+        meanwhile = checking.look_up if checking else (lambda: None)
+        positions = deleted_positions(spark, view, found, meanwhile) if view else {}
+        dead = dict(positions)
+        _check_listed_once(found, positions)
+        has_vectors = found.at.format_version >= 3
+        replaced, earlier = merge(spark, name, positions, found) if has_vectors else ([], {})
+        written = dict(sorted(positions.items()))
+        added = writer.write([(n, found.data[n], every) for n, every in written.items()])
+        removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
+        pending = Pending(found, dead, earlier, written, added, removed)
+        is_idle = not added and not removed
+        return pending, {} if checking is None or is_idle else checking.run(pending)
 
 
 def commit(pending: Pending, branch: str | None, tags: Mapping[str, str]) -> None:
@@ -292,9 +333,7 @@ class _Conversion:
         else:
             self._check_earlier(found)
         self.listed_at.append((found.at.snapshot_id, found.at.sequence_number))
-        with ExitStack() as stack:
-            view = KeyView(self.spark, found, stack) if found.data else None
-            self._convert(found, view)
+        self._convert(found)
 
     def _check_earlier(self, found: Found) -> None:
         """Check that a slice still fits the earlier ones: their commits and, before the deletes are
@@ -324,26 +363,16 @@ class _Conversion:
                 f"number): {files[0]}"
             )
 
-    def _convert(self, found: Found, view: KeyView | None) -> None:
+    def _convert(self, found: Found) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark, name, at = self.spark, self.name, found.at
-        check = None if self.check is None else self.check(spark, found, view)
-        meanwhile = check.look_up if check else (lambda: None)
-        positions = deleted_positions(spark, view, found, meanwhile) if view else {}
-        dead = dict(positions)
-        _check_listed_once(found, positions)
-        has_vectors = at.format_version >= 3
-        replaced, earlier = merge(spark, name, positions, found) if has_vectors else ([], {})
-        written = dict(sorted(positions.items()))
         writer = Writer(spark, at.table, at.listing.java, at.format_version)
-        mark, is_committing = uuid.uuid4().hex, False
+        mark = uuid.uuid4().hex
+        is_committing = False
         try:
-            added = writer.write([(n, found.data[n], every) for n, every in written.items()])
-            removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
-            if not added and not removed:
+            pending, checked = write_deletes(spark, name, found, writer, self.check)
+            if not pending.added and not pending.removed:
                 return
-            pending = Pending(found, dead, earlier, written, added, removed)
-            checked = {} if check is None else check.run(pending)
             self.before_commit()
             is_committing = True
             commit(pending, self.branch, {**self.tags(at.scopes), **checked, _MARK: mark})

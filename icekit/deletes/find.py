@@ -163,7 +163,9 @@ def find(spark: SparkSession, at: At | None, slices: tuple[int, int] = (0, 1)) -
                 max(file.sequence for file in files),
             )
         )
-    left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes) if data else None
+    left_out = None
+    if data:
+        left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes, tasks=at.listing.tasks)
     return Found(at, slices, deletes, data, keys, key_sets, left_out)
 
 

@@ -209,21 +209,15 @@ def _max(column: str) -> Column:
     return F.max(column).alias(column)
 
 
-def same_value(row: str, delete: str, *, required: bool) -> str:
-    """SQL for whether a key column of a row and of a delete are equal, nulls too unless it is
-    required; not a plain equality, see :func:`_matches`.
-    """
-    nulls = "false" if required else f"isnull({row}) AND isnull({delete})"
-    return f"coalesce({row} = {delete}, {nulls})"
-
-
 def _matches(key_set: KeySet, names: Sequence[str]) -> str:
     """SQL for what else a row and a delete with one hash must agree in; written so that Spark joins
     on the hash and only filters on the keys.
     """
     # Not as equalities: Spark would join on all of them, and look up strings.
-    required = {f"k{i}" for i, column in enumerate(key_set.columns) if column.required}
-    same = [same_value(f"r.{k}", f"d.{k}", required=k in required) for k in names if k != PART]
+    same = []
+    for i, column in enumerate(key_set.columns):
+        nulls = "false" if column.required else f"isnull(r.k{i}) AND isnull(d.k{i})"
+        same.append(f"coalesce(r.k{i} = d.k{i}, {nulls})")
     if PART in names:
         same.append(f"r.{PART} BETWEEN d.{PART} AND d.{PART}")
     return " AND ".join([f"d.{SEQUENCE} > r.{SEQUENCE}", *same])

@@ -1,6 +1,6 @@
 """Resolve the keys of equality deletes: by field id, in any schema that has the field."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from icekit.common import frozen
@@ -112,20 +112,6 @@ def with_fields(metadata: Json, field_ids: Iterable[int]) -> Json:
     schema_id = 1 + max(int(each.get("schema-id", 0)) for each in schemas)
     extended = {**schema, "schema-id": schema_id, "fields": fields}
     return {**metadata, "schemas": [*schemas, extended], "current-schema-id": schema_id}
-
-
-def restored_fields(fields: Sequence[Json], extended: Sequence[Json]) -> Iterator[tuple[str, ...]]:
-    """The fields that :func:`with_fields` has added, by their names from the outermost struct in;
-    of a struct that it has added, not those inside.
-    """
-    by_id = {field["id"]: field for field in fields}
-    for field in extended:
-        before = by_id.get(field["id"])
-        if before is None:
-            yield (str(field["name"]),)
-        elif before is not field and before["type"] != field["type"]:
-            inside = restored_fields(before["type"]["fields"], field["type"]["fields"])
-            yield from ((str(field["name"]), *names) for names in inside)
 
 
 def _with_path(fields: Sequence[Json], path: Sequence[Json]) -> Sequence[Json]:

@@ -79,7 +79,8 @@ class DeleteListing:
     all its files as ``counted``; ``java`` has the files that were listed last.
 
     ``table`` is an object of Iceberg's API. ``up_to`` leaves out deletes of later sequence numbers.
-    The driver receives a row per partition.
+    ``tasks``, a Java list of scan tasks of the snapshot, restricts the listing to their files. The
+    driver receives a row per partition.
     """
 
     def __init__(
@@ -89,9 +90,12 @@ class DeleteListing:
         snapshot_id: int,
         specs: Mapping[int, PartitionSpec],
         up_to: int | None = None,
+        *,
+        tasks: Any = None,
     ) -> None:
+        self.tasks = tasks
         limit = 2**63 - 1 if up_to is None else up_to
-        self.java = compiled(spark, table, "Listing", table, snapshot_id, limit)
+        self.java = compiled(spark, table, "Listing", table, snapshot_id, limit, tasks)
         self.counted = FileCounts(*json.loads(self.java.counted()))
         #: The field ids of all keys.
         self.key_ids = frozenset[int](json.loads(self.java.keyIds()))

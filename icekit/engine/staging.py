@@ -14,11 +14,6 @@ from icekit.engine.bridge import compiled, frame_of_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of
-# words of bits.
-FILES = "file int, path string, sequence bigint"
-
-
 # A choice: how long Spark may take to tell its listeners of a failed write.
 _LISTENING_MS = 10_000
 
@@ -32,12 +27,9 @@ class Staging:
         self.spark, self.table = spark, table
         self.java = compiled(spark, table, "Staging", table)
 
-    def files(self, files: Any, **more: Any) -> DataFrame:
-        """A frame of :data:`FILES` for Java's files or tasks; ``more`` are other columns: Java
-        lists of words of bits, one for each file.
-        """
-        columns = ", ".join([FILES, *(f"{name} array<bigint>" for name in more)])
-        return frame_of_rows(self.spark, self.java.rows(files, list(more.values())), columns)
+    def files(self, files: Any) -> DataFrame:
+        """The ``path`` and the data ``sequence`` number of Java's files or tasks."""
+        return frame_of_rows(self.spark, self.java.rows(files), "path string, sequence bigint")
 
     @contextlib.contextmanager
     def reading(self, tasks: Any, options: Mapping[str, str] | None = None) -> Iterator[DataFrame]:

@@ -10,9 +10,9 @@ from typing import Any
 
 from icekit.health.metadata import columns, schema_of
 from icekit.maintain.group import Group
-from icekit.maintain.group_rows import SMALL_BYTES, RewriteSession
 from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key
+from icekit.maintain.rewrite_session import SMALL_BYTES, RewriteSession
 
 #: A choice: the most groups that one query writes together. It keeps a writer open for each column
 # of each partition, and opens one file after another: fewer are spread over the tasks that run at

@@ -29,7 +29,6 @@ from icekit.health.where import where
 from icekit.maintain.actions import excluding
 from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.asking import ask_planner, engine_groups
-from icekit.maintain.group_rows import NotHere
 from icekit.maintain.model import CONVERT, DANGLING, REWRITE_NOTHING, Action, RewriteOrder
 from icekit.maintain.position_deletes import (
     PositionDeletes,
@@ -38,6 +37,7 @@ from icekit.maintain.position_deletes import (
     other_rows_explained,
 )
 from icekit.maintain.rewrite import CheckedRewrite, RewriteResult, ordered, spark_actions
+from icekit.maintain.rewrite_session import NotHere
 from icekit.prove.checked import COMPARED_POSITIONS_TAG
 from icekit.prove.conversion import PositionCheck
 

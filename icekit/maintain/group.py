@@ -1,35 +1,30 @@
-"""Write the rows of one group to new files, and check the files before their commit: among others
-the rows of some keys, by a plain join that has nothing in common with the rewrite's own.
-"""
+"""Let Spark write the rows of one group to new files, and check the files before their commit."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import uuid
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.common.units import count
 from icekit.common.waiting import DeadlineExceeded, within
-from icekit.deletes.applies import disagreement, order_sql
-from icekit.deletes.join import hinted, sampled
 from icekit.engine.bridge import elements
 from icekit.engine.causes import java_classes
-from icekit.engine.staging import Staging
 from icekit.health.metadata import columns, schema_of
 from icekit.maintain.difference import column_difference
-from icekit.maintain.group_rows import GroupRows
 from icekit.maintain.key import Key
-from icekit.prove.checked import SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
-from icekit.prove.fingerprint import Fingerprint, summed
-from icekit.prove.readers import most_records, shown
+from icekit.maintain.resolved_tasks import resolved_tasks
+from icekit.maintain.rewrite_session import RewriteSession
+from icekit.prove.checked import SAMPLED_FILES, CheckedPositions, CheckedRows, RowsDiffer
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed, summed_up
+from icekit.prove.readers import most_records, read_by_iceberg
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import DataFrame, Observation
 
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
@@ -39,21 +34,35 @@ _MOST_GROWTH = 32
 _IN_MEMORY_OF_A_COLUMN, _LEAST_IN_MEMORY = 4 * 2**20, 64 * 2**20
 
 
-@frozen
-class Sample:
-    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the
-    fingerprint of those that live.
+class Group:
+    """One group of files: its rows without those that equality deletes delete, written by Spark to
+    new files and checked.
+
+    Iceberg's own reader reads them: where it does not apply the equality deletes, it is given
+    position deletes in their place.
     """
 
-    one_in: int
-    rows: int
-    live: Fingerprint
-
-
-class Group(GroupRows):
-    """One group of files: its rows without those that equality deletes delete, written to new files
-    and checked.
-    """
+    def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
+        self.rewrite, self.group = rewrite, group
+        self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
+        self.java, self.tasks = self.staging.java, group.fileScanTasks()
+        self.added = rewrite.added
+        self.hash = ""
+        # Whether one task writes the rows of several partitions, each of which gets a file.
+        self.is_one_file_each = False
+        self.are_keys_read_right = all(key.is_read_right for key in keys)
+        # Whether Iceberg's own reader applies the equality deletes.
+        self.by_reader = bool(keys) and rewrite.applied(group, keys) is not None
+        self.keys: Sequence[Key] = () if self.by_reader else keys
+        self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
+        # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
+        # deletes. It reads none where its answer depends on the query.
+        if self.by_reader and rewrite.check:
+            self.chosen = self.tasks
+        elif self.keys and rewrite.check and self.are_keys_read_right:
+            self.chosen = self._some(SAMPLED_FILES)
+        else:
+            self.chosen = self._some(0)
 
     def compare_files(self, group: Any) -> None:
         """Read some whole files of a group twice, also without equality deletes."""
@@ -69,101 +78,105 @@ class Group(GroupRows):
         self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
-                staged, reading, reading_name = self._stage(stack, name)
-                # The same rows, to find their columns: how they are split follows from how many of
-                # them live.
-                first = reading.frame(reading_name, {})
-                table_rows = first if reading is self.staging else self.staging.frame(name, {})
-                self.hash = self._hash(table_rows)
-                projection = self._projection(table_rows.columns)
-                newest = {key: self._newest(stack, key) for key in self.keys}
-                samples = (
-                    {key: self._sampled(first, key) for key in self.keys}
-                    if self.rewrite.check
-                    else {}
-                )
+                tasks = self.tasks
+                positions = CheckedPositions()
+                if self.keys:
+                    resolving = resolved_tasks(self.rewrite, self.tasks)
+                    tasks, positions = stack.enter_context(resolving)
+                self.java.stage(tasks, name)
+                stack.callback(self.java.clear, name)
+                self.hash = self._hash(self.staging.frame(name, {}))
                 stock = self._stock()
-                share = self._live_share(samples.values(), stock)
+                share = self._live_share(tasks, stock)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
-                split_size = self._split_size(staged, share)
+                split_size = self._split_size(tasks, share)
                 # Only files that follow each other are read together: a new file then covers a part
                 # of the range that they are in the order of.
                 in_order = {"split-size": str(split_size), "lookback": "1"}
-                frame = reading.frame(reading_name, in_order)
-                options = self._options(staged, share)
-                rows = self._live(frame, newest, files)
-                with disagreement(self._path):
-                    self.rewrite.stop.check()
-                    # A sort reads the rows twice, so that they cannot be counted on their way into
-                    # it. Where Iceberg's reader applies deletes, all of them have been read.
-                    is_unseen = self.rewrite.runner is not None and not self.by_reader
-                    unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
-                    planned = self._write(rows, projection, name, files, samples, options)
-            checked = (
-                self._checked(planned, samples, unsorted, stock)
-                if self.rewrite.check
-                else CheckedRows()
-            )
-            for tasks, rows_read in self._rows_read():
-                self.rewrite.deletes.check_deleted(
-                    tasks, rows_read, is_observed=self.seen is not None
-                )
+                rows = self._rows(self.staging.frame(name, in_order))
+                self.rewrite.stop.check()
+                # A sort reads the rows twice, so that they cannot be counted on their way into
+                # it. Where Iceberg's reader applies deletes, all of them have been read.
+                is_unseen = self.rewrite.runner is not None and not self.by_reader
+                unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
+                planned = self._write(rows, name, files, self._options(tasks, share))
+                checked = CheckedRows()
+                if self.rewrite.check:
+                    checked = self._checked(planned, positions, unsorted, stock)
+                self._check_deleted(tasks)
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise
 
-    def _stage(self, stack: contextlib.ExitStack, name: str) -> tuple[Any, Staging, str]:
-        """Stage the old files until the stack ends: under ``name``, by which the new files are
-        written, and as a table that has all fields of the keys; returns the staged tasks, what
-        reads them and by which name.
-        """
-        staged = self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks
-        self.java.stage(staged, name)
-        stack.callback(self.java.clear, name)
-        reading = self.rewrite.key_staging
-        if not self.keys or reading is self.staging:
-            return staged, self.staging, name
-        reading_name = str(uuid.uuid4())
-        reading.java.stage(reading.java.plain(self.tasks, self.is_numbered), reading_name)
-        stack.callback(reading.java.clear, reading_name)
-        return staged, reading, reading_name
+    def _some(self, files: int, tasks: Any = None) -> Any:
+        tasks = self.tasks if tasks is None else tasks
+        return self.java.some(tasks, files, most_records(self.cluster.executor), self.rewrite.salt)
 
-    def _projection(self, names: Sequence[str]) -> list[Column]:
-        """The table's own columns of the rows that are read: without fields of structs that were
-        dropped, and are read because deletes have them as keys.
+    def _hash(self, rows: DataFrame) -> str:
+        """SQL for the hash of a row, with its lineage if every row has one."""
+        from pyspark.sql.types import StructType
+
+        have_ids = self.java.haveRowIds(self.tasks)
+        return row_hash(
+            StructType(
+                [field for field in rows.schema.fields if have_ids or field.name not in LINEAGE]
+            )
+        )
+
+    def _fingerprint(self, rows: DataFrame) -> Fingerprint:
+        return summed_up(rows, self.hash)
+
+    def _stock(self) -> Fingerprint:
+        """The rows of the chosen files, as Iceberg's own reader reads them."""
+        if not int(self.chosen.size()):
+            return Fingerprint()
+        return read_by_iceberg(self.staging, self.chosen, self.hash, asks_twice=self.by_reader)
+
+    def _live_share(self, tasks: Any, stock: Fingerprint) -> float:
+        """The smallest share of rows that live according to all files if they have been read, and
+        to the deletes of single files; at least what splits may grow by.
         """
+        if self.by_reader and self.rewrite.check:
+            share = stock.row_count / max(1, int(self.java.records(self.tasks)))
+        else:
+            share = float(self.rewrite.rewrites.liveShare(tasks))
+        return max(share, 1 / _MOST_GROWTH)
+
+    def _split_size(self, tasks: Any, share: float) -> int:
+        """About the bytes of a split of some tasks whose rows become one file, if such a share of
+        them lives.
+        """
+        # Rows that are sorted are not written split by split.
+        if self.rewrite.runner is not None:
+            return int(self.group.inputSplitSize())
+        return int(self.rewrite.rewrites.splitSize(self.group, tasks, share))
+
+    def _rows(self, rows: DataFrame) -> DataFrame:
+        """The rows; those of the chosen files are marked."""
         from pyspark.sql import functions as F
 
-        dropped: dict[str, list[str]] = defaultdict(list)
-        # Also those that only other groups need: all are read with the same fields.
-        for column, *inside in self.rewrite.restored_fields if self.keys else ():
-            if inside:
-                dropped[column].append(identifier(*inside))
-        return [
-            F.col(identifier(name)).dropFields(*dropped[name]).alias(name)
-            if name in dropped
-            else F.col(identifier(name))
-            for name in names
-        ]
+        chosen = [str(task.file().location()) for task in elements(self.chosen)]
+        if not chosen:
+            return rows
+        return rows.withColumn(self.added.is_compared, F.input_file_name().isin(chosen))
 
-    def _rows_read(self) -> Iterator[tuple[Any, int | None]]:
-        """The old files, those of each partition where several are written together, and their rows
-        without those that are deleted by position; None if that is unknown.
+    def _check_deleted(self, tasks: Any) -> None:
+        """Check that the rows that are left out are those that are deleted by position: of each
+        partition, where several are written together.
         """
-        if self.keys:
-            seen = _observed(self.seen) if self.seen else {}
-            yield self.tasks, int(seen["rows"]) if seen else None
-            return
         added = self.group.addedFiles()
-        parts = list(elements(self.java.byPartition(self.tasks)))
-        for tasks in parts:
-            rows = (
-                self.java.records(added)
-                if len(parts) == 1
-                else self.java.recordsBeside(added, tasks.get(0))
-            )
-            yield tasks, None if self.by_reader else int(rows)
+        parts = list(elements(self.java.byPartition(tasks)))
+        for part in parts:
+            rows = None
+            if not self.by_reader:
+                is_all = len(parts) == 1
+                rows = int(
+                    self.java.records(added)
+                    if is_all
+                    else self.java.recordsBeside(added, part.get(0))
+                )
+            self.rewrite.deletes.check_deleted(part, rows)
 
     def _options(self, tasks: Any, share: float) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
@@ -174,10 +187,8 @@ class Group(GroupRows):
         if self.rewrite.runner is None:
             # A writer takes the rows that it still holds for as large as they are uncompressed: it
             # would end files far below a small target, and the next rewrite would combine them.
-            if (
-                self.is_one_file_each
-                or self.keys
-                or self.rewrite.rewrites.isOneFileEach(self.group, tasks, share)
+            if self.is_one_file_each or self.rewrite.rewrites.isOneFileEach(
+                self.group, tasks, share
             ):
                 options["target-file-size-bytes"] = str(self._largest_with_memory())
             return {**options, "distribution-mode": "none"}
@@ -194,13 +205,7 @@ class Group(GroupRows):
         return int(self.group.maxOutputFileSize()) + in_memory
 
     def _write(
-        self,
-        rows: DataFrame,
-        projection: Sequence[Column],
-        name: str,
-        files: int,
-        samples: Mapping[Key, Sample],
-        options: Mapping[str, str],
+        self, rows: DataFrame, name: str, files: int, options: Mapping[str, str]
     ) -> Mapping[str, Any]:
         """Write rows, sorted into so many files if they are sorted, and add up their hashes as they
         are written, unless nothing is checked.
@@ -209,46 +214,32 @@ class Group(GroupRows):
         from pyspark.sql import functions as F
 
         added = self.added
-        check = self.rewrite.check
-        runner = self.rewrite.runner
-        of_deletes: list[str] = []
-        if added.is_compared in rows.columns and check:
-            of_deletes = [identifier(added.is_compared)]
-        for key, sample in samples.items():
-            identity = self._identity(sample.one_in)
-            of_deletes.append(
-                f"if({self._sample(key.values, sample.one_in)}, {identity}, NULL) AS "
-                f"{identifier(key.sampled)}"
-            )
-        rows = rows.select(*projection, *map(F.expr, of_deletes))
-        column_names = [identifier(name) for name in rows.columns[: len(projection)]]
-        if runner is not None:
-            rows = self.staging.sorted(rows, runner, self.group, files)
-        if not check:
-            self.group.setOutputFiles(self.staging.write(rows, name, options))
+        names = [name for name in rows.columns if name != added.is_compared]
+        if self.rewrite.runner is not None:
+            rows = self.staging.sorted(rows, self.rewrite.runner, self.group, files)
+        columns = [identifier(name) for name in names]
+        if not self.rewrite.check:
+            self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, options))
             return {}
         seen = Observation()
         sums = summed(added.hash, "all")
-        if of_deletes:
+        if added.is_compared in rows.columns:
             sums += summed(added.hash, "chosen", identifier(added.is_compared))
-        for key in samples:
-            sums += summed(key.sampled, key.sampled, f"{identifier(key.sampled)} IS NOT NULL")
         # After the sort: Spark reads all rows before it, too, to find ranges.
-        hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(added.hash)}")
-        self.group.setOutputFiles(
-            self.staging.write(hashed.observe(seen, *sums).selectExpr(*column_names), name, options)
-        )
+        hashed = rows.withColumn(added.hash, F.expr(self.hash))
+        written = hashed.observe(seen, *sums).selectExpr(*columns)
+        self.group.setOutputFiles(self.staging.write(written, name, options))
         return _observed(seen)
 
     def _checked(
         self,
         written: Mapping[str, Any],
-        samples: Mapping[Key, Sample],
+        positions: CheckedPositions,
         unsorted: Fingerprint | None,
         stock: Fingerprint,
     ) -> CheckedRows:
-        """Compare the new files, read back, with what was to be written and with the samples of the
-        old files; ``stock`` is what Iceberg's own reader reads from the chosen ones.
+        """Compare the new files, read back, with what was to be written; ``stock`` is what Iceberg's
+        own reader reads from the chosen old files, ``positions`` what was checked of the deletes.
         """
         planned = Fingerprint.of_sums(written, "all")
         if unsorted not in {None, planned}:
@@ -264,136 +255,28 @@ class Group(GroupRows):
             raise changed_values(self, after.row_count)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise differ(f"the new files hold {after}, but {planned} were to be written")
-        for key, sample in samples.items():
-            if sample.live != (ours := Fingerprint.of_sums(written, key.sampled)):
-                raise differ(
-                    f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
-                    f"rewrite wrote {ours}"
-                )
         files = int(self.chosen.size())
         if files and stock != (ours := Fingerprint.of_sums(written, "chosen")):
             raise differ(
                 f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
                 f"this rewrite wrote {ours}"
             )
-        sampled_rows = sum(sample.rows for sample in samples.values())
-        rows_shown = shown(self.staging, self.misread) if int(self.misread.size()) else None
-        live = Fingerprint.of_sums(written, "chosen").row_count if rows_shown else 0
-        shown_with_columns, shown_without = rows_shown or (0, 0)
+        rows_sorted = unsorted.row_count if unsorted else 0
         return CheckedRows(
             rows=after.row_count,
-            sampled=sampled_rows,
+            sampled=positions.sampled,
             files=files,
             of_files=stock.row_count,
-            read=after.row_count
-            + (unsorted.row_count if unsorted else 0)
-            + sampled_rows
-            + stock.row_count,
-            resolved=self.read_deletes + sum(key.records for key in self.keys),
-            one_in=max((sample.one_in for sample in samples.values()), default=0),
+            read=after.row_count + rows_sorted + positions.sampled + stock.row_count,
+            resolved=self.read_deletes + positions.resolved,
+            one_in=positions.one_in,
+            one_partition_in=positions.one_partition_in,
             by_reader=after.row_count if self.by_reader else 0,
-            unread_live=live,
-            shown_with_columns=shown_with_columns,
-            shown_without=shown_without,
+            unread_live=positions.unread_live,
+            shown_with_columns=positions.shown_with_columns,
+            shown_without=positions.shown_without,
             misplaced=int(self.java.misplaced(self.group.addedFiles(), self.tasks)),
         )
-
-    def _live_share(self, samples: Iterable[Sample], stock: Fingerprint) -> float:
-        """The smallest share of rows that live according to a sample, or to all files if they have
-        been read, and to the deletes of single files; at least what splits may grow by.
-        """
-        if self.by_reader and self.rewrite.check:
-            share = stock.row_count / max(1, int(self.java.records(self.tasks)))
-        else:
-            sampled = [sample.live.row_count / sample.rows for sample in samples if sample.rows]
-            share = min(sampled, default=1.0) * float(self.rewrite.rewrites.liveShare(self.tasks))
-        return max(share, 1 / _MOST_GROWTH)
-
-    def _sample(self, values: Sequence[str], one_in: int) -> str:
-        """SQL for whether a row, or a delete, has one of the sampled keys."""
-        return sampled(values, self.rewrite.salt, one_in)
-
-    def _identity(self, one_in: int) -> str:
-        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns
-        where nothing else compares them well.
-
-        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand
-        for all rows.
-        """
-        added = self.added
-        fields = dict.fromkeys(
-            (identifier(*c.names), value)
-            for each in self.keys
-            for c, value in zip(each.columns, each.values, strict=True)
-        )
-        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
-        values = [f"isnull({field}), {value}" for field, value in fields]
-        more = [] if is_compared else [self.hash]
-        place = [identifier(added.order), identifier(added.file)]
-        return f"xxhash64({', '.join([*values, *place, *more])})"
-
-    def _sampled(self, rows: DataFrame, key: Key) -> Sample:
-        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
-        keys to show something.
-        """
-        if key.records >= UNSEEN * SAMPLED_KEYS:
-            sample, keys = self._looked_up(rows, key, SAMPLED_KEYS)
-            if keys >= UNSEEN:
-                return sample
-        return self._looked_up(rows, key, 1)[0]
-
-    def _looked_up(self, rows: DataFrame, key: Key, one_in: int) -> tuple[Sample, int]:
-        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves;
-        also about how many keys the rows have.
-        """
-        from pyspark.sql import functions as F
-
-        added = self.added
-        with contextlib.ExitStack() as stack:
-            sums = self._marked(stack, rows, key, one_in).agg(
-                F.count("*").alias("rows"),
-                F.approx_count_distinct(added.sampled).alias("keys"),
-                *summed(added.hash, "live", f"NOT {identifier(added.deleted)}"),
-            )
-            row = sums.collect()[0].asDict()
-        return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
-
-    def _marked(
-        self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int
-    ) -> DataFrame:
-        """The rows with some keys, each with its identity and whether a delete of any key deletes
-        it.
-        """
-        from pyspark.sql import functions as F
-
-        added = self.added
-        placed = self._placed(
-            rows.where(self._sample(key.values, one_in)),
-            self.staging.files(self.tasks),
-            order_sql("sequence"),
-        )
-        live = placed.selectExpr(
-            "*",
-            f"{self._identity(one_in)} AS {identifier(added.hash)}",
-            f"{key.hash(key.values)} AS {identifier(added.sampled)}",
-        )
-        dead = F.lit(False)
-        for each in self.keys:
-            is_sampled = each.values == key.values
-            where = self._sample(each.deleted_values, one_in)
-            newest = f"{added.deleted} {each.number}"
-            deletes = (
-                self._deletes(stack, each, where if is_sampled else "true")
-                .groupBy(*each.names)
-                .agg(F.max(added.order).alias(newest))
-            )
-            equal = F.col(newest) > F.col(added.order)
-            for value, name in zip(each.values, each.names, strict=True):
-                equal = F.expr(value).eqNullSafe(F.col(name)) & equal
-            records = each.records // (one_in if is_sampled else 1)
-            live = live.join(hinted(deletes, records), equal, "left").drop(*each.names)
-            dead = dead | F.col(newest).isNotNull()
-        return live.withColumn(added.deleted, dead)
 
 
 def changed_values(group: Group, row_count: int) -> RowsDiffer:

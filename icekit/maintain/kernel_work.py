@@ -16,17 +16,19 @@ from typing import Any
 from icekit.common.sql import identifier, transform_of
 from icekit.common.units import count
 from icekit.deletes.applies import not_shown
+from icekit.deletes.join import sampled
 from icekit.engine.bridge import compiled, elements, for_thread
 from icekit.engine.errors import reason
 from icekit.health.definition import PartitionField
 from icekit.health.key_fields import path_to
 from icekit.health.metadata import schema_of, specs
-from icekit.maintain.group import Group, Sample, changed_values, differ
-from icekit.maintain.group_rows import RewriteSession, read_by_iceberg
+from icekit.maintain.group import Group, changed_values, differ
 from icekit.maintain.key import Key
-from icekit.prove.checked import CheckedRows
+from icekit.maintain.key_sample import KeySamples, Sample
+from icekit.maintain.rewrite_session import RewriteSession
+from icekit.prove.checked import SAMPLED_FILES, CheckedRows
 from icekit.prove.fingerprint import MODULUS, Fingerprint, added_up, summed
-from icekit.prove.readers import shown
+from icekit.prove.readers import read_by_iceberg, shown
 from icekit.rows.job import KernelFailed, Written, write_parts
 from icekit.rows.kernel import RuledOut, TableWriter
 from icekit.rows.table_writer import KernelUnavailable
@@ -45,9 +47,16 @@ class KernelGroup(Group):
 
     def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
         super().__init__(rewrite, group, keys)
+        #: Whether some keys are looked up, or whole files read, by other means.
+        self.is_looked_up = True
+        #: About one group in so many is, by their rows.
+        self.one_group_in = 1
+        # Files of which the outcome says what Iceberg's own reader shows of them.
+        is_misread = rewrite.check and not self.are_keys_read_right
+        self.misread = self._some(SAMPLED_FILES if is_misread else 0)
         self.parts: list[Any] = []
         self.written: list[Written] = []
-        self.samples: dict[Key, Sample] = {}
+        self.samples: Mapping[Key, Sample] = {}
         #: Why Spark writes the group instead.
         self.refusal = ""
 
@@ -93,18 +102,11 @@ class KernelGroup(Group):
 
     def look_up(self) -> None:
         """Find the rows of some keys of each key set that live, by a plain join."""
-        staging = self.rewrite.key_staging
-        with staging.reading(staging.java.plain(self.tasks, self.is_numbered)) as rows:
-            self.samples = {key: self._sampled(rows, key) for key in self.keys}
-
-    def _identity(self, one_in: int) -> str:
-        """A sampled row is compared by all of its values, which both old and new files have."""
-        del one_in
-        return self.hash
+        self.samples = KeySamples(self.rewrite, self.tasks, self.keys, self.hash).by_key()
 
     def sample_sql(self, key: Key) -> str:
         """SQL for whether a row has one of the sampled keys."""
-        return self._sample(key.values, self.samples[key].one_in)
+        return sampled(key.values, self.rewrite.salt, self.samples[key].one_in)
 
 
 class KernelWork:

@@ -69,14 +69,13 @@ class PositionDeletes:
             wrong = self.java.wrong(files, tasks, self.snapshot_id)
         _refuse(wrong)
 
-    def check_deleted(self, tasks: Any, rows: int | None, *, is_observed: bool = False) -> None:
+    def check_deleted(self, tasks: Any, rows: int | None) -> None:
         """Check that a rewrite read every row of some scan tasks once, without those that position
         deletes delete.
 
         ``rows`` are those that it read, before any equality delete took one; if they are unknown
-        (None), rows under position deletes are counted again, and so are rows that were counted in
-        a query (``is_observed``), if they are too many: Spark counts those of a task that it runs
-        again twice. Where each delete names one file, and the records add up, nothing is read.
+        (None), rows under position deletes are counted again. Where each delete names one file, and
+        the records add up, nothing is read.
         Raises :class:`~icekit.common.errors.DeletesUnmatched` or
         :class:`~icekit.prove.checked.RowsDiffer`.
         """
@@ -85,7 +84,7 @@ class PositionDeletes:
         if rows is None:
             if not deleted.size():
                 return
-            of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
+            of, rows = deleted, _count(staging, staging.java.plain(deleted))
         records, of_files = int(java.records(of)), int(staging.java.records(of))
         if of_files - rows == records >= 0:
             return
@@ -96,8 +95,6 @@ class PositionDeletes:
             # A writer may have counted the rows of a file wrongly.
             counted = _counted(staging, java.bare(of))
             of_files, expected = int(java.total(counted)), int(java.expected(of, counted))
-        if is_observed and of_files - rows < expected:
-            rows = _count(staging, staging.java.plain(of, False))
         if of_files - rows != expected:
             raise RowsDiffer.of(
                 "files",

@@ -1,10 +1,10 @@
-"""Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many
-equality deletes by one join per group.
+"""Rewrite data files with Iceberg's own planner and commit, and apply many equality deletes.
 
 Spark's own rewrite builds, for each data file, a set of all equality deletes that apply to it, so
 its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
-file. Here the deletes of a group are read once, reduced to the newest delete of each key, and
-joined to the group's rows as they are read. Each group is checked before it is committed.
+file. Here the deletes of a group are read once: by the kernel, which writes the new files, or, where
+it cannot, by the join of a conversion, whose position deletes Iceberg's own reader then applies.
+Each group is checked before it is committed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from icekit.health.metadata import schema_of, specs
 from icekit.maintain.asking import planned_groups
 from icekit.maintain.bundles import Bundle, bundled
 from icekit.maintain.group import Group
-from icekit.maintain.group_rows import NotHere, RewriteSession
-from icekit.maintain.kernel_work import KernelWork
+from icekit.maintain.kernel_work import KernelGroup, KernelWork
 from icekit.maintain.key import Key
 from icekit.maintain.model import Action
+from icekit.maintain.rewrite_session import NotHere, RewriteSession
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
 from icekit.prove.fingerprint import reading_settings
 from icekit.prove.readers import disagreement_of, most_records, shown
@@ -173,7 +173,7 @@ class CheckedRewrite(RewriteSession):
                 members += [(work, group) for group in bundle.groups]
         for member, group in random.sample(members, min(_COMPARED_GROUPS, len(members))):
             member.compare_files(group)
-        _choose_looked_up([member for member, _ in members])
+        _choose_looked_up([member for member, _ in members if isinstance(member, KernelGroup)])
         return works
 
     def _rewritten(
@@ -273,7 +273,6 @@ class CheckedRewrite(RewriteSession):
             for key in deletes_by_key
             for field_id in key
         ]
-        self.read_fields(field_ids)
         keys: list[list[Key]] = []
         refusals: list[NotHere] = []
         if self.encryption:
@@ -355,7 +354,7 @@ class CheckedRewrite(RewriteSession):
         result: list[Key] = []
         for ids, files in deletes_by_key.items():
             try:
-                keys = keys_of(self.key_metadata, ids)
+                keys = keys_of(self.metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
             columns = [
@@ -397,7 +396,7 @@ def _slow_because(refusals: Mapping[str, int], planned: PlannedRewrite) -> str:
     )
 
 
-def _choose_looked_up(groups: Sequence[Group]) -> None:
+def _choose_looked_up(groups: Sequence[KernelGroup]) -> None:
     """Choose the groups in which keys are looked up before the commit."""
     records_by_group = {
         group: int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)

@@ -19,7 +19,7 @@ from pyroaring import BitMap64
 
 from icekit.common import frozen
 from icekit.common.units import count
-from icekit.deletes.convert import Pending, by_file
+from icekit.deletes.convert import Pending, by_file, conversion_of
 from icekit.deletes.delete_files import PATH_ID, POSITION_ID, listed
 from icekit.deletes.find import Found
 from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
@@ -27,7 +27,7 @@ from icekit.deletes.key_table import KeyTable
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import KeySet
 from icekit.deletes.listing import placed
-from icekit.engine.bridge import compiled, for_thread, lent
+from icekit.engine.bridge import for_thread, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -125,15 +125,7 @@ class PositionCheck:
         raises :class:`RowsDiffer` if anything is wrong.
         """
         self.pending = pending
-        self.java = compiled(
-            self.spark,
-            self.staging.table,
-            "Conversion",
-            self.staging.java,
-            list(pending.added),
-            list(pending.removed),
-            placed(self.found.deletes),
-        )
+        self.java = conversion_of(self.spark, self.staging, pending)
         with lent(self.spark, self._settings()):
             return {CHECKED_POSITIONS_TAG: self._run().text()}
 
@@ -265,6 +257,7 @@ class PositionCheck:
         most = most_records(cluster_of(self.spark).executor)
         result = self.java.planned(
             found.at.snapshot_id,
+            found.at.listing.tasks,
             placed(found.data),
             *found.slices,
             SAMPLED_FILES,
@@ -453,6 +446,4 @@ def _sums_text(rows: int, value: int) -> str:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of(
-        "delete files", what, "`icekit compact` removes these deletes in another way."
-    )
+    return RowsDiffer.of("delete files", what, "Nothing was changed.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icekit.common.errors import CloneRefused
+from icekit.common.errors import CloneRefused, ReadersDisagree
 from icekit.common.sql import Identifier
 from icekit.common.units import count
 from icekit.deletes.listing import DeleteListing, Scope
@@ -23,7 +23,7 @@ from icekit.health.definition import PartitionSpec
 from icekit.health.head import Head
 from icekit.health.key_fields import misread_fields
 from icekit.health.metadata import Json, snapshots_by_id, specs, summary_of
-from icekit.prove.fingerprint import row_hash, summed_up
+from icekit.prove.fingerprint import Fingerprint, prints, row_hash, summed_up
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -90,6 +90,25 @@ def disagreement_of(files: int, with_columns: int, without: int) -> str:
         "none, so it cannot tell which rows are deleted. Nothing was committed. Run `icekit "
         "convert`, which finds the deleted rows by a join, and then compact."
     )
+
+
+def read_by_iceberg(
+    staging: Staging, tasks: Any, hash_sql: str, *, asks_twice: bool
+) -> Fingerprint:
+    """The rows of some scan tasks, as Iceberg's own reader reads them; ``asks_twice`` raises
+    :class:`ReadersDisagree` for a reader whose answer depends on the query, which proves nothing.
+    """
+    with staging.reading(tasks) as rows:
+        if not asks_twice:
+            return summed_up(rows, hash_sql)
+        whole_rows = rows.selectExpr("true AS k0", f"{hash_sql} AS h")
+        no_column = rows.selectExpr("false AS k0", "0L AS h")
+        by_query = prints(whole_rows.unionAll(no_column))
+    read = by_query.get((True,), Fingerprint())
+    counted = by_query.get((False,), Fingerprint()).row_count
+    if read.row_count != counted:
+        raise ReadersDisagree(disagreement_of(int(tasks.size()), read.row_count, counted))
+    return read
 
 
 @contextlib.contextmanager

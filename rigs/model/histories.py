@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from icekit.maintain import group_rows
+from icekit.maintain import rewrite_session
 from rigs.model.machine import Machine
 
 
@@ -30,5 +30,5 @@ def run(number: int, histories: int, steps: int) -> None:
     )
     machine = type(f"Seed{number}", (Machine,), {})
     # Of every other seed, a join applies all equality deletes.
-    with patch.object(group_rows, "_FEW_APPLIED", group_rows._FEW_APPLIED * (number % 2)):
+    with patch.object(rewrite_session, "_FEW_APPLIED", rewrite_session._FEW_APPLIED * (number % 2)):
         run_state_machine_as_test(seed(number)(machine), settings=chosen)

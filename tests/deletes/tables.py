@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
+from icekit.deletes import convert as converting
 from icekit.deletes.convert import convert
 from icekit.engine.bridge import guarded, load_now
 from icekit.engine.interrupting import Stop
-from icekit.maintain import group_rows
+from icekit.maintain import rewrite_session
 from icekit.maintain.execute import execute
 from icekit.maintain.model import Action, Prediction, RewriteOrder
 from icekit.maintain.outcome import Outcome
@@ -33,12 +34,13 @@ IN_ORDER = RewriteOrder()
 
 
 def by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Spark write the files of rewrites, as where the kernel cannot."""
+    """Let Spark write the files of rewrites, and find deleted rows, as where the kernel cannot."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise KernelUnavailable("a test asks for it")
 
-    monkeypatch.setattr(group_rows, "table_writer", refuse)
+    monkeypatch.setattr(rewrite_session, "table_writer", refuse)
+    monkeypatch.setattr(converting, "positions_by_kernel", refuse)
 
 
 # Of each type that a key can have: a value, and another.

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
 from icekit.deletes import join
-from icekit.maintain import group_rows
-from icekit.maintain.group_rows import NotHere
+from icekit.maintain import rewrite_session
 from icekit.maintain.rewrite import ConvertFirst
+from icekit.maintain.rewrite_session import NotHere
 from tests.deletes.tables import Table
 from tests.deletes.writing import Commit
 
@@ -159,7 +159,7 @@ def test_a_conversion_changes_no_row_of_any_snapshot(
     with pytest.MonkeyPatch.context() as patch:
         if by_hash:
             patch.setattr(join, "BROADCAST_KEYS", 0)
-            patch.setattr(group_rows, "_FEW_APPLIED", 0)
+            patch.setattr(rewrite_session, "_FEW_APPLIED", 0)
         story.append({0, 1, 2, 3, 4, 5}, 0)
         for name, *arguments in chosen:
             note(f"{name} {arguments}")

@@ -11,7 +11,7 @@ from icekit.health.column_bounds import bounded_columns
 from icekit.health.filter_opens import FilterOpens
 from icekit.health.head import head
 from icekit.health.manifests import manifest_list
-from icekit.maintain import group_rows
+from icekit.maintain import rewrite_session
 from icekit.maintain.file_order import FileBounds
 from icekit.maintain.model import Action, RewriteOrder, SkipReason
 from icekit.maintain.policy import Policy
@@ -60,7 +60,7 @@ def test_a_filter_opens_no_more_files_after_a_rewrite(
     named: Named, delete: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A join applies the deletes.
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
     table = scattered(named("ordered"), icekit_filter__columns="id", **DELETES)
     delete(table)
     assert opened(table, "id") == 1

@@ -12,7 +12,7 @@ import pytest
 
 from icekit.common.errors import ConversionRefused, ReadersDisagree
 from icekit.deletes.keys import KeyColumn
-from icekit.maintain import group_rows
+from icekit.maintain import rewrite_session
 from icekit.maintain.model import RewriteOrder
 from icekit.maintain.rewrite import ConvertFirst
 from icekit.prove import readers
@@ -165,7 +165,7 @@ def test_the_outcome_says_what_icebergs_reader_showed_instead(table: Table, tmp_
 def test_rows_of_a_group_are_without_the_dropped_fields_that_only_another_group_needs(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
     table.create("id bigint, s struct<k: bigint, x: string>, part int", "part")
     commit = table.commit()
     for part in range(2):
@@ -382,7 +382,7 @@ TAKEN = ("icekit order", "ICEKIT File", "icekit key 0", "icekit hash", "icekit k
 def test_columns_may_have_the_names_of_those_that_icekit_adds(
     table: Table, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
     if way == "Spark":
         by_spark(monkeypatch)
     names = ", ".join(f"`{name}` bigint" for name in TAKEN)

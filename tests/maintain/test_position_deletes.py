@@ -14,12 +14,11 @@ from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
 from icekit.health.collect import observe
 from icekit.health.diagnose import diagnose
-from icekit.maintain import group_rows
-from icekit.maintain.group import Group
-from icekit.maintain.group_rows import NotHere
+from icekit.maintain import rewrite_session
 from icekit.maintain.model import REWRITE_NOTHING
 from icekit.maintain.policy import Policy
 from icekit.maintain.rewrite import CheckedRewrite
+from icekit.maintain.rewrite_session import NotHere
 from icekit.maintain.service import plan_table
 from icekit.prove.checked import RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
@@ -240,36 +239,12 @@ def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, reco
     assert rewritten(table) == 4
 
 
-@pytest.mark.parametrize("more", [3, -3])
-@pytest.mark.slow
-def test_rows_that_spark_counted_twice_are_counted_again(
-    table: Table, monkeypatch: pytest.MonkeyPatch, more: int
-) -> None:
-    """A task that ran again adds its rows again. Too few rows are always a fault."""
-    by_spark(monkeypatch)
-    filled(table)
-    table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
-    table.delete("id", "SELECT 7L")
-    snapshots = table.snapshots()
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
-    read = Group._rows_read
-    monkeypatch.setattr(
-        Group, "_rows_read", lambda self: [(tasks, (n or 0) + more) for tasks, n in read(self)]
-    )
-
-    if more > 0:
-        rewritten(table)
-        assert len(table.snapshots()) == len(snapshots) + 1
-    else:
-        refused(table, RowsDiffer, "2 rows of the old files are deleted by position, but 5")
-
-
 def test_spark_rewrites_a_group_of_which_no_row_is_left_for_the_join(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It then leaves out what counts the rows."""
     by_spark(monkeypatch)
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
     table.create("id bigint, k int").data("SELECT id, 1 FROM range(2)")
     path = data_file(table)
     delete_by(table, [(path, 0), (path, 1)], of=path)

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from icekit.api import Lake
 from icekit.common.errors import ReadersDisagree
+from icekit.deletes import join
 from icekit.deletes.applies import unless_ruled_out
 from icekit.deletes.resolved import resolved
 from icekit.engine.bridge import guarded, load_now
@@ -18,11 +19,10 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
-from icekit.maintain import bundles, group_rows, kernel_work
+from icekit.maintain import bundles, kernel_work, rewrite_session
 from icekit.maintain.difference import MOST_ROWS, ColumnDifference, column_difference
 from icekit.maintain.group import Group
 from icekit.maintain.kernel_work import KernelGroup, KernelWork
-from icekit.maintain.key import Key
 from icekit.maintain.model import RewriteOrder
 from icekit.maintain.rewrite import CheckedRewrite
 from icekit.prove import checked as checked_rows
@@ -69,7 +69,7 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
     """Deletes are applied by a join, however few they are; a test with ``both_ways`` runs both
     ways.
     """
-    monkeypatch.setattr(group_rows, "_FEW_APPLIED", getattr(request, "param", 0))
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", getattr(request, "param", 0))
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
 
     assert len(rows) == 40 - 2 - 4 - 1 - 1 + 40 - 10 - 1
     assert checked(table).resolved > 0
-    assert bool(checked(table).one_in) == (group_rows._FEW_APPLIED == 0)
+    assert bool(checked(table).one_in) == (rewrite_session._FEW_APPLIED == 0)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_small_groups_are_written_together_unless_a_join_applies_their_deletes(
     files = [int(group.group.expectedOutputFiles()) for (group,) in groups]
 
     # Groups with and without deletes are apart.
-    assert (len(files), sum(files)) == ((3, 5) if group_rows._FEW_APPLIED == 0 else (2, 5))
+    assert (len(files), sum(files)) == ((3, 5) if rewrite_session._FEW_APPLIED == 0 else (2, 5))
     assert len(rows) == 27
     assert len(files_in(table) - before) == 5
 
@@ -341,30 +341,6 @@ def test_the_column_and_two_values_of_one_row_tell_what_differs(lake: Lake) -> N
     assert str(ColumnDifference("b")) == "other values of column b"
 
 
-def match(
-    monkeypatch: pytest.MonkeyPatch, of_id: Callable[[str], str], other: Callable[[str], str]
-) -> None:
-    """Change the SQL by which the key ``id``, or another one, matches."""
-    matches = Key.matches
-
-    def wrong(key: Key, **how: Any) -> str:
-        return (of_id if "`id`" in key.values else other)(matches(key, **how))
-
-    monkeypatch.setattr(Key, "matches", wrong)
-
-
-@spark_s_way
-def test_a_delete_that_takes_another_row_of_the_same_key_is_found(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two rows agree in the first key; the second key says which of them is deleted."""
-    table.create("region string, id bigint").data("SELECT 'north', id FROM range(2)")
-    table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
-    match(monkeypatch, of_id=lambda sql: sql.replace("`id`", "(1 - `id`)"), other=lambda _: "false")
-
-    refused(table, RowsDiffer, "one key in 1,")
-
-
 @spark_s_way
 def test_a_row_that_a_sort_drops_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
@@ -378,7 +354,7 @@ def test_a_row_that_a_sort_drops_is_found_before_the_commit(
 
 @pytest.mark.slow
 @spark_s_way
-def test_a_value_that_the_join_changes_is_found_before_the_commit(
+def test_a_value_that_is_changed_on_its_way_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest file is read by Iceberg's own reader, with all columns; the rows of older ones may
@@ -388,10 +364,10 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(
     table.commit().deletes("id", "SELECT id FROM range(9)").data(
         "SELECT id, 'b' FROM range(9)"
     ).done()
-    # As with many keys: the sample compares no other columns.
-    monkeypatch.setattr("icekit.maintain.group.UNSEEN", 0)
-    live = Group._live
-    monkeypatch.setattr(Group, "_live", lambda *given: live(*given).withColumn("name", F.lit("c")))
+    marked = Group._rows
+    monkeypatch.setattr(
+        Group, "_rows", lambda *given: marked(*given).withColumn("name", F.lit("c"))
+    )
 
     refused(table, RowsDiffer, "own reader reads")
 
@@ -527,7 +503,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Aroun
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
     table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
 ) -> None:
-    monkeypatch.setattr("icekit.maintain.group.UNSEEN", unseen)
+    monkeypatch.setattr("icekit.maintain.key_sample.UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
     table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data(
         "SELECT id, 'a', 2 FROM range(300)", {"p": 2}
@@ -563,7 +539,7 @@ def test_few_deletes_are_applied_by_icebergs_own_reader_to_a_small_group_alone(
     assert checked(table).one_in == 0
 
     table.insert("VALUES (1, 'b'), (10, 'b')").delete("id", "SELECT 2")
-    monkeypatch.setattr(group_rows, "SMALL_BYTES", 100)
+    monkeypatch.setattr(rewrite_session, "SMALL_BYTES", 100)
     run(table, target_file_size_bytes="100", max_file_size_bytes="180")
 
     assert checked(table).by_reader == 0
@@ -613,9 +589,9 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
         by_spark(patch)
         # An error of another kind, whose text repeats the SQL of the join.
         patch.setattr(
-            Key,
-            "matches",
-            lambda *_, **__: unless_ruled_out("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
+            join,
+            "_matches",
+            lambda *_: unless_ruled_out("`gone`", "1L", "CAST(null AS array<bigint>)", "'f'"),
         )
         with pytest.raises(Exception, match=r"UNRESOLVED_COLUMN[\s\S]*raise_error") as error:
             table.rewritten()
@@ -663,7 +639,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
-    monkeypatch.setattr("icekit.maintain.group.UNSEEN", 2)
+    monkeypatch.setattr("icekit.maintain.key_sample.UNSEEN", 2)
     table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes(
         "id", "SELECT id FROM range(200)"
@@ -674,22 +650,6 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
     # All rows for the key of one tenant, and a sample of them for the other.
     assert 5000 < checked(table).sampled < 5600
     assert checked(table).one_in == 64
-
-
-@pytest.mark.slow
-@spark_s_way
-def test_each_key_set_has_a_sample_of_its_own(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A fault in one key set is not hidden by the sample of another."""
-    monkeypatch.setattr("icekit.maintain.group.UNSEEN", 2)
-    table.create("id bigint, k bigint").data("SELECT id, id + 5000 FROM range(2000)")
-    table.commit().deletes("id", "SELECT id FROM range(900)").deletes(
-        "k", "SELECT id + 6000 FROM range(900)"
-    ).done()
-    match(monkeypatch, of_id=lambda sql: sql, other=lambda _: "false")
-
-    refused(table, RowsDiffer, "one key in 64")
 
 
 def test_a_group_too_large_for_one_task_is_written_by_spark(

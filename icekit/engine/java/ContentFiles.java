@@ -1,5 +1,8 @@
 package icekit;
 
+import java.io.Closeable;
+import java.io.IOException;
+import java.util.List;
 import java.util.zip.CRC32;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFiles;
@@ -7,6 +10,7 @@ import org.apache.iceberg.DeleteFile;
 import org.apache.iceberg.FileFormat;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Table;
+import org.apache.iceberg.TableScan;
 
 /** What the other classes ask of a data or delete file. */
 final class ContentFiles {
@@ -36,6 +40,15 @@ final class ContentFiles {
     CRC32 sum = new CRC32();
     sum.update(path.getBytes("UTF-8"));
     return (int) (sum.getValue() % slices);
+  }
+
+  /** The tasks of a scan of a snapshot, which {@link #close} closes, or {@code some} of them; null stands for all. */
+  static Iterable tasks(Table table, long snapshotId, List some) {
+    return some == null ? (Iterable) ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles() : some;
+  }
+
+  static void close(Iterable tasks) throws IOException {
+    if (tasks instanceof Closeable) ((Closeable) tasks).close();
   }
 
   /** Texts that came joined by zeros. */

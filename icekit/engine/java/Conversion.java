@@ -6,7 +6,6 @@ import java.util.function.LongConsumer;
 import org.apache.iceberg.*;
 import org.apache.iceberg.data.BaseDeleteLoader;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
-import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
 import org.apache.spark.sql.catalyst.expressions.XXH64;
@@ -103,16 +102,16 @@ public class Conversion {
   }
 
   /**
-   * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Data files are given as path, number of the partition,
+   * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot, or with {@code some} of its tasks. Data files are given as path, number of the partition,
    * sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or {@code unplanned}
    * with a data file, and {@code kept} with a delete file that a new deletion vector has to replace and the commit does not remove;
    * {@code earlier}: a line for each new delete file: what the deletes by position say that apply to its data file, if it is a vector ("?" after so
    * many opens); and {@code chosen}: some tasks, as {@link Staging#some} chooses them, and one to which a new delete file belongs.
    */
-  public Map planned(long snapshotId, String data, int place, int slices, int count, long most, long seed) throws Exception {
+  public Map planned(long snapshotId, List some, String data, int place, int slices, int count, long most, long seed) throws Exception {
     Map listed = listed(data), result = new HashMap(), missing = new HashMap(own);
     Staging.Sample sample = new Staging.Sample(count, most, seed), hits = new Staging.Sample(1, most, seed);
-    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
+    Iterable tasks = ContentFiles.tasks(table, snapshotId, some);
     try {
       for (Iterator each = tasks.iterator(); each.hasNext();) {
         FileScanTask task = (FileScanTask) each.next();
@@ -130,7 +129,7 @@ public class Conversion {
         if (hit != null) hits.offer(task, true);
       }
     } finally {
-      tasks.close();
+      ContentFiles.close(tasks);
     }
     if (!missing.isEmpty()) result.put("unplanned", missing.keySet().iterator().next());
     StringBuilder lines = new StringBuilder();

@@ -87,12 +87,16 @@ public class Listing {
     }
   }
 
-  /** Leaves out deletes of later sequence numbers. */
-  public Listing(Table table, long snapshotId, long upTo) throws Exception {
+  /**
+   * Leaves out deletes of later sequence numbers. With some scan tasks of the snapshot: only their data files, and the deletes that the scan gives
+   * them; no manifest is read.
+   */
+  public Listing(Table table, long snapshotId, long upTo, List tasks) throws Exception {
     this.table = table;
     this.snapshot = table.snapshot(snapshotId);
     if (snapshot == null) throw new IllegalArgumentException("Snapshot " + snapshotId + " has expired");
     this.upTo = upTo;
+    if (tasks != null) keep(tasks);
     visitDeletes(new Visitor() {
       Object look(ContentFile file, ManifestFile manifest) throws Exception { return isTaken(file) ? key(file) : null; }
 
@@ -109,6 +113,22 @@ public class Listing {
       }
     });
     isCounting = false;
+  }
+
+  /** The files of scan tasks, as {@link #visit} keeps those of manifests. */
+  private void keep(List tasks) {
+    List data = new ArrayList(), deletes = new ArrayList();
+    Set seen = new HashSet();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      data.add(new Object[] {task.file(), null});
+      for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+        DeleteFile delete = (DeleteFile) its.next();
+        if (seen.add(ContentFiles.key(delete))) deletes.add(new Object[] {delete, null});
+      }
+    }
+    kept.put(ManifestContent.DATA, data);
+    kept.put(ManifestContent.DELETES, deletes);
   }
 
   private void count(ContentFile file, String key) {

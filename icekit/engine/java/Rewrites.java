@@ -97,7 +97,7 @@ public class Rewrites {
 
   /** The old files, or their parts, of each task of a group: its rows become a file, unless deletes leave none. */
   List parts(RewriteFileGroup group) {
-    List tasks = staging.plain(group.fileScanTasks(), false);
+    List tasks = staging.plain(group.fileScanTasks());
     List found = new ArrayList();
     for (Iterator each = packed(tasks, splitSize(group, tasks, liveShare(tasks))).iterator(); each.hasNext();) {
       Collection together = ((ScanTaskGroup) each.next()).tasks();
@@ -244,7 +244,7 @@ public class Rewrites {
         continue;
       }
       long least = 0, most = 0;
-      List plain = hasEquality ? staging.plain(tasks, false) : tasks;
+      List plain = hasEquality ? staging.plain(tasks) : tasks;
       double share = liveShare(tasks);
       for (Iterator of = packed(plain, splitSize(group, plain, share)).iterator(); of.hasNext();) {
         Collection together = ((ScanTaskGroup) of.next()).tasks();

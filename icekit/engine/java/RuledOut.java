@@ -2,7 +2,6 @@ package icekit;
 
 import java.util.*;
 import org.apache.iceberg.*;
-import org.apache.iceberg.io.CloseableIterable;
 import org.apache.spark.sql.RowFactory;
 
 /** Which deletes that apply by the specification a scan does not list for a data file. */
@@ -61,11 +60,11 @@ public class RuledOut {
   }
 
   /**
-   * A row for each listed data file for which the scan of a snapshot rules some listed deletes out: its number, and the places of its
-   * partition's and of global deletes. Files are given as path, number of the partition (-1 for global deletes) and sequence number, all
+   * A row for each listed data file for which the scan of a snapshot, or of some of its tasks, rules some listed deletes out: its number, and the
+   * places of its partition's and of global deletes. Files are given as path, number of the partition (-1 for global deletes) and sequence number, all
    * joined by zeros; deletes of one partition follow one another in the order of their places.
    */
-  public List ofScan(long snapshotId, String data, String deletes) throws Exception {
+  public List ofScan(long snapshotId, List some, String data, String deletes) throws Exception {
     Map parts = new HashMap(), files = new HashMap();
     String[] all = ContentFiles.split(deletes);
     for (int i = 0; i + 2 < all.length; i += 3) {
@@ -78,7 +77,7 @@ public class RuledOut {
       files.put(all[i] + " " + all[i + 2], new String[] {String.valueOf(i / 3), all[i + 1]});
     }
     List found = new ArrayList();
-    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
+    Iterable tasks = ContentFiles.tasks(table, snapshotId, some);
     try {
       for (Iterator each = tasks.iterator(); each.hasNext();) {
         FileScanTask task = (FileScanTask) each.next();
@@ -90,7 +89,7 @@ public class RuledOut {
         if (own != null || everywhere != null) found.add(RowFactory.create(new Object[] {Integer.valueOf(known[0]), own, everywhere}));
       }
     } finally {
-      tasks.close();
+      ContentFiles.close(tasks);
     }
     return found;
   }

@@ -32,13 +32,14 @@ public class Staging {
     return new BaseFileScanTask(file, given, schema, PartitionSpecParser.toJson(spec), all);
   }
 
-  /** A spec with the fields of another; its id is the number of a file, which Spark then reads as _spec_id. */
-  private PartitionSpec numbered(PartitionSpec spec, int number) {
-    return PartitionSpecParser.fromJson(table.schema(), PartitionSpecParser.toJson(spec).replaceFirst("spec-id.:[0-9]+", "spec-id\":" + number));
+  /** A spec without fields; its id is the number of a file, which Spark then reads as _spec_id. */
+  private PartitionSpec numbered(int number) {
+    String none = PartitionSpecParser.toJson(PartitionSpec.unpartitioned());
+    return PartitionSpecParser.fromJson(table.schema(), none.replaceFirst("spec-id.:[0-9]+", "spec-id\":" + number));
   }
 
-  /** The tasks without their equality deletes; position deletes and deletion vectors stay. Files are numbered, if that is wanted. */
-  public List plain(List tasks, boolean isNumbered) {
+  /** The tasks without their equality deletes; position deletes and deletion vectors stay. */
+  public List plain(List tasks) {
     List found = new ArrayList();
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
@@ -47,15 +48,7 @@ public class Staging {
         DeleteFile delete = (DeleteFile) deletes.next();
         if (delete.content() != FileContent.EQUALITY_DELETES) kept.add(delete);
       }
-      DataFile file = (DataFile) task.file();
-      if (!isNumbered) {
-        found.add(task(file, kept));
-        continue;
-      }
-      PartitionSpec spec = numbered(ContentFiles.spec(table, file), found.size());
-      DataFiles.Builder made = ContentFiles.asData(file, spec);
-      if (spec.isPartitioned()) made.withPartition(file.partition());
-      found.add(task(made.build(), kept, spec));
+      found.add(task((DataFile) task.file(), kept));
     }
     return found;
   }
@@ -91,7 +84,7 @@ public class Staging {
     List found = new ArrayList();
     for (Iterator each = deletes.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
-      PartitionSpec none = numbered(PartitionSpec.unpartitioned(), found.size());
+      PartitionSpec none = numbered(found.size());
       found.add(task(ContentFiles.asData(delete, none).build(), Collections.EMPTY_LIST, none));
     }
     return found;
@@ -126,18 +119,13 @@ public class Staging {
     return true;
   }
 
-  /** A row for each file: number, path, data sequence number, and its element of each of the other lists. */
-  public List rows(Collection files, List more) {
+  /** A row for each file: path and data sequence number. */
+  public List rows(Collection files) {
     List found = new ArrayList();
     for (Iterator each = files.iterator(); each.hasNext();) {
       Object one = each.next();
       ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
-      Object[] row = new Object[3 + more.size()];
-      row[0] = new Integer(found.size());
-      row[1] = file.location();
-      row[2] = new Long(ContentFiles.sequence(file));
-      for (int i = 0; i < more.size(); i++) row[3 + i] = ((List) more.get(i)).get(found.size());
-      found.add(RowFactory.create(row));
+      found.add(RowFactory.create(new Object[] {file.location(), new Long(ContentFiles.sequence(file))}));
     }
     return found;
   }

@@ -1,0 +1,55 @@
+"""Give Iceberg's own reader position deletes in place of equality deletes, for as long as a rewrite
+reads the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from icekit.deletes.convert import conversion_of, write_deletes
+from icekit.deletes.delete_files import Writer
+from icekit.deletes.find import At, find
+from icekit.deletes.listing import DeleteListing
+from icekit.health.metadata import choose_snapshot, specs
+from icekit.maintain.rewrite_session import RewriteSession
+from icekit.prove.checked import CHECKED_POSITIONS_TAG, CheckedPositions
+from icekit.prove.conversion import PositionCheck
+
+
+@contextlib.contextmanager
+def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, CheckedPositions]]:
+    """The scan tasks of some data files with what a conversion of their equality deletes would
+    write: position delete files or deletion vectors, which no commit names and which are removed
+    at the end; and what was checked of them.
+
+    Raises what a conversion and its check raise.
+    """
+    spark, table = rewrite.spark, rewrite.table
+    specs_by_id = {spec.spec_id: spec for spec in specs(rewrite.metadata)}
+    snapshot, _ = choose_snapshot(rewrite.metadata, rewrite.action.branch)
+    listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, tasks=tasks)
+    at = At(rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes)
+    found = find(spark, at)
+    if found is None:
+        yield tasks, CheckedPositions()
+        return
+    writer = Writer(spark, table, listing.java, at.format_version)
+    try:
+        # Settings of the session change meanwhile, and each query takes all cores.
+        with rewrite.resolving:
+            rewrite.stop.check()
+            pending, checked = write_deletes(
+                spark,
+                rewrite.action.sql_name,
+                found,
+                writer,
+                PositionCheck if rewrite.check else None,
+            )
+        positions = CheckedPositions()
+        if checked:
+            positions = CheckedPositions.of(checked[CHECKED_POSITIONS_TAG])
+        yield conversion_of(spark, rewrite.staging, pending).changed(tasks), positions
+    finally:
+        writer.take_back()
