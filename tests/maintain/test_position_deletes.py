@@ -214,7 +214,7 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
 
     def ignoring(self: Staging, name: str, options: Any = None) -> Any:
         manager = self.spark._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()  # type: ignore[union-attr]
-        bare = self.java.plain(manager.fetchTasks(self.table, name), False)
+        bare = self.java.plain(manager.fetchTasks(self.table, name))
         tasks = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for task in bare:
             tasks.add(self.java.task(task.file(), self.spark._jvm.java.util.ArrayList()))  # type: ignore[union-attr]

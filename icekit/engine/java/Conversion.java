@@ -124,7 +124,6 @@ public class Conversion {
         if (known == null) result.put("unlisted", path);
         DeleteFile hit = (DeleteFile) missing.remove(path);
         if (hit != null) compare(task, hit, result);
-        if (!areReadable(task)) continue;
         sample.offer(task, true);
         if (hit != null) hits.offer(task, true);
       }
@@ -196,18 +195,6 @@ public class Conversion {
     }
     opens += before.size();
     earlier.put(file.location(), before.isEmpty() ? "0 0" : opens > MOST_OPENS ? "?" : summed(before, file.location()));
-  }
-
-  /** Whether the key columns of all equality deletes are in the schema: before 1.12, Iceberg's reader fails at others. */
-  private boolean areReadable(FileScanTask task) {
-    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
-      DeleteFile delete = (DeleteFile) its.next();
-      if (delete.content() != FileContent.EQUALITY_DELETES) continue;
-      for (Iterator ids = delete.equalityFieldIds().iterator(); ids.hasNext();) {
-        if (table.schema().findField(((Integer) ids.next()).intValue()) == null) return false;
-      }
-    }
-    return true;
   }
 
   /** The tasks as they would be after the last commit of the conversion. */
