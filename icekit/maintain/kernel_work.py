@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from icekit.common import frozen
 from icekit.common.sql import identifier, transform_of
 from icekit.common.units import count
 from icekit.deletes.applies import not_shown
@@ -110,34 +109,6 @@ class KernelGroup(Group):
         return sampled(key.values, self.rewrite.salt, self.samples[key].one_in)
 
 
-@frozen
-class OldRows:
-    """What Iceberg's own reader reads from whole old files of some groups, files and rows each: of
-    all files of the groups to which it applies the equality deletes, and of some files of others.
-    """
-
-    groups: Sequence[KernelGroup]
-    of_groups: tuple[int, Fingerprint]
-    of_chosen: tuple[int, Fingerprint]
-
-    @classmethod
-    def of(cls, groups: Sequence[KernelGroup]) -> OldRows:
-        """Read them."""
-        in_full = [task for group in groups if group.by_reader for task in elements(group.tasks)]
-        chosen = [task for group in groups for task in group.compared_tasks()]
-        return cls(groups, cls._read(groups, in_full), cls._read(groups, chosen))
-
-    @staticmethod
-    def _read(groups: Sequence[KernelGroup], tasks: Sequence[Any]) -> tuple[int, Fingerprint]:
-        if not tasks:
-            return 0, Fingerprint()
-        together: Any = groups[0].spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
-        for task in tasks:
-            together.add(task)
-        rows = read_by_iceberg(groups[0].staging, together, groups[0].hash, asks_twice=False)
-        return len(tasks), rows
-
-
 class KernelWork:
     """Some groups of files that the kernel writes in one Spark job, with a task for each part of a
     group; Spark itself writes those that the kernel refuses.
@@ -156,8 +127,6 @@ class KernelWork:
             KernelGroup(rewrite, group, of_group)
             for group, of_group in zip(groups, keys, strict=True)
         ]
-        #: What the new files are compared with, if it has been read for all groups of the kernel.
-        self.old_rows: OldRows | None = None
 
     def run(self) -> list[tuple[Any, CheckedRows]]:
         """Write the new files of all groups and check them; returns each group with what was
@@ -202,7 +171,7 @@ class KernelWork:
         try:
             size = sum(int(group.group.inputFilesSizeInBytes()) for group in self._of_kernel())
             answers = iter(
-                write_parts(self.rewrite.spark, orders, self.writer, self._read_old, size)
+                write_parts(self.rewrite.spark, orders, self.writer, self._look_up, size)
             )
         except RuledOut as found:
             raise not_shown(str(found)) from None
@@ -260,9 +229,6 @@ class KernelWork:
             group.hash = hash_sql
         self._write()
         groups = self._of_kernel()
-        if self.old_rows is not None and self.old_rows.groups != groups:
-            # Those that are left to Spark are compared there.
-            self.old_rows = None
         if not groups:
             return CheckedRows()
         if any(group.refusal and group.is_looked_up and group.keys for group in self.groups):
@@ -272,7 +238,7 @@ class KernelWork:
                     group.look_up()
         names = self._sample_names(groups)
         with ThreadPoolExecutor(1) as pool:
-            comparing = pool.submit(for_thread(spark, partial(self._compare_old, groups)))
+            comparing = pool.submit(for_thread(spark, partial(self._compare_old, groups, hash_sql)))
             checked = CheckedRows()
             for group, sums in self._sums_of_new(groups, hash_sql, names).items():
                 # One with rows of other partitions is left to Spark now.
@@ -280,36 +246,23 @@ class KernelWork:
                     checked += self._compare(group, sums, names)
             return checked + comparing.result()
 
-    def _read_old(self) -> None:
-        """Look some keys up, and read whole old files, while workers of Python write."""
-        if not self.rewrite.check:
-            return
-        groups = self._of_kernel()
-        for group in groups:
+    def _look_up(self) -> None:
+        """Look some keys up, while workers of Python write."""
+        for group in self._of_kernel() if self.rewrite.check else ():
             if group.keys and group.is_looked_up:
                 group.look_up()
-        self.old_rows = OldRows.of(groups)
 
-    def _compare_old(self, groups: Sequence[KernelGroup]) -> CheckedRows:
-        """Compare whole old files, as Iceberg's own reader reads them, with what was written of
-        them.
+    def _compare_old(self, groups: Sequence[KernelGroup], hash_sql: str) -> CheckedRows:
+        """Compare whole old files: all of groups to which Iceberg's reader applies the deletes, and
+        some of others.
         """
-        old_rows = self.old_rows or OldRows.of(groups)
+        in_full = [task for group in groups if group.by_reader for task in elements(group.tasks)]
         planned = sum((group.planned for group in groups if group.by_reader), Fingerprint())
-        chosen = [group for group in groups if group.compared_tasks()]
-        planned_of_chosen = sum((group.planned_of_chosen for group in chosen), Fingerprint())
-        checked = CheckedRows()
-        for files, rows, ours in (
-            (*old_rows.of_groups, planned),
-            (*old_rows.of_chosen, planned_of_chosen),
-        ):
-            if rows != ours:
-                raise differ(
-                    f"from {count(files, 'old file')}, Iceberg's own reader reads {rows}, but "
-                    f"this rewrite wrote {ours}"
-                )
-            checked += CheckedRows(files=files, of_files=rows.row_count, read=rows.row_count)
-        return checked
+        checked = self._compare_files(in_full, hash_sql, planned)
+        compared = [group for group in groups if group.compared_tasks()]
+        chosen = [task for group in compared for task in group.compared_tasks()]
+        ours = sum((group.planned_of_chosen for group in compared), Fingerprint())
+        return checked + self._compare_files(chosen, hash_sql, ours)
 
     def _compare(
         self, group: KernelGroup, sums: Mapping[str, int], names: Mapping[str, str]
@@ -346,6 +299,21 @@ class KernelWork:
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
         )
+
+    def _compare_files(self, tasks: Sequence[Any], hash_sql: str, ours: Fingerprint) -> CheckedRows:
+        """Compare what Iceberg's own reader reads from whole old files with what was written."""
+        if not tasks:
+            return CheckedRows()
+        together: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        for task in tasks:
+            together.add(task)
+        stock = read_by_iceberg(self.rewrite.staging, together, hash_sql, asks_twice=False)
+        if stock != ours:
+            raise differ(
+                f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {stock}, but "
+                f"this rewrite wrote {ours}"
+            )
+        return CheckedRows(files=len(tasks), of_files=stock.row_count, read=stock.row_count)
 
     def _sums_of_new(
         self, groups: Sequence[KernelGroup], hash_sql: str, names: Mapping[str, str]
