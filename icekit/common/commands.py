@@ -150,12 +150,7 @@ class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
 class OfHistory(Failing):
     """What is a failure, and where health is recorded."""
 
-    history: str = setting(
-        "",
-        "record health over time in: table (icekit.health in the catalog), or a SQLite file "
-        "(default: nowhere)",
-        "WHERE",
-    )
+    history: str = setting("", "record health over time in a SQLite file", _FILE)
 
 
 class DiagnoseOptions(Output, OfHistory, OfStorage, Judging, OfSnapshot, OfTable):

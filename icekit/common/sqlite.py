@@ -120,7 +120,7 @@ class SqliteFile(ABC):
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
         try:
-            return patiently(work, _is_busy, first_wait=0.01, longest_wait=1)
+            return _RETRYING(work)
         except (sqlite3.Error, OSError) as error:
             raise self.unusable(error, writing=writing) from error
 
@@ -146,20 +146,9 @@ def _is_busy(error: BaseException) -> bool:
     )
 
 
-def patiently(
-    work: Callable[[], T],
-    is_in_the_way: Callable[[BaseException], bool],
-    *,
-    first_wait: float,
-    longest_wait: float,
-) -> T:
-    """Do work, again for a minute while it raises what is only in the way; raises what it last
-    raised.
-    """
-    retrying = Retrying(
-        retry=retry_if_exception(is_in_the_way),
-        stop=stop_after_delay(_PATIENCE_SECONDS),
-        wait=wait_random_exponential(multiplier=first_wait, max=longest_wait),
-        reraise=True,
-    )
-    return retrying(work)
+_RETRYING = Retrying(
+    retry=retry_if_exception(_is_busy),
+    stop=stop_after_delay(_PATIENCE_SECONDS),
+    wait=wait_random_exponential(multiplier=0.01, max=1),
+    reraise=True,
+)

@@ -30,8 +30,7 @@ from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
 from icekit.health.findings import Thresholds
 from icekit.maintain.savings import wins
-from icekit.report.history.iceberg import store
-from icekit.report.history.store import Health, SqliteStore, Store, health
+from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.index import Index, rank, write_index
 from icekit.report.observing import FactsCache
 from icekit.report.page import link_neighbours
@@ -144,7 +143,7 @@ class Workers:
     def _render_one(self, row: Row, kernel: Kernel) -> Row:
         # The earlier runs of the table in a file: a notebook's kernel opens no catalog.
         path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
-        history = str(path) if SqliteStore(path).append(self._remembered.get(row.table, ())) else ""
+        history = str(path) if HistoryFile(path).append(self._remembered.get(row.table, ())) else ""
         facts_file = self._facts_file(row.table)
         return rendered(kernel, row, facts_file, self._options, history=history)
 
@@ -207,7 +206,7 @@ def report(
     # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
-    kept_in = store(options.history, lake)
+    kept_in = HistoryFile(Path(options.history).expanduser()) if options.history else None
     with ended_like_interrupted():
         earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
         index = Index(
@@ -247,7 +246,7 @@ def _summary(row: Row) -> str:
 
 
 def remember(
-    kept_in: Store | None, rows: Sequence[Row], progress: Callable[[str], None]
+    kept_in: HistoryFile | None, rows: Sequence[Row], progress: Callable[[str], None]
 ) -> list[str]:
     """Append this run's observations in one commit; returns an error sentence if that failed."""
     if kept_in is None:

@@ -325,8 +325,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     """
     if len(runs) < 2:
         return nothing(
-            "No earlier run to compare with: icekit report --history FILE (or table) keeps each "
-            "run.",
+            "No earlier run to compare with: icekit report --history FILE keeps each run.",
         )
     compared = compare(runs, thresholds)
     coming = compared.trend

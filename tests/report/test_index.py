@@ -14,7 +14,7 @@ from icekit.report.history.store import Health
 from icekit.report.index import Index, closing, rank, write_index, write_junit
 from icekit.report.result import ReportRun, Row, exit_status
 from tests.golden import Golden
-from tests.report.history.test_stores import record
+from tests.report.history.test_store import record
 
 
 def row(

@@ -313,14 +313,14 @@ def test_parameters_are_read_in_place_also_where_the_cells_are_not_kept(kept: st
 @pytest.mark.usefixtures("by_papermill")
 def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
     given = {
-        "more": {"history": "table", "collector": "spark"},
+        "more": {"history": "h.db", "collector": "spark"},
         "collector": "local",
         "fail_on": "a variable of somebody's own",
     }
     settings = begun("01_diagnose", given, papermill=["collector"])
 
     assert settings.collector == "local"
-    assert settings.history == "table"
+    assert settings.history == "h.db"
     assert settings.storage is False
     assert settings.fail_on == "never"
     assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
@@ -346,7 +346,7 @@ def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was
 
 
 def test_settings_are_shown_with_what_each_does() -> None:
-    shown = repr(begin({"more": {"history": "table"}}, "01_diagnose"))
+    shown = repr(begin({"more": {"history": "h.db"}}, "01_diagnose"))
 
     for name in DiagnoseOptions.declared:
         assert name in shown

@@ -21,7 +21,7 @@ from icekit.common.commands import ReportOptions
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.document import save_facts
 from icekit.report import rendering
-from icekit.report.history.store import SqliteStore
+from icekit.report.history.store import HistoryFile
 from icekit.report.observing import FactsCache, TimedOut
 from icekit.report.rendering import Kernel, limited
 from icekit.report.result import Row
@@ -29,7 +29,7 @@ from icekit.report.service import Workers, report
 from tests.child import Child
 from tests.learn.lessons.books import code as code_of
 from tests.offline import lake_in
-from tests.report.history.test_stores import record
+from tests.report.history.test_store import record
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -55,7 +55,7 @@ def ignored(_: str) -> None:
 @pytest.mark.slow
 def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path: Path) -> None:
     names = ["db.t00", "db.t01"]
-    kept = SqliteStore(tmp_path / "h.db")
+    kept = HistoryFile(tmp_path / "h.db")
     uuid = icekit.connect().observe(names[0]).table_uuid
     kept.append([record(1, name, table_uuid=uuid) for name in names])
     options = ReportOptions.of(

@@ -1,3 +1,1 @@
-"""The health of tables over time: stored in an Iceberg table or a SQLite file, read back in bounded
-amounts, and compared.
-"""
+"""The health of tables over time: stored in a SQLite file, read back in bounded amounts, and compared."""

@@ -1,6 +1,4 @@
-"""Remember a table's health at each run: the record, the interface of its store, and the store in a
-SQLite file.
-"""
+"""Remember a table's health at each run, in a SQLite file."""
 
 from __future__ import annotations
 
@@ -9,12 +7,11 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.errors import HistoryUnusable
 from icekit.common.sqlite import SqliteFile
-from icekit.common.units import at
 from icekit.health.files import DELETE_KINDS
 from icekit.health.findings import Findings
 from icekit.health.model import TableFacts
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
 class Health:
     """One table at one run; the key is ``run_id`` and ``table_name``.
 
-    Each field is a column of the stores (:data:`COLUMNS`).
+    Each field is a column of the file (:data:`COLUMNS`).
     """
 
     run_id: str
@@ -49,11 +46,8 @@ class Health:
     opens_saved: int  # file opens that compaction would save a full scan
 
     def plain(self) -> dict[str, Any]:
-        """Columns as stored: ``findings`` as JSON, the month, and the rest unchanged."""
-        return asdict(self) | {
-            "findings": json.dumps(self.findings),
-            "observed_month": f"{at(self.observed_at_ms):%Y-%m}",
-        }
+        """Columns as stored: ``findings`` as JSON, and the rest unchanged."""
+        return asdict(self) | {"findings": json.dumps(self.findings)}
 
     @classmethod
     def of_plain(cls, stored: Mapping[str, Any]) -> Health:
@@ -62,12 +56,8 @@ class Health:
         return cls(**{f.name: stored[f.name] for f in fields(cls)} | {"findings": findings})
 
 
-#: Every stored column with its type (int or str). ``observed_month`` (2026-01, in UTC) partitions
-# the Iceberg table.
-COLUMNS: Mapping[str, type] = {
-    **{f.name: int if "int" in str(f.type) else str for f in fields(Health)},
-    "observed_month": str,
-}
+#: Every stored column with its type (int or str).
+COLUMNS: Mapping[str, type] = {f.name: int if "int" in str(f.type) else str for f in fields(Health)}
 
 
 def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str) -> Health:
@@ -98,24 +88,6 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
 LAST = 30
 
 
-class Store(Protocol):
-    """Health of tables over time; all methods raise :class:`~icekit.common.errors.HistoryUnusable`
-    if the store cannot be read or written.
-    """
-
-    def append(self, records: Sequence[Health]) -> int:
-        """Append the records whose run and table are not stored yet, in one commit; returns their
-        number.
-        """
-
-    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first, at most :data:`LAST` of each.
-
-        The result leaves out tables without runs; a store that was never written to is empty, and
-        reading creates nothing.
-        """
-
-
 def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
     """The newest :data:`LAST` records of each table, oldest first."""
     by_table: dict[str, list[Health]] = {}
@@ -124,22 +96,29 @@ def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
     return {name: own[-LAST:] for name, own in by_table.items()}
 
 
-class SqliteStore(SqliteFile, Store):
-    """One table, ``health``, for one machine."""
+class HistoryFile(SqliteFile):
+    """The table ``health`` in a SQLite file, for one machine; all methods raise
+    :class:`~icekit.common.errors.HistoryUnusable` if the file cannot be read or written.
+    """
 
     APPLICATION = 0x69636568  # "iceh"
+    SCHEMA = 2
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, records: Sequence[Health]) -> int:
-        """Append the records that are not stored yet, in one transaction; returns their number."""
+        """Append the records whose run and table are not stored yet, in one transaction; returns
+        their number.
+        """
         insert = f"INSERT OR IGNORE INTO health VALUES (:{', :'.join(COLUMNS)})"
         rows = [record.plain() for record in records]
         return self.write(lambda db: db.executemany(insert, rows).rowcount) if rows else 0
 
     def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first."""
+        """The newest runs of each table, oldest first, at most :data:`LAST` of each; without tables
+        that have no runs.
+        """
         ranked = (
             "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) "
             "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?))"

@@ -184,7 +184,7 @@ class SchedulePolicy(Settings):
     catalog: str = setting("", "a profile (default: the embedded lake)", read=_profile)
     output: Path = setting(Path("reports"), "the folder of pass.json and of pages", read=Path)
     ledger: str = setting("", "a file for the runs")
-    history: str = setting("", "table, or a SQLite file, for health over time")
+    history: str = setting("", "a SQLite file for health over time")
     budget: Mapping[str, float] = setting({}, "of a pass", read=_budget)
     hours: Hours | None = setting(None, "the window of passes", read=Hours.of)
     rules: tuple[Rule, ...] = setting((), "the first one that matches applies", read=_rules)
@@ -194,7 +194,7 @@ class SchedulePolicy(Settings):
         stores = {
             name: str(folder / Path(path).expanduser())
             for name, path in self.only("ledger", "history").items()
-            if path not in {"", "table"}
+            if path
         }
         return self.replaced(output=folder / self.output.expanduser(), **stores)
 

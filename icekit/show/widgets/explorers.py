@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
@@ -18,8 +19,7 @@ from icekit.health import observe
 from icekit.health.findings import Thresholds, findings_html
 from icekit.health.model import TableFacts
 from icekit.maintain.savings import savings_told, wins
-from icekit.report.history.iceberg import store
-from icekit.report.history.store import Health, health
+from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.history.trend import same_table
 from icekit.show import charts
 from icekit.show.card import card_html, lines, size_bars
@@ -303,7 +303,7 @@ class Following(Explorer):
 
 def trend(view: View, history: str = "") -> Following:
     """The figure that reaches its threshold first, and what got worse or better, over the runs in
-    ``history`` (``table``, a SQLite file; empty: none).
+    the SQLite file ``history`` (empty: none).
 
     Earlier runs are read when another table comes into view, and not for every threshold that
     moves.
@@ -311,8 +311,9 @@ def trend(view: View, history: str = "") -> Following:
 
     @lru_cache(maxsize=1)
     def kept(table: str) -> Sequence[Health]:
-        runs = store(history, view.lake)
-        return runs.last([table]).get(table, ()) if runs else ()
+        if not history:
+            return ()
+        return HistoryFile(Path(history).expanduser()).last([table]).get(table, ())
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
         now = health(facts, view.findings, wins(facts, view.findings, thresholds), "now")

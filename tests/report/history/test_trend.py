@@ -171,8 +171,7 @@ def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
 
     assert chart.figure is None
     assert (
-        chart.alt
-        == "No earlier run to compare with: icekit report --history FILE (or table) keeps each run."
+        chart.alt == "No earlier run to compare with: icekit report --history FILE keeps each run."
     )
 
 

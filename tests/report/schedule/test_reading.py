@@ -208,7 +208,6 @@ def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
     assert read.output == tmp_path / "out"
     assert read.ledger == f"{tmp_path}/runs.db"
     assert read.history == f"{tmp_path}/h.db"
-    assert parse_policy(RULE + "history: table\n", HERE).history == "table"
 
 
 def test_words_say_what_is_run_and_what_is_not(golden: Golden) -> None:

@@ -17,7 +17,7 @@ from icekit.health.findings import Thresholds
 from icekit.health.model import TableFacts
 from icekit.maintain.policy import Policy
 from icekit.maintain.savings import wins
-from icekit.report.history.store import SqliteStore, health
+from icekit.report.history.store import HistoryFile, health
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
@@ -218,7 +218,7 @@ def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
 def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_path: Path) -> None:
     history = tmp_path / "history.db"
     last = health(view.facts, view.findings, wins(view.facts, view.findings), "r1")
-    SqliteStore(history).append([replace(last, observed_at_ms=1_000, snapshots=7)])
+    HistoryFile(history).append([replace(last, observed_at_ms=1_000, snapshots=7)])
     drawn = shown(widgets.trend(view, str(history)))
 
     assert "2 runs of db.sick" in drawn.shown.value
@@ -236,7 +236,7 @@ def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
     drawn = shown(widgets.trend(view, "history.db"))
     sick = view.facts
     with monkeypatch.context() as patched:
-        patched.setattr(explorers, "store", refused)
+        patched.setattr(explorers.HistoryFile, "last", refused)
         view.look_at(observe(view.lake, "db.fine"))
         assert "Nothing is shown of db.fine: The history is locked." in text(drawn.shown.value)
 

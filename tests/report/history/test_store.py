@@ -1,25 +1,19 @@
-"""Where health is kept: appended once, read back bounded, widened by later columns."""
+"""Where health is kept: appended once, read back bounded."""
 
 import contextlib
 import dataclasses
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-import icekit
 from icekit import diagnose
 from icekit.common.errors import HistoryUnusable
 from icekit.maintain.savings import wins
-from icekit.report.history import iceberg
-from icekit.report.history.iceberg import IcebergStore, store
-from icekit.report.history.store import Health, SqliteStore, Store, health
+from icekit.report.history.store import Health, HistoryFile, health
 from tests.factories import NOW_MS, file_group, table_facts
-from tests.offline import catalog_of
 
 DAY = 86_400_000
 
@@ -31,21 +25,19 @@ def record(day: int = 0, table: str = "db.events", **changes: Any) -> Health:
     return dataclasses.replace(made, observed_at_ms=NOW_MS - (400 - day) * DAY, **changes)
 
 
-@pytest.fixture(params=["sqlite", "iceberg"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "sqlite":
-        return SqliteStore(tmp_path / "deep" / "health.db")
-    return IcebergStore(lambda: catalog_of(tmp_path))
+@pytest.fixture
+def kept(tmp_path: Path) -> HistoryFile:
+    return HistoryFile(tmp_path / "deep" / "health.db")
 
 
 def test_what_was_never_written_is_empty_and_reading_makes_nothing(
-    kept: Store, tmp_path: Path
+    kept: HistoryFile, tmp_path: Path
 ) -> None:
     assert kept.last(["db.events"]) == {}
     assert not (tmp_path / "deep").exists()
 
 
-def test_a_run_is_appended_once_and_read_back_as_it_was(kept: Store) -> None:
+def test_a_run_is_appended_once_and_read_back_as_it_was(kept: HistoryFile) -> None:
     first = record(findings=(("small_files", "warning"),))
     other = record(table="db.`odd's name`", delete_files=3)
 
@@ -60,9 +52,7 @@ def test_a_run_is_appended_once_and_read_back_as_it_was(kept: Store) -> None:
     }
 
 
-def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older_month(
-    kept: Store,
-) -> None:
+def test_many_tables_are_read_at_once_also_one_with_few_runs(kept: HistoryFile) -> None:
     for start in range(0, 80, 20):
         kept.append(
             [record(day, name) for day in range(start, start + 20) for name in ("db.a", "db.b")]
@@ -76,47 +66,15 @@ def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older
     assert found.keys() == {"db.a", "db.late"}
 
 
-def test_the_iceberg_table_keeps_itself_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iceberg, "_KEPT_SNAPSHOTS", 4)
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    (tmp_path / "warehouse").mkdir()
-    lake = icekit.connect()
-    kept = store("table", lake)
-    assert kept is not None
-    for day in range(12):
-        kept.append([record(day + 20)])
-
-    facts = lake.observe("icekit.health")
-    assert facts.data.record_count == 12
-    assert facts.data.file_count < 12
-    assert facts.history.snapshot_count < 14
-    assert diagnose(facts).names == set()
-    assert [f.name for f in facts.default_spec.fields] == ["observed_month"]
-
-
-def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path)
-    catalog.create_namespace("icekit")
-    catalog.create_table("icekit.health", pa.schema([("run_id", pa.string())]))
-
-    with pytest.raises(HistoryUnusable, match="is not this icekit's"):
-        IcebergStore(lambda: catalog).append([record()])
-    with pytest.raises(HistoryUnusable, match="is not this icekit's"):
-        IcebergStore(lambda: catalog).last(["db.events"])
-    catalog.close()
-
-
 def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
-    kept = SqliteStore(path)
+    kept = HistoryFile(path)
     kept.append([record()])
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 9")
     before = path.read_bytes()
 
-    why = "schema 9, and this icekit knows 1; give another file"
+    why = "schema 9, and this icekit knows 2; give another file"
     with pytest.raises(HistoryUnusable, match=f"cannot be written: {why}"):
         kept.append([record()])
     with pytest.raises(HistoryUnusable, match=f"cannot be read: {why}"):
@@ -124,7 +82,7 @@ def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) 
     assert path.read_bytes() == before
 
 
-def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: Store) -> None:
+def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: HistoryFile) -> None:
     runs = [[record(day, name) for name in ("db.a", "db.b")] for day in range(3)]
     kept.append(runs[0])
 
@@ -135,14 +93,3 @@ def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: Store) -> No
         name: [run[place] for run in runs] for place, name in enumerate(("db.a", "db.b"))
     }
     assert sum(appended) == 4
-
-
-def test_a_catalog_that_only_a_session_knows_keeps_its_history_in_a_file() -> None:
-    lake: Any = SimpleNamespace(name="theirs", tables=object())
-
-    with pytest.raises(
-        HistoryUnusable,
-        match="Only a Spark session knows the catalog theirs: keep the history in a file",
-    ):
-        store("table", lake)
-    assert store("", lake) is None
