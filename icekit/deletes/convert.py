@@ -17,12 +17,17 @@ from icekit.common.sql import Identifier, identifier
 from icekit.common.units import count, counted
 from icekit.deletes.applies import disagreement
 from icekit.deletes.by_kernel import positions_by_kernel
-from icekit.deletes.delete_files import Writer, position_deletes, positions_of
+from icekit.deletes.delete_files import (
+    Writer,
+    position_deletes,
+    positions_of,
+    vector_positions,
+)
 from icekit.deletes.find import Found, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
-from icekit.deletes.listing import Scope, local, placed
-from icekit.engine.bridge import compiled, lent, load_table, metadata_of
+from icekit.deletes.listing import Scope, joined, local, placed
+from icekit.engine.bridge import compiled, elements, lent, load_table, metadata_of
 from icekit.engine.causes import is_of_engine, java_classes
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
@@ -73,6 +78,56 @@ def merge(
     own, shared = position_deletes(found.at.listing.java, numbers)
     if not (shared or own):
         return [], {}
+    if found.at.listing.tasks is None:
+        before = _earlier_positions(spark, name, numbers, own, shared, found)
+    else:
+        before = _earlier_positions_of_tasks(spark, numbers, found)
+    for path, deletes in own.items():
+        # A vector that is replaced but was not read in full would bring its rows back. It names
+        # each position once; other files may name one again.
+        expected = max(int(delete.recordCount()) if _is_vector(delete) else 1 for delete in deletes)
+        positions_read = len(before.get(numbers[path], ()))
+        if positions_read < expected:
+            raise ConversionRefused(
+                f"Only {positions_read} of {expected} positions deleted earlier could be read for "
+                f"{path}. Nothing was changed; run it again."
+            )
+    for number, deleted in before.items():
+        # Not in place: the positions found are compared with these before the commit.
+        positions[number] = positions[number] | deleted
+    return [delete for deletes in own.values() for delete in deletes], before
+
+
+def _is_vector(delete: Any) -> bool:
+    """Whether a delete file (an object of Iceberg's API) is a deletion vector."""
+    return delete.contentOffset() is not None
+
+
+def _earlier_positions_of_tasks(
+    spark: SparkSession, numbers: Mapping[str, int], found: Found
+) -> dict[int, BitMap64]:
+    """The positions that the listing's tasks delete in some data files, which have ``numbers`` by
+    their paths; by these numbers.
+    """
+    staging = Staging(spark, found.at.table)
+    answers = list(elements(staging.java.vectors(found.at.listing.tasks, joined(numbers))))
+    return {
+        numbers[str(path)]: vector_positions(bytes(blob))
+        for path, blob in zip(answers[::2], answers[1::2], strict=True)
+    }
+
+
+def _earlier_positions(
+    spark: SparkSession,
+    name: Identifier,
+    numbers: Mapping[str, int],
+    own: Mapping[str, Sequence[Any]],
+    shared: Mapping[str, int],
+    found: Found,
+) -> dict[int, BitMap64]:
+    """The same of the whole snapshot, by one query: of delete files that are each data file's
+    ``own``, and of those that several data files share.
+    """
     with_vector = {path for path, deletes in own.items() if any(map(_is_vector, deletes))}
     by_path = local(
         spark,
@@ -88,42 +143,21 @@ def merge(
         raise ConversionRefused(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
-            f"position_deletes ({', '.join(names)}). Run icekit compact, or Spark's own rewrite_data_files, which "
-            "apply all deletes."
+            f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
         )
     if names := fields_hiding_positions(found.at.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{positions_hidden(names)}. Run icekit compact, or Spark's own rewrite_data_files, which "
-            "apply all deletes."
+            f"{positions_hidden(names)}. Run icekit compact, which applies all deletes."
         )
     listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, listed, shared)
-    joined = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path)
+    joined_rows = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path)
     if with_vector:
         # A vector replaces all other position deletes of its data file.
-        joined = joined.where("NOT has_vector OR content_offset IS NOT NULL")
-    old = joined.select("f", "pos")
-    before = by_file(arrow_of(words(old, sum(map(len, positions.values())))))
-    for path, deletes in own.items():
-        # A vector that is replaced but was not read in full would bring its rows back. It names
-        # each position once; other files may name one again.
-        expected = max(int(delete.recordCount()) if _is_vector(delete) else 1 for delete in deletes)
-        positions_read = len(before.get(numbers[path], ()))
-        if positions_read < expected:
-            raise ConversionRefused(
-                f"Only {positions_read} of {expected} positions deleted earlier could be read for "
-                f"{path}. Nothing was changed; run the conversion again."
-            )
-    for number, deleted in before.items():
-        # Not in place: the positions found are compared with these before the commit.
-        positions[number] = positions[number] | deleted
-    return [delete for deletes in own.values() for delete in deletes], before
-
-
-def _is_vector(delete: Any) -> bool:
-    """Whether a delete file (an object of Iceberg's API) is a deletion vector."""
-    return delete.contentOffset() is not None
+        joined_rows = joined_rows.where("NOT has_vector OR content_offset IS NOT NULL")
+    records = sum(found.data[number].records for number in numbers.values())
+    return by_file(arrow_of(words(joined_rows.select("f", "pos"), records)))
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
@@ -142,7 +176,7 @@ def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, in
     if read != expected:
         raise ConversionRefused(
             f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
-            "could be read. Nothing was changed; run the conversion again."
+            "could be read. Nothing was changed; run it again."
         )
 
 
@@ -173,7 +207,8 @@ _REFUSALS = {
 
 @frozen
 class Pending:
-    """What a conversion has written and is about to commit.
+    """What a conversion has written, before its commit; or what a rewrite reads with, which no
+    commit gets.
 
     ``dead`` are the positions found, by a file's place in ``found.data``, and ``earlier`` those that
     were deleted before, where a deletion vector replaces other deletes. ``written`` are both of them

@@ -61,6 +61,11 @@ def vector_blob(positions: BitMap64) -> bytes:
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 
+def vector_positions(blob: bytes) -> BitMap64:
+    """The positions in a blob as :func:`vector_blob` makes it."""
+    return BitMap64.deserialize(blob[8:-4])
+
+
 def position_file(path: str, positions: BitMap64) -> bytes:
     """The positions in one data file as a Parquet position delete file of format version 2."""
     import numpy as np

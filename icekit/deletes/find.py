@@ -185,8 +185,7 @@ def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_w
     if (len(deletes), len(data)) != (expected, over):
         raise ConversionRefused(
             f"Counted {count(expected, 'equality delete file')} for {count(over, 'data file')}, "
-            f"but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run the "
-            "conversion again."
+            f"but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run it again."
         )
 
 

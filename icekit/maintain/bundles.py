@@ -73,8 +73,8 @@ def bundled(
     """Groups of one partition with their keys: small ones that become one file each together, if
     possible in as many bundles as are written at once, and each other one by itself.
 
-    Only those are together whose equality deletes Iceberg's own reader applies, file by file: a
-    join with the deletes of one partition must not see the rows of another. Those without equality
+    Only those are together whose equality deletes Iceberg's own reader applies: others are resolved
+    group by group. Those without equality
     deletes are apart, because they are checked in another way; and rows that are sorted stay with
     their group.
     """

@@ -56,7 +56,7 @@ class Group:
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
-        # deletes. It reads none where its answer depends on the query.
+        # deletes. It is not asked to apply them where its answer depends on the query.
         if self.by_reader and rewrite.check:
             self.chosen = self.tasks
         elif self.keys and rewrite.check and self.are_keys_read_right:
@@ -83,6 +83,8 @@ class Group:
                 if self.keys:
                     resolving = resolved_tasks(self.rewrite, self.tasks)
                     tasks, positions = stack.enter_context(resolving)
+                    if self.rewrite.check:
+                        self.chosen = self._some(SAMPLED_FILES, tasks)
                 self.java.stage(tasks, name)
                 stack.callback(self.java.clear, name)
                 self.hash = self._hash(self.staging.frame(name, {}))

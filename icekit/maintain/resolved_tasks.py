@@ -32,21 +32,11 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
     listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, tasks=tasks)
     at = At(rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes)
     found = find(spark, at)
-    if found is None:
-        yield tasks, CheckedPositions()
-        return
+    assert found is not None
     writer = Writer(spark, table, listing.java, at.format_version)
+    check = PositionCheck if rewrite.check else None
     try:
-        # Settings of the session change meanwhile, and each query takes all cores.
-        with rewrite.resolving:
-            rewrite.stop.check()
-            pending, checked = write_deletes(
-                spark,
-                rewrite.action.sql_name,
-                found,
-                writer,
-                PositionCheck if rewrite.check else None,
-            )
+        pending, checked = write_deletes(spark, rewrite.action.sql_name, found, writer, check)
         positions = CheckedPositions()
         if checked:
             positions = CheckedPositions.of(checked[CHECKED_POSITIONS_TAG])

@@ -13,7 +13,6 @@ import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import FailureKind, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import NOTHING_PLANNED, PlannedRewrite
-from icekit.health.key_fields import misread_fields, path_to
+from icekit.health.key_fields import misread_fields
 from icekit.health.metadata import schema_of, specs
 from icekit.maintain.asking import planned_groups
 from icekit.maintain.bundles import Bundle, bundled
@@ -350,32 +349,28 @@ class CheckedRewrite(RewriteSession):
                 "a column of their partition spec was dropped, so that they cannot be converted "
                 "first either"
             )
-        current = schema_of(self.metadata)["fields"]
         result: list[Key] = []
         for ids, files in deletes_by_key.items():
             try:
                 keys = keys_of(self.metadata, ids)
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from refused
-            columns = [
-                replace(keys.columns[i], is_current=path_to(current, i) is not None) for i in ids
-            ]
             result.append(
                 Key(
                     len(result),
                     files,
-                    tuple(columns),
+                    tuple(keys.columns[i] for i in ids),
                     int(java.records(files)),
                     self.delete_staging(keys),
                     self.added,
                 )
             )
         if not java.areOf(tasks, int(group.outputSpecId())):
-            # Spark would sort rows into the new partitions, and sample them for it: they would be
-            # counted twice as they are read.
             raise NotHere("their data files move to another partition spec")
         if result and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
+        if any(int(java.paths(key.files)) < int(key.files.size()) for key in result):
+            raise NotHere("an equality delete file is in the table twice")
         return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,8 +63,6 @@ class RewriteSession:
         self.snapshot = head_of(table, action.branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
-        #: Held while the equality deletes of a group are resolved.
-        self.resolving = threading.Lock()
         #: How groups are split into tasks: also the prediction's answer.
         self.rewrites = compiled(spark, table, "Rewrites", table)
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that

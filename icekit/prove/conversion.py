@@ -201,7 +201,9 @@ class PositionCheck:
                 raise _differ(
                     f"the positions for {file.path} are not those found and those deleted before"
                 )
-            if (last := positions.max()) >= file.records:
+            # What a rewrite reads is counted again: the metadata may name fewer rows than there are.
+            is_counted_again = self.found.at.listing.tasks is not None
+            if (last := positions.max()) >= file.records and not is_counted_again:
                 raise _differ(
                     f"row {last:,} of {file.path} would be deleted, which has only "
                     f"{count(file.records, 'row')}"
@@ -446,4 +448,4 @@ def _sums_text(rows: int, value: int) -> str:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("delete files", what, "Nothing was changed.")
+    return RowsDiffer.of("delete files", what, "The equality deletes stay.")

@@ -239,10 +239,24 @@ def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, reco
     assert rewritten(table) == 4
 
 
-def test_spark_rewrites_a_group_of_which_no_row_is_left_for_the_join(
+def test_it_is_none_under_equality_deletes_that_spark_applies_either(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It then leaves out what counts the rows."""
+    """Rows are deleted that the file has not, by its metadata."""
+    by_spark(monkeypatch)
+    monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
+    path = filled(table)
+    remove(table, path)
+    table.append_path(path, 5)
+    table.delete("id", "SELECT id + 4 FROM range(6)")
+
+    assert rewritten(table) == 4
+
+
+def test_spark_rewrites_a_group_all_of_whose_rows_are_deleted_twice(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By position, and by key."""
     by_spark(monkeypatch)
     monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0)
     table.create("id bigint, k int").data("SELECT id, 1 FROM range(2)")

@@ -428,6 +428,41 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
     table.converted(lambda: run(table), left=None)
 
 
+def test_an_equality_delete_file_that_is_in_the_table_twice_is_left_to_the_engine(
+    table: Table,
+) -> None:
+    """As by a writer that commits once more what it has committed: the newer entry counts."""
+    table.create().data("SELECT id, 'a' FROM range(3)")
+    delete = table.files.deletes("id", "SELECT 1L")
+    for _ in range(2):
+        table.files.table().newRowDelta().addDeletes(delete).commit()
+        table.files.refresh()
+        table.insert("VALUES (1, 'b'), (4, 'b')")
+    assert table.ids() == [0, 1, 2, 4, 4]
+
+    table.converted(lambda: run(table), left=None)
+
+
+@spark_s_way
+def test_vectors_are_replaced_also_where_iceberg_cannot_list_what_they_delete(
+    table: Table,
+) -> None:
+    """Its metadata table of position deletes cannot be read once the column of a partition field
+    was dropped, and another field is left.
+    """
+    table.create("id bigint, name string, old int", "name", version=3)
+    table.data("SELECT id, 'a', 1 FROM range(9)", {"name": "a"})
+    table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
+    table.delete("id", "SELECT id * 4 FROM range(3)", {"name": "a"})
+    for change in ("ADD PARTITION FIELD old", "DROP PARTITION FIELD old", "DROP COLUMN old"):
+        table.sql(f"ALTER TABLE {{t}} {change}")
+    table.files.refresh()
+
+    table.rewritten()
+
+    assert table.ids() == [1, 2, 5, 6, 7]
+
+
 @pytest.mark.slow
 def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
     """Also where Iceberg's own reader cannot read such a table."""

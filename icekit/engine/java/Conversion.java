@@ -1,10 +1,8 @@
 package icekit;
 
 import java.util.*;
-import java.util.function.Function;
 import java.util.function.LongConsumer;
 import org.apache.iceberg.*;
-import org.apache.iceberg.data.BaseDeleteLoader;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
@@ -83,9 +81,7 @@ public class Conversion {
   }
 
   private String summed(List positionDeletes, String path) {
-    PositionDeleteIndex index = new BaseDeleteLoader(new Function() {
-      public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
-    }).loadPositionDeletes(positionDeletes, path);
+    PositionDeleteIndex index = Staging.positions(table, positionDeletes, path);
     final long[] sums = new long[2];
     index.forEach(new LongConsumer() {
       public void accept(long position) {
@@ -124,6 +120,7 @@ public class Conversion {
         if (known == null) result.put("unlisted", path);
         DeleteFile hit = (DeleteFile) missing.remove(path);
         if (hit != null) compare(task, hit, result);
+        if (!areOthersReadable(task)) continue;
         sample.offer(task, true);
         if (hit != null) hits.offer(task, true);
       }
@@ -195,6 +192,18 @@ public class Conversion {
     }
     opens += before.size();
     earlier.put(file.location(), before.isEmpty() ? "0 0" : opens > MOST_OPENS ? "?" : summed(before, file.location()));
+  }
+
+  /** Whether the key columns of the equality deletes that stay are in the schema: before 1.12, Iceberg's reader fails at others. */
+  private boolean areOthersReadable(FileScanTask task) {
+    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+      DeleteFile delete = (DeleteFile) its.next();
+      if (delete.content() != FileContent.EQUALITY_DELETES || deletes.containsKey(delete.location())) continue;
+      for (Iterator ids = delete.equalityFieldIds().iterator(); ids.hasNext();) {
+        if (table.schema().findField(((Integer) ids.next()).intValue()) == null) return false;
+      }
+    }
+    return true;
   }
 
   /** The tasks as they would be after the last commit of the conversion. */

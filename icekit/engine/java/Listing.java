@@ -124,7 +124,8 @@ public class Listing {
       data.add(new Object[] {task.file(), null});
       for (Iterator its = task.deletes().iterator(); its.hasNext();) {
         DeleteFile delete = (DeleteFile) its.next();
-        if (seen.add(ContentFiles.key(delete))) deletes.add(new Object[] {delete, null});
+        // One that is in the table twice, with two sequence numbers, is refused as anywhere else.
+        if (seen.add(ContentFiles.key(delete) + " " + ContentFiles.sequence(delete))) deletes.add(new Object[] {delete, null});
       }
     }
     kept.put(ManifestContent.DATA, data);

@@ -258,7 +258,7 @@ public class Rewrites {
         most += number;
         least += rows == SOME && !hasEquality ? number : 0;
       }
-      // A join may shuffle the rows to as many files as the planner expects; a reader of deletes packs by their bytes, too.
+      // Spark may write as many files as the planner expects; a reader of deletes packs by their bytes, too.
       if (hasEquality) most = Math.max(most, Math.max(group.expectedOutputFiles(), packed(tasks, splitSize(group, tasks, 1)).size()));
       isMost = isMost || least < most;
       written += most;

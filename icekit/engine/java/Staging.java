@@ -2,8 +2,11 @@ package icekit;
 
 import java.util.*;
 import java.lang.reflect.*;
+import java.util.function.Function;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
+import org.apache.iceberg.data.BaseDeleteLoader;
+import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.io.FileInfo;
 import org.apache.iceberg.io.SupportsPrefixOperations;
@@ -53,14 +56,14 @@ public class Staging {
     return found;
   }
 
-  /** The equality deletes of the tasks, each once, by the field ids of their key. */
+  /** The equality deletes of the tasks by the field ids of their key: each once, but one that is in the table with two sequence numbers twice. */
   public Map deletes(List tasks) {
     Map found = new TreeMap();
     Set seen = new HashSet();
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
         DeleteFile delete = (DeleteFile) deletes.next();
-        if (delete.content() != FileContent.EQUALITY_DELETES || !seen.add(delete.location())) continue;
+        if (delete.content() != FileContent.EQUALITY_DELETES || !seen.add(delete.location() + " " + ContentFiles.sequence(delete))) continue;
         String key = new TreeSet(delete.equalityFieldIds()).toString();
         if (!found.containsKey(key)) found.put(key, new ArrayList());
         ((List) found.get(key)).add(delete);
@@ -123,8 +126,7 @@ public class Staging {
   public List rows(Collection files) {
     List found = new ArrayList();
     for (Iterator each = files.iterator(); each.hasNext();) {
-      Object one = each.next();
-      ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
+      ContentFile file = file(each.next());
       found.add(RowFactory.create(new Object[] {file.location(), new Long(ContentFiles.sequence(file))}));
     }
     return found;
@@ -181,18 +183,48 @@ public class Staging {
     rows.put(file.specId(), file.partition(), new Long(now));
   }
 
-  public int paths(Collection tasks) {
+  /** How many different paths files, or those of tasks, have. */
+  public int paths(Collection files) {
     Set found = new HashSet();
-    for (Iterator each = tasks.iterator(); each.hasNext();) found.add(((DataFile) ((FileScanTask) each.next()).file()).location());
+    for (Iterator each = files.iterator(); each.hasNext();) found.add(file(each.next()).location());
     return found.size();
+  }
+
+  private static ContentFile file(Object fileOrTask) {
+    return fileOrTask instanceof FileScanTask ? (ContentFile) ((FileScanTask) fileOrTask).file() : (ContentFile) fileOrTask;
+  }
+
+  /** What Iceberg reads from delete files as the positions that they delete in a data file. */
+  static PositionDeleteIndex positions(final Table table, List positionDeletes, String path) {
+    return new BaseDeleteLoader(new Function() {
+      public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
+    }).loadPositionDeletes(positionDeletes, path);
+  }
+
+  /** The deletes by position that tasks apply to the data files of these paths, joined by zeros: in turn a path and a deletion vector. */
+  public List vectors(List tasks, String paths) {
+    Set given = new HashSet(Arrays.asList(ContentFiles.split(paths)));
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      String path = ((DataFile) task.file()).location();
+      List applied = new ArrayList();
+      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() == FileContent.POSITION_DELETES) applied.add(delete);
+      }
+      if (applied.isEmpty() || !given.contains(path)) continue;
+      PositionDeleteIndex index = positions(table, applied, path);
+      if (index.isEmpty()) continue;
+      found.add(path);
+      found.add(ByteBuffers.toByteArray(index.serialize()));
+    }
+    return found;
   }
 
   public long records(Collection files) {
     long found = 0;
-    for (Iterator each = files.iterator(); each.hasNext();) {
-      Object one = each.next();
-      found += (one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one).recordCount();
-    }
+    for (Iterator each = files.iterator(); each.hasNext();) found += file(each.next()).recordCount();
     return found;
   }
 

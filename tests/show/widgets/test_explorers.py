@@ -21,7 +21,6 @@ from icekit.report.history.store import HistoryFile, health
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
-from icekit.show.widgets import explorers
 from icekit.show.widgets.explorers import Following
 from tests.factories import MIB, file_group, table_facts
 from tests.kernels import kernel
@@ -236,7 +235,7 @@ def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
     drawn = shown(widgets.trend(view, "history.db"))
     sick = view.facts
     with monkeypatch.context() as patched:
-        patched.setattr(explorers.HistoryFile, "last", refused)
+        patched.setattr(HistoryFile, "last", refused)
         view.look_at(observe(view.lake, "db.fine"))
         assert "Nothing is shown of db.fine: The history is locked." in text(drawn.shown.value)
 
