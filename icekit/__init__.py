@@ -4,7 +4,7 @@ from typing import Any
 
 from icekit.api import Lake, compare, connect
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Finding, Findings, Severity, Thresholds
+from icekit.health.diagnose.findings import Finding, Findings, Severity, Thresholds
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -10,7 +10,7 @@ from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Findings, Thresholds
+from icekit.health.diagnose.findings import Findings, Thresholds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,8 +17,8 @@ from icekit.common.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, re
 from icekit.common.options import Settings
 from icekit.common.saving import Result
 from icekit.common.terminal import ATTENDED, has_front_end, is_kernel
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
 from icekit.show.explorer import SWITCH
 
 

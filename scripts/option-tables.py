@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from icekit.cli.declared import show_all
 from icekit.cli.main import _Parser, _parser
-from icekit.health.writer_states import WRITERS
+from icekit.health.facts.writer_states import WRITERS
 
 DOCS = Path(__file__).parents[1] / "docs"
 _WRITERS = re.compile(r"(<!-- writers -->\n)(?:\|.*\n)*")

@@ -4,8 +4,8 @@ may step back.
 
 from icekit.api import Lake
 from icekit.common.sql import Identifier
-from icekit.health.metadata import Json
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.iceberg.metadata import Json
 
 
 def in_order(lake: Lake, table: Identifier) -> list[Json]:

@@ -12,7 +12,7 @@ import fastavro
 
 from icekit.api import Lake
 from icekit.common.sql import Identifier, identifier
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from icekit.learn.lab import embedded
 
 Json = dict[str, Any]

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from icekit.health import metadata
-from icekit.health.definition import Column, PartitionField, PartitionSpec
-from icekit.health.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
-from icekit.health.findings import Finding, Findings, Severity, Thresholds
-from icekit.health.manifest_counts import ColumnSample, ManifestFacts, MetricsSample, SpecManifests
-from icekit.health.model import TableFacts
-from icekit.health.rollup import bucket_of, edges
-from icekit.health.snapshots import Commit, History
+from icekit.health.diagnose.findings import Finding, Findings, Severity, Thresholds
+from icekit.health.facts.files import Bucket, FileGroup, SequenceCounts
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import bucket_of, edges
+from icekit.iceberg import metadata
+from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifest_counts import ColumnSample, ManifestFacts, MetricsSample, SpecManifests
+from icekit.iceberg.partition import Partition, Scalar
+from icekit.iceberg.snapshots import Commit, History
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -16,7 +16,7 @@ from icekit import compare, diagnose
 from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.health.diagnose import document
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain import outcome
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome

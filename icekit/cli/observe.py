@@ -21,7 +21,7 @@ from icekit.common.commands import (
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError, require_extra
 from icekit.common.sql import EVERY_TABLE, is_pattern, matches
 from icekit.common.terminal import counter, never_silent, say
-from icekit.health.findings import Severity, Thresholds
+from icekit.health.diagnose.findings import Severity, Thresholds
 
 if TYPE_CHECKING:
     from icekit.api import Lake
@@ -227,7 +227,7 @@ def write_report(options: ReportOptions) -> int:
 def sized_for(lake: Lake, facts: TableFacts) -> None:
     """Have Spark, if it is started, suit the size of the table that the command is about."""
     from icekit.engine.lake import SMALL_BYTES
-    from icekit.health.files import Kind
+    from icekit.iceberg.file_kind import Kind
 
     lake.is_small_work = sum(facts.total(kind).size_in_bytes for kind in Kind) <= SMALL_BYTES
 

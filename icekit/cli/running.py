@@ -138,7 +138,7 @@ def _is_light(facts: TableFacts, strategy: str) -> bool:
     """Whether Spark does little in a compaction: the kernel writes the rows, and Spark reads back
     those that equality deletes leave.
     """
-    from icekit.health.files import Kind
+    from icekit.iceberg.file_kind import Kind
     from icekit.rows.table_writer import missing_packages
 
     if facts.sort_order or strategy not in {"binpack", "sort"} or missing_packages():

@@ -144,7 +144,7 @@ class TableContradicted(IcekitError):
     """The metadata of a table contradicts itself or the clock, so a rewrite would keep the fault,
     lose deletes or fail; nothing was run.
 
-    ``contradictions`` are of :class:`icekit.health.integrity.Contradiction`.
+    ``contradictions`` are of :class:`icekit.health.facts.integrity.Contradiction`.
     """
 
     exit_status = EXIT_UNHEALTHY
@@ -157,7 +157,7 @@ class TableContradicted(IcekitError):
 class ColumnsUnsupported(IcekitError):
     """Spark, with this Iceberg, cannot read or write a table with these columns; nothing was run.
 
-    ``columns`` are of :class:`icekit.health.definition.UnsupportedColumn`.
+    ``columns`` are of :class:`icekit.health.facts.model.UnsupportedColumn`.
     """
 
     exit_status = EXIT_UNHEALTHY

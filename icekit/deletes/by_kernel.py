@@ -14,7 +14,7 @@ from icekit.deletes.find import Found
 from icekit.deletes.listing import joined
 from icekit.engine.bridge import compiled
 from icekit.engine.compat import arrow_of
-from icekit.health.key_fields import paths_to
+from icekit.iceberg.key_fields import paths_to
 from icekit.rows.job import KernelFailed, deleted_positions
 from icekit.rows.kernel import RuledOut
 from icekit.rows.table_writer import KernelUnavailable, key_reader

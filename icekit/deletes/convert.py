@@ -33,11 +33,11 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.staging import Staging
-from icekit.health.definition import named_as_columns_of_position_deletes
-from icekit.health.dropped_fields import fields_hiding_positions, positions_hidden
-from icekit.health.files import Partition
-from icekit.health.head import since
-from icekit.health.metadata import summary_of
+from icekit.health.facts.head import since
+from icekit.iceberg.definition import named_as_columns_of_position_deletes
+from icekit.iceberg.dropped_fields import fields_hiding_positions, positions_hidden
+from icekit.iceberg.metadata import summary_of
+from icekit.iceberg.partition import Partition
 from icekit.rows.table_writer import KernelUnavailable
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from icekit.deletes.applies import ruled_out
 from icekit.deletes.keys import DeleteKeys, KeySet, keys_of
 from icekit.deletes.listing import DeleteListing, File, Scope
 from icekit.engine.bridge import encryption_of, guarded, load_now, metadata_of, read_bytes
-from icekit.health.definition import PartitionSpec
-from icekit.health.files import Partition
-from icekit.health.head import Head
-from icekit.health.manifests import file_counts, manifest_list
-from icekit.health.metadata import choose_snapshot
-from icekit.health.metadata import specs as specs_of
-from icekit.health.metadata_file import check_metadata
-from icekit.health.spark import check_listed
+from icekit.health.facts.head import Head
+from icekit.health.facts.metadata_file import check_metadata
+from icekit.health.facts.spark import check_listed
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.manifests import file_counts, manifest_list
+from icekit.iceberg.metadata import choose_snapshot
+from icekit.iceberg.metadata import specs as specs_of
+from icekit.iceberg.partition import Partition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

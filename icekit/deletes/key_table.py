@@ -13,7 +13,7 @@ from icekit.engine.staging import Staging
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from icekit.health.metadata import Json
+    from icekit.iceberg.metadata import Json
 
 #: What the metadata of a table says that only its fields are read from.
 WITHOUT_SNAPSHOTS: Json = {

@@ -23,8 +23,8 @@ from icekit.deletes.find import Found
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, KeySet
 from icekit.deletes.listing import File, joined
-from icekit.health.definition import PartitionSpec
-from icekit.health.metadata import properties_of
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.metadata import properties_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,8 +7,8 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import free_name, identifier
 from icekit.engine.column_types import Ability, Engine
-from icekit.health.key_fields import is_read_right, path_to, paths_to
-from icekit.health.metadata import Json, schema_of, schemas_of
+from icekit.iceberg.key_fields import is_read_right, path_to, paths_to
+from icekit.iceberg.metadata import Json, schema_of, schemas_of
 
 
 @frozen

@@ -11,10 +11,10 @@ import pyarrow as pa
 from icekit.common import frozen
 from icekit.engine.bridge import compiled
 from icekit.engine.compat import frame_of
-from icekit.health.definition import PartitionSpec
-from icekit.health.files import Partition
-from icekit.health.manifests import FileCounts
-from icekit.health.values import partition_of
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.manifests import FileCounts
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.values import partition_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -30,9 +30,9 @@ from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import with_fields
 from icekit.deletes.listing import local
 from icekit.engine.column_types import Ability
-from icekit.health.column_support import limits_of, unsupported_columns
-from icekit.health.head import head
-from icekit.health.metadata import Json, leaves, schema_of, snapshots_by_id
+from icekit.health.facts.column_support import limits_of, unsupported_columns
+from icekit.health.facts.head import head
+from icekit.iceberg.metadata import Json, leaves, schema_of, snapshots_by_id
 from icekit.sandbox.clones import clone
 
 if TYPE_CHECKING:

@@ -19,15 +19,25 @@ from icekit.common.sql import Identifier
 from icekit.common.units import moment
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.column_types import Ability
-from icekit.health import local, metadata
-from icekit.health.column_support import unsupported_columns
-from icekit.health.counts import Rollup
-from icekit.health.definition import Flaw, MetadataFlaw
-from icekit.health.dropped_fields import fields_hiding_files
-from icekit.health.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
-from icekit.health.integrity import Integrity
-from icekit.health.key_fields import misread_fields
-from icekit.health.manifests import (
+from icekit.health.facts import local
+from icekit.health.facts.column_support import unsupported_columns
+from icekit.health.facts.counts import Rollup
+from icekit.health.facts.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
+from icekit.health.facts.integrity import Integrity
+from icekit.health.facts.metadata_file import RESTORE_OLDER, sized_metadata
+from icekit.health.facts.metadata_sections import sections
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.retention import Retained, Retention, expiry, past_own_limits
+from icekit.health.facts.rollup import edges, sort_key
+from icekit.health.facts.snapshot_statistics import statistics_ages
+from icekit.health.facts.storage import StorageSearch
+from icekit.health.facts.writer_states import WriterLog, staged_writes
+from icekit.health.storage.missing import Searched
+from icekit.iceberg import metadata
+from icekit.iceberg.definition import Flaw, MetadataFlaw
+from icekit.iceberg.dropped_fields import fields_hiding_files
+from icekit.iceberg.key_fields import misread_fields
+from icekit.iceberg.manifests import (
     Record,
     file_counts,
     is_counted,
@@ -35,16 +45,7 @@ from icekit.health.manifests import (
     manifest_list,
     sample_metrics,
 )
-from icekit.health.metadata import Damaged, choose_snapshot, history
-from icekit.health.metadata_file import RESTORE_OLDER, sized_metadata
-from icekit.health.metadata_sections import sections
-from icekit.health.missing import Searched
-from icekit.health.model import TableFacts
-from icekit.health.retention import Retained, Retention, expiry, past_own_limits
-from icekit.health.rollup import edges, sort_key
-from icekit.health.snapshot_statistics import statistics_ages
-from icekit.health.storage import StorageSearch
-from icekit.health.writer_states import WriterLog, staged_writes
+from icekit.iceberg.metadata import Damaged, choose_snapshot, history
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -82,7 +83,7 @@ def observe(
     that queries filter by; default: the table property ``icekit.filter-columns``. ``storage`` also
     looks for missing files, and for orphan files unless another table of the catalog shares the
     location: this reads every table's metadata file, and ``say`` gets its progress
-    (:func:`icekit.health.search.search_storage`). ``progress`` is called with (manifests read, of
+    (:func:`icekit.health.storage.search.search_storage`). ``progress`` is called with (manifests read, of
     how many).
     Raises the errors of :mod:`icekit.common.errors`.
     """
@@ -116,7 +117,7 @@ def observe(
     )
     found = StorageSearch()
     if storage:
-        from icekit.health.search import search_storage
+        from icekit.health.storage.search import search_storage
 
         found = search_storage(lake, name, source, searched, collector, say)
     return TableFacts(
@@ -229,7 +230,7 @@ def _count(
     if used == "local" or not snapshot:
         local.roll_up(rollup, source.read, progress)
         return rollup, used
-    from icekit.health import spark
+    from icekit.health.facts import spark
 
     full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
     failure: MetadataUnreadable | None = None

@@ -1,4 +1,4 @@
-"""Iceberg's own files, read and written without an engine: where they lie, and how a table moves."""
+"""The format and its rules: Iceberg's own files, read and written without an engine."""
 
 #: Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546

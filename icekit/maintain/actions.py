@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from icekit.common import frozen
 from icekit.common.units import count, size
 from icekit.engine.cluster import Cluster
-from icekit.health.files import Kind, Partition
-from icekit.health.findings import Findings, Thresholds, limit_options
-from icekit.health.integrity import DeleteState
-from icekit.health.model import TableFacts
-from icekit.health.rollup import sort_key
+from icekit.health.diagnose.findings import Findings, Thresholds, limit_options
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import sort_key
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from icekit.maintain.candidates import Candidate, Mode, has_filter
 from icekit.maintain.model import (
     DANGLING,

@@ -9,8 +9,8 @@ from dataclasses import astuple
 from typing import Any
 
 from icekit.common import frozen
-from icekit.health.head import Head
-from icekit.health.metadata import Json, snapshots_by_id, summary_of
+from icekit.health.facts.head import Head
+from icekit.iceberg.metadata import Json, snapshots_by_id, summary_of
 from icekit.maintain.model import EQUALITY_DELETE
 
 #: A key in the snapshot summary of each of a run's commits.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icekit.health.metadata import columns, schema_of
+from icekit.iceberg.metadata import columns, schema_of
 from icekit.maintain.group import Group
 from icekit.maintain.kernel_work import KernelWork
 from icekit.maintain.key import Key

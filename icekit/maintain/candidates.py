@@ -11,27 +11,22 @@ from typing import Literal
 
 from icekit.common import frozen
 from icekit.common.errors import ParameterError
-from icekit.health.fan_out import RewriteGroup, rewrite_groups, stays_apart
-from icekit.health.files import (
-    Bucket,
-    FileGroup,
-    Kind,
-    Partition,
-    SequenceCounts,
-    Totals,
-)
-from icekit.health.findings import Findings, Thresholds, oversized, under
-from icekit.health.integrity import DeleteState
-from icekit.health.metadata import ROW_GROUP
-from icekit.health.model import TableFacts
-from icekit.health.rollup import (
+from icekit.health.diagnose.findings import Findings, Thresholds, oversized, under
+from icekit.health.facts.fan_out import RewriteGroup, rewrite_groups, stays_apart
+from icekit.health.facts.files import Bucket, FileGroup, SequenceCounts, Totals
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import (
     equality_deletes_applied,
     max_file_size,
     min_file_size,
     sequences_by_partition,
     sort_key,
 )
-from icekit.health.where import partition_span, unfiltered_fields
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import ROW_GROUP
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import partition_span, unfiltered_fields
 from icekit.maintain.model import Certainty, Prediction
 from icekit.maintain.policy import Policy
 
@@ -197,9 +192,9 @@ def candidates(
     partition that has something to gain. Whether a group of files would be rewritten follows
     SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they
     are taken only if that saves file opens however their rows are distributed, or if the policy
-    asks for it. A table with :attr:`~icekit.health.model.TableFacts.fragile_fields` has one
-    candidate: all of it. One with :attr:`~icekit.health.model.TableFacts.contradictions` or
-    :attr:`~icekit.health.model.TableFacts.unsupported_columns` has none.
+    asks for it. A table with :attr:`~icekit.health.facts.model.TableFacts.fragile_fields` has one
+    candidate: all of it. One with :attr:`~icekit.health.facts.model.TableFacts.contradictions` or
+    :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns` has none.
     """
     if facts.contradictions or facts.unsupported_columns:
         return ()

@@ -7,16 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from icekit.health.metadata import (
-    Field,
-    Json,
-    children,
-    columns,
-    schema_of,
-    schemas_of,
-    specs,
-)
-from icekit.health.where import where
+from icekit.iceberg.metadata import Field, Json, children, columns, schema_of, schemas_of, specs
+from icekit.iceberg.where import where
 from icekit.maintain.actions import excluding
 from icekit.maintain.model import Action
 

@@ -24,12 +24,12 @@ from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.health.definition import PartitionSpec, other_optimizer
-from icekit.health.head import head
-from icekit.health.heap import HeapForecast, forecast_heap
-from icekit.health.metadata import check_clock, properties_of
-from icekit.health.model import TableFacts
-from icekit.health.values import partition_path
+from icekit.health.facts.head import head
+from icekit.health.facts.heap import HeapForecast, forecast_heap
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import PartitionSpec, other_optimizer
+from icekit.iceberg.metadata import check_clock, properties_of
+from icekit.iceberg.values import partition_path
 from icekit.maintain.asking import Speed
 from icekit.maintain.claims import now_ms
 from icekit.maintain.execute import data_under, read_of

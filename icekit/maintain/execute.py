@@ -22,10 +22,10 @@ from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.lake import Lake
 from icekit.engine.planner import NOTHING_PLANNED, filter_expression, partitions_with_files_up_to
-from icekit.health.files import Partition
-from icekit.health.head import head
-from icekit.health.metadata import columns, schema_of, specs
-from icekit.health.where import where
+from icekit.health.facts.head import head
+from icekit.iceberg.metadata import columns, schema_of, specs
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import where
 from icekit.maintain.actions import excluding
 from icekit.maintain.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.maintain.asking import ask_planner, engine_groups

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from icekit.health.column_bounds import MOST_OVERLAP, bounded_columns, declared_columns
-from icekit.health.definition import Column
-from icekit.health.files import Partition
-from icekit.health.filter_opens import FileRange, FilterOpens, opens_among
-from icekit.health.manifests import (
+from icekit.health.facts.column_bounds import MOST_OVERLAP, bounded_columns, declared_columns
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import expected_files, max_file_size, min_file_size
+from icekit.iceberg.definition import Column
+from icekit.iceberg.filter_opens import FileRange, FilterOpens, opens_among
+from icekit.iceberg.manifests import (
     BOUND_FIELDS,
     DATA_FIELDS,
     NULL_FIELDS,
@@ -26,10 +27,9 @@ from icekit.health.manifests import (
     may_have_live,
     read_ahead,
 )
-from icekit.health.metadata import Json, columns, schema_of
-from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files, max_file_size, min_file_size
-from icekit.health.values import from_bytes, range_of
+from icekit.iceberg.metadata import Json, columns, schema_of
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.values import from_bytes, range_of
 from icekit.maintain.model import Action
 
 #: A choice: the most files and manifests that are read for a prediction without the engine's

@@ -14,7 +14,7 @@ from icekit.common.units import count
 from icekit.common.waiting import DeadlineExceeded, within
 from icekit.engine.bridge import elements
 from icekit.engine.causes import java_classes
-from icekit.health.metadata import columns, schema_of
+from icekit.iceberg.metadata import columns, schema_of
 from icekit.maintain.difference import column_difference
 from icekit.maintain.key import Key
 from icekit.maintain.resolved_tasks import resolved_tasks

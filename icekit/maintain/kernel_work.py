@@ -19,9 +19,9 @@ from icekit.deletes.applies import not_shown
 from icekit.deletes.join import sampled
 from icekit.engine.bridge import compiled, elements, for_thread
 from icekit.engine.errors import reason
-from icekit.health.definition import PartitionField
-from icekit.health.key_fields import path_to
-from icekit.health.metadata import schema_of, specs
+from icekit.iceberg.definition import PartitionField
+from icekit.iceberg.key_fields import path_to
+from icekit.iceberg.metadata import schema_of, specs
 from icekit.maintain.group import Group, changed_values, differ
 from icekit.maintain.key import Key
 from icekit.maintain.key_sample import KeySamples, Sample

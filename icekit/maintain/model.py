@@ -12,11 +12,11 @@ from icekit.common import frozen, sql
 from icekit.common.commands import command_line
 from icekit.common.units import count, size, span
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
-from icekit.health.files import Partition
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.metadata import Json
-from icekit.health.retention import ExpirySummary, Retention
-from icekit.health.snapshot_statistics import renewal, statistics_of
+from icekit.health.facts.retention import ExpirySummary, Retention
+from icekit.health.facts.snapshot_statistics import renewal, statistics_of
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.iceberg.metadata import Json
+from icekit.iceberg.partition import Partition
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file
 # (:mod:`icekit.deletes.dangling`). No action's statement has it: Iceberg's own action does not ask

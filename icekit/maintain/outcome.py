@@ -12,8 +12,8 @@ from icekit.common.errors import EXIT_UNHEALTHY, Status
 from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span
 from icekit.common.view import TEXT, Badge, Block, Folded, Grid, Listing, Sentence, Shown
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.retention import ExpirySummary
+from icekit.health.facts.retention import ExpirySummary
+from icekit.iceberg.filter_opens import FilterOpens
 from icekit.maintain.actual import Actual
 from icekit.maintain.claims import ActionRecord
 from icekit.maintain.model import (

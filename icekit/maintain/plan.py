@@ -11,14 +11,15 @@ from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, TableContradicted, require_known
 from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
-from icekit.health.column_support import order_refusal, require_supported
-from icekit.health.definition import fragile
 from icekit.health.diagnose import diagnose
-from icekit.health.files import Kind, Partition
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.findings import Finding, Findings, Thresholds
-from icekit.health.model import TableFacts
-from icekit.health.rollup import sort_key
+from icekit.health.diagnose.findings import Finding, Findings, Thresholds
+from icekit.health.facts.column_support import order_refusal, require_supported
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import sort_key
+from icekit.iceberg.definition import fragile
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.iceberg.partition import Partition
 from icekit.maintain.actions import Rewriting, drop_dangling, parallelism, rewrite_action
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import Candidate
@@ -74,9 +75,9 @@ def plan(
     Raises
     :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
     :class:`~icekit.common.errors.TableContradicted` for a table with
-    :attr:`~icekit.health.model.TableFacts.contradictions`, and
+    :attr:`~icekit.health.facts.model.TableFacts.contradictions`, and
     :class:`~icekit.common.errors.ColumnsUnsupported` for one with
-    :attr:`~icekit.health.model.TableFacts.unsupported_columns`.
+    :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
     """
     _check(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)

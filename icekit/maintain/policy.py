@@ -13,8 +13,8 @@ from icekit.common.commands import PolicyOptions
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.options import flag, names, number, read_as, whole
 from icekit.common.parsing import moment, seconds, size_in_bytes
-from icekit.health.findings import Thresholds
-from icekit.health.head import RECENT_MINUTES
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.head import RECENT_MINUTES
 
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]

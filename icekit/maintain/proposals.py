@@ -19,13 +19,20 @@ from icekit.engine.cluster import Executor
 from icekit.engine.lake import Lake
 from icekit.health.collect import declared_filter_columns
 from icekit.health.diagnose import diagnose
-from icekit.health.files import Partition
-from icekit.health.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
-from icekit.health.head import head, written_within
-from icekit.health.heap import HeapForecast
-from icekit.health.model import TableFacts
-from icekit.health.rollup import open_file_cost
-from icekit.health.where import lookup_of
+from icekit.health.diagnose.findings import (
+    COMPACTED,
+    MAINTAINED,
+    Finding,
+    Findings,
+    Severity,
+    Thresholds,
+)
+from icekit.health.facts.head import head, written_within
+from icekit.health.facts.heap import HeapForecast
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import open_file_cost
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import lookup_of
 from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
 from icekit.maintain.model import Plan, total_of
 from icekit.maintain.plan import plan

@@ -5,8 +5,8 @@ was dropped, and what to do then.
 from collections.abc import Iterable, Sequence
 
 from icekit.engine.errors import ADD_A_FIELD
-from icekit.health.definition import Column, PartitionSpec
-from icekit.health.dropped_fields import (
+from icekit.iceberg.definition import Column, PartitionSpec
+from icekit.iceberg.dropped_fields import (
     fields_hiding_files,
     fields_hiding_positions,
     names_of,

@@ -12,7 +12,7 @@ from icekit.deletes.convert import conversion_of, write_deletes
 from icekit.deletes.delete_files import Writer
 from icekit.deletes.find import At, find
 from icekit.deletes.listing import DeleteListing
-from icekit.health.metadata import choose_snapshot, specs
+from icekit.iceberg.metadata import choose_snapshot, specs
 from icekit.maintain.rewrite_session import RewriteSession
 from icekit.prove.checked import CHECKED_POSITIONS_TAG, CheckedPositions
 from icekit.prove.conversion import PositionCheck

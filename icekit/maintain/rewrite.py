@@ -26,8 +26,8 @@ from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import FailureKind, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import NOTHING_PLANNED, PlannedRewrite
-from icekit.health.key_fields import misread_fields
-from icekit.health.metadata import schema_of, specs
+from icekit.iceberg.key_fields import misread_fields
+from icekit.iceberg.metadata import schema_of, specs
 from icekit.maintain.asking import planned_groups
 from icekit.maintain.bundles import Bundle, bundled
 from icekit.maintain.group import Group

@@ -14,8 +14,8 @@ from icekit.engine.bridge import compiled, encryption_of, head_of, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
-from icekit.health.definition import SortField
-from icekit.health.metadata import schema_of, sort_order
+from icekit.iceberg.definition import SortField
+from icekit.iceberg.metadata import schema_of, sort_order
 from icekit.maintain.key import Key, RowColumns
 from icekit.maintain.position_deletes import PositionDeletes
 from icekit.prove.readers import most_records

@@ -12,12 +12,13 @@ from dataclasses import fields
 
 from icekit.common import frozen
 from icekit.common.units import count, percent, size
-from icekit.health.column_support import limits_of
-from icekit.health.files import DELETE_KINDS, Totals
-from icekit.health.findings import Finding, Findings, Thresholds, covered_by
-from icekit.health.manifest_counts import SpecManifests
-from icekit.health.model import TableFacts
-from icekit.health.rollup import open_file_cost
+from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covered_by
+from icekit.health.facts.column_support import limits_of
+from icekit.health.facts.files import Totals
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import open_file_cost
+from icekit.iceberg.file_kind import DELETE_KINDS
+from icekit.iceberg.manifest_counts import SpecManifests
 from icekit.maintain.candidates import deletes_over
 from icekit.maintain.model import total_of
 from icekit.maintain.policy import Policy
@@ -36,7 +37,7 @@ class Savings:
     manifests) × the cost of an open + the bytes of deleted rows and delete files; ``scan_cost`` is
     the full cost of that scan. ``orphan_files`` are counted only where storage was listed, and
     ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of them (see
-    :class:`~icekit.health.storage.StorageFacts`). Unknown is None.
+    :class:`~icekit.health.facts.storage.StorageFacts`). Unknown is None.
     """
 
     opens_saved: int = 0

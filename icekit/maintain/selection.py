@@ -10,9 +10,10 @@ from operator import add
 from icekit.common import frozen
 from icekit.common.errors import ParameterError
 from icekit.common.units import count
-from icekit.health.files import DELETE_KINDS, Kind, Partition
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import DELETE_KINDS, Kind
+from icekit.iceberg.partition import Partition
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import Candidate, candidates, has_filter, in_window
 from icekit.maintain.model import Prediction, Skipped, SkipReason

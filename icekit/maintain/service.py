@@ -18,12 +18,12 @@ from icekit.engine.interrupting import Stop
 from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
-from icekit.health.fan_out import most_moved, most_rolled
-from icekit.health.files import Kind
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.head import head, written_within
-from icekit.health.manifests import manifest_list
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.fan_out import most_moved, most_rolled
+from icekit.health.facts.head import head, written_within
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifests import manifest_list
 from icekit.maintain.asking import Speed, ask_planner, by_planner, speed_of
 from icekit.maintain.candidates import dropped_by
 from icekit.maintain.claims import ActionRecord

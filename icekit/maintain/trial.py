@@ -15,9 +15,11 @@ from icekit.engine.errors import explaining
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
-from icekit.health.files import Kind, Partition, Totals
-from icekit.health.head import head, since
-from icekit.health.model import TableFacts
+from icekit.health.facts.files import Totals
+from icekit.health.facts.head import head, since
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from icekit.maintain.actual import RUN_TAG, Actual, actual
 from icekit.maintain.asking import ask_planner
 from icekit.maintain.execute import execute, narrowed, require_api

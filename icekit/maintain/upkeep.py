@@ -14,18 +14,18 @@ from icekit.common.units import at, counted, first_names, moment, raised, span
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
-from icekit.health.column_support import limits_of
-from icekit.health.definition import PartitionSpec, fragile
 from icekit.health.diagnose import diagnose
-from icekit.health.files import Kind
-from icekit.health.findings import COMPACTED, MAINTAINED, Findings, Thresholds
-from icekit.health.head import head
-from icekit.health.integrity import Contradiction, DeleteState
-from icekit.health.model import TableFacts
-from icekit.health.orphans import ORPHAN_AGE
-from icekit.health.retention import Retention, expiry
-from icekit.health.rollup import expected_files
-from icekit.health.storage import StorageFacts
+from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Findings, Thresholds
+from icekit.health.facts.column_support import limits_of
+from icekit.health.facts.head import head
+from icekit.health.facts.integrity import Contradiction, DeleteState
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.retention import Retention, expiry
+from icekit.health.facts.rollup import expected_files
+from icekit.health.facts.storage import StorageFacts
+from icekit.health.storage.orphans import ORPHAN_AGE
+from icekit.iceberg.definition import PartitionSpec, fragile
+from icekit.iceberg.file_kind import Kind
 from icekit.maintain.asking import ask_planner, by_planner
 from icekit.maintain.model import Action, Certainty, Plan, Prediction, statistics_notes
 from icekit.maintain.refusals import manifest_refusal, positions_refusal

@@ -10,11 +10,11 @@ from icekit.common import frozen
 from icekit.common.sql import Identifier, identifier
 from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.health.definition import Column, PartitionField, PartitionSpec
-from icekit.health.files import Partition
-from icekit.health.rollup import sort_key
-from icekit.health.spark_entries import Partitions, scalar_sql
-from icekit.health.where import transformed
+from icekit.health.facts.rollup import sort_key
+from icekit.health.facts.spark_entries import Partitions, scalar_sql
+from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import transformed
 from icekit.prove.fingerprint import Fingerprint, summed_up
 
 if TYPE_CHECKING:

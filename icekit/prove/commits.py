@@ -20,14 +20,14 @@ from icekit.engine.bridge import iceberg_version, lent
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, explaining
-from icekit.health import metadata
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.dropped_fields import fields_hiding_files_of
-from icekit.health.files import Scalar
-from icekit.health.head import head
-from icekit.health.metadata import Json
-from icekit.health.values import partition_path
-from icekit.health.where import transformed, where
+from icekit.health.facts.head import head
+from icekit.iceberg import metadata
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.dropped_fields import fields_hiding_files_of
+from icekit.iceberg.metadata import Json
+from icekit.iceberg.partition import Scalar
+from icekit.iceberg.values import partition_path
+from icekit.iceberg.where import transformed, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import (
     CHECKED_POSITIONS_TAG,

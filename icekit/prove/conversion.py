@@ -31,7 +31,7 @@ from icekit.engine.bridge import for_thread, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
-from icekit.health.metadata import schema_of
+from icekit.iceberg.metadata import schema_of
 from icekit.prove.checked import (
     CHECKED_POSITIONS_TAG,
     SAMPLED_FILES,

@@ -18,9 +18,9 @@ from icekit.common.errors import ColumnUnhashed
 from icekit.common.sql import Identifier, free_name, identifier
 from icekit.engine.bridge import lent
 from icekit.engine.compat import recent_types
-from icekit.health.files import Scalar
-from icekit.health.spark_entries import scalar_sql
-from icekit.health.values import to_scalar
+from icekit.health.facts.spark_entries import scalar_sql
+from icekit.iceberg.partition import Scalar
+from icekit.iceberg.values import to_scalar
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -11,8 +11,8 @@ from icekit.common import frozen
 from icekit.common.sql import Identifier, call, display_name, identifier
 from icekit.common.units import count
 from icekit.engine.bridge import compiled, elements, load_now
-from icekit.health.head import Head
-from icekit.health.metadata import Json, snapshots_by_id
+from icekit.health.facts.head import Head
+from icekit.iceberg.metadata import Json, snapshots_by_id
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake

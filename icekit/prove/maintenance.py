@@ -14,11 +14,11 @@ from icekit.common.units import count
 from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table, spread
-from icekit.health.head import head
-from icekit.health.metadata import Json, snapshots_by_id
-from icekit.health.naming import live_files, referenced, wanted
-from icekit.health.retention import ExpirySummary
-from icekit.health.writer_states import WriterKeys, WriterLog, stated_keys
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import ExpirySummary
+from icekit.health.facts.writer_states import WriterKeys, WriterLog, stated_keys
+from icekit.health.storage.naming import live_files, referenced, wanted
+from icekit.iceberg.metadata import Json, snapshots_by_id
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.prove.proof import Check, Proof
 

@@ -19,10 +19,10 @@ from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import reason
 from icekit.engine.staging import Staging
-from icekit.health.definition import PartitionSpec
-from icekit.health.head import Head
-from icekit.health.key_fields import misread_fields
-from icekit.health.metadata import Json, snapshots_by_id, specs, summary_of
+from icekit.health.facts.head import Head
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.key_fields import misread_fields
+from icekit.iceberg.metadata import Json, snapshots_by_id, specs, summary_of
 from icekit.prove.fingerprint import Fingerprint, prints, row_hash, summed_up
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from icekit.common.html import render
 from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.savings import Savings, total
 from icekit.report.history.store import Health
 from icekit.report.history.trend import Comparison, compare

@@ -14,8 +14,8 @@ from icekit.engine.lake import Lake, in_time
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.document import load_facts, save_facts
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.model import TableFacts
 
 
 class TimedOut(IcekitError):

@@ -14,7 +14,7 @@ from icekit.common.waiting import each_within
 from icekit.engine.lake import Lake
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Severity, Thresholds
+from icekit.health.diagnose.findings import Severity, Thresholds
 from icekit.maintain.savings import wins
 from icekit.report.result import changes_results, exit_status, failure
 

@@ -16,8 +16,8 @@ from icekit.common.errors import (
     require_number,
 )
 from icekit.engine.errors import outside
-from icekit.health.findings import Severity, Thresholds
-from icekit.health.integrity import Contradiction
+from icekit.health.diagnose.findings import Severity, Thresholds
+from icekit.health.facts.integrity import Contradiction
 from icekit.maintain.savings import Savings
 from icekit.report.history.store import Health
 

@@ -28,7 +28,7 @@ from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.savings import wins
 from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.index import Index, rank, write_index

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.cluster import is_local as is_local_session
-from icekit.health.definition import SortField
-from icekit.health.metadata import Json, properties_of, schema_of
+from icekit.iceberg.definition import SortField
+from icekit.iceberg.metadata import Json, properties_of, schema_of
 from icekit.iceberg.paths import is_local, local_path
 from icekit.rows.duckdb_io import can_store
 from icekit.rows.executors import missing_on_executors

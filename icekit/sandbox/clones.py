@@ -16,8 +16,8 @@ from icekit.common.sql import Identifier, call, display_name, identifier, litera
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
 from icekit.engine.errors import explain, explaining, reason
 from icekit.engine.lake import Lake
-from icekit.health.metadata import Json, check_clock, choose_snapshot, properties_of
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.iceberg.metadata import Json, check_clock, choose_snapshot, properties_of
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, discard, drop_sql, remove_folders
 
 # What works without a clone.

@@ -26,10 +26,10 @@ from icekit.common.units import count, span
 from icekit.engine.bridge import elements, load_table, require_classic
 from icekit.engine.errors import explain, explaining, reason
 from icekit.engine.lake import Lake
-from icekit.health.head import head
-from icekit.health.metadata import Json, properties_of
-from icekit.health.metadata_file import load_metadata
-from icekit.health.orphans import referenced_files
+from icekit.health.facts.head import head
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.health.storage.orphans import referenced_files
+from icekit.iceberg.metadata import Json, properties_of
 from icekit.iceberg.paths import LOCAL, normal
 
 #: The namespace of scratch tables, and the name of the folder for theirs.

@@ -30,12 +30,14 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.health.collect import observe
-from icekit.health.column_support import require_supported
-from icekit.health.files import FileGroup, Kind, Partition
-from icekit.health.head import head, since
-from icekit.health.metadata import Json, summary_of
-from icekit.health.model import TableFacts
-from icekit.health.where import MOST_PARTITIONS, unfiltered_fields
+from icekit.health.facts.column_support import require_supported
+from icekit.health.facts.files import FileGroup
+from icekit.health.facts.head import head, since
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import Json, summary_of
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import MOST_PARTITIONS, unfiltered_fields
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_like, discard
 

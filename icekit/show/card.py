@@ -12,8 +12,7 @@ from icekit.common import frozen, html
 from icekit.common.saving import slug, write_text
 from icekit.common.units import count, moment, percent, printable, shorten, size, span, unbroken
 from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
-from icekit.health.files import Kind
-from icekit.health.findings import (
+from icekit.health.diagnose.findings import (
     COMPACTED,
     SYMBOLS,
     Finding,
@@ -24,10 +23,11 @@ from icekit.health.findings import (
     findings_html,
     summary,
 )
-from icekit.health.integrity import DeleteState
-from icekit.health.model import TableFacts
-from icekit.health.rollup import delete_ratio
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import delete_ratio
 from icekit.iceberg import WITHOUT_DATA
+from icekit.iceberg.file_kind import Kind
 from icekit.show.tables import file_sizes, manifests
 
 WIDTH = 80

@@ -14,12 +14,12 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from icekit.common.units import at, count, moment, percent, plain, size, size_range
 from icekit.common.view import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
-from icekit.health import rollup
-from icekit.health.files import Kind
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files
-from icekit.health.snapshots import Commit
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts import rollup
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import expected_files
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.snapshots import Commit
 from icekit.maintain.candidates import Candidate
 from icekit.maintain.model import Plan, total_of
 from icekit.report.history.store import Health

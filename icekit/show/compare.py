@@ -25,7 +25,7 @@ from icekit.common.view import (
 from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
-from icekit.health.findings import Findings, Thresholds
+from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.maintain.savings import waiting, wins
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health

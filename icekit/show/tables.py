@@ -6,11 +6,16 @@ from itertools import chain
 
 from icekit.common.units import at, size_range
 from icekit.common.view import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
-from icekit.health import rollup
-from icekit.health.findings import Thresholds
-from icekit.health.manifest_counts import expected_manifests
-from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files, file_size_histogram, max_file_size, min_file_size
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts import rollup
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import (
+    expected_files,
+    file_size_histogram,
+    max_file_size,
+    min_file_size,
+)
+from icekit.iceberg.manifest_counts import expected_manifests
 
 
 def file_sizes(

@@ -29,7 +29,7 @@ from icekit.common.view import (
     Sql,
     Unit,
 )
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

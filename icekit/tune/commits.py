@@ -16,8 +16,8 @@ from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import count, size
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
-from icekit.health.files import Kind
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
 from icekit.sandbox.trial import Sandbox, packed
 
 if TYPE_CHECKING:

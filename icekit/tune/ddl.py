@@ -9,9 +9,9 @@ from itertools import takewhile
 from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.sql import Identifier, call, display_name, identifier, transform_of
-from icekit.health.definition import PartitionSpec
-from icekit.health.model import TableFacts
-from icekit.health.sort_order import quoted
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.sort_order import quoted
+from icekit.iceberg.definition import PartitionSpec
 from icekit.tune.answer import Change
 from icekit.tune.filters import Columns
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from icekit.common.sql import set_properties
 from icekit.common.units import count, percent
-from icekit.health.metadata import ROW_GROUP, TARGET
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.metadata import ROW_GROUP, TARGET
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.filters import Asked

@@ -15,9 +15,9 @@ from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.writes import append_rhythm, that_wrote_rows
-from icekit.health.metadata import TARGET, distribution_modes
-from icekit.health.model import TableFacts
-from icekit.health.rollup import min_file_size, split_bytes
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import min_file_size, split_bytes
+from icekit.iceberg.metadata import TARGET, distribution_modes
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import (
     Answer,

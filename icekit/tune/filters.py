@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 
 from icekit.common import frozen
 from icekit.common.sql import identifier
-from icekit.health.definition import Column
-from icekit.health.files import Scalar
-from icekit.health.where import among, in_units, literal_of, moment_literal, start_of
+from icekit.iceberg.definition import Column
+from icekit.iceberg.partition import Scalar
+from icekit.iceberg.where import among, in_units, literal_of, moment_literal, start_of
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]

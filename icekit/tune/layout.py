@@ -13,11 +13,11 @@ from icekit.common.sql import identifier, set_properties
 from icekit.common.units import count, percent, plain, raised, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
-from icekit.health.column_support import order_refusal
 from icekit.health.diagnose.partitions import coarser
-from icekit.health.metadata import ROW_GROUP
-from icekit.health.model import TableFacts
-from icekit.health.sort_order import undo_order
+from icekit.health.facts.column_support import order_refusal
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.sort_order import undo_order
+from icekit.iceberg.metadata import ROW_GROUP
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set

@@ -17,10 +17,10 @@ from icekit.common.sql import set_properties
 from icekit.common.units import count, first_names, plain, size
 from icekit.common.view import BYTES, NUMBER
 from icekit.engine.metadata_tables import metadata_table
-from icekit.health.definition import Column
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
-from icekit.health.where import NO_BOUNDS
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column
+from icekit.iceberg.where import NO_BOUNDS
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set

@@ -19,7 +19,7 @@ from icekit.engine.bridge import lent, load_table
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import (

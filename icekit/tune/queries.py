@@ -28,10 +28,10 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.lake import session_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
-from icekit.health.column_support import order_refusal
-from icekit.health.model import TableFacts
-from icekit.health.spark_entries import scalar_sql
-from icekit.health.where import NO_BOUNDS, lookup_of
+from icekit.health.facts.column_support import order_refusal
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.spark_entries import scalar_sql
+from icekit.iceberg.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.tune.filters import (
     ANYTHING,

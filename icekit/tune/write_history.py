@@ -18,10 +18,10 @@ from icekit.common.errors import ParameterError, require_known
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import percent
 from icekit.engine.metadata_tables import metadata_table
-from icekit.health.definition import Column
-from icekit.health.files import Kind
-from icekit.health.metadata import Json, summary_of
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import Json, summary_of
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake

@@ -25,8 +25,8 @@ from icekit.engine.effort import CPU
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
-from icekit.health.head import head
-from icekit.health.model import TableFacts
+from icekit.health.facts.head import head
+from icekit.health.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to_set
 from icekit.tune.experiment import Experiment, Figures, unchanged

@@ -13,7 +13,7 @@ import icekit
 from icekit.api import Lake
 from icekit.common.sql import identifier, literal
 from icekit.common.units import size
-from icekit.health.head import head, since
+from icekit.health.facts.head import head, since
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.actual import Actual, actual
 from icekit.maintain.ledger import Ledger

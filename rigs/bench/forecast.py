@@ -14,7 +14,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.engine.cluster import Executor
-from icekit.health.heap import forecast_heap, verdict
+from icekit.health.facts.heap import forecast_heap, verdict
 from rigs.bench.measure import show
 from rigs.bench.upserts import KEYS, make_upserts
 

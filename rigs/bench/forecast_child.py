@@ -17,7 +17,7 @@ import icekit
 from icekit.api import Lake
 from icekit.common.sql import call, identifier
 from icekit.engine.cluster import cluster_of
-from icekit.health.heap import BASE_BYTES, forecast_heap
+from icekit.health.facts.heap import BASE_BYTES, forecast_heap
 from rigs.bench.upserts import copied
 
 # Between two garbage collections, of which each stops the tasks.

@@ -94,7 +94,7 @@ def _of_steps(table: str) -> dict[str, Any]:
     import icekit
     from icekit.health.diagnose import diagnose
     from icekit.health.diagnose.document import save_facts
-    from icekit.health.model import TableFacts
+    from icekit.health.facts.model import TableFacts
 
     lake, seconds = icekit.connect(), {}
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from icekit.api import Lake
 from icekit.common.errors import IcekitError
 from icekit.common.sql import call, identifier, set_properties, unset_properties
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from rigs.bench.upserts import customer_keys
 from rigs.soak.table import desk, folder
 

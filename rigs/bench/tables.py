@@ -83,7 +83,7 @@ def build(tables: list[BenchTable]) -> None:
 
 def _is_complete(lake: Lake, table: BenchTable) -> bool:
     from icekit.common.errors import IcekitError
-    from icekit.health.metadata_file import load_metadata
+    from icekit.health.facts.metadata_file import load_metadata
 
     try:
         metadata = load_metadata(lake.tables.source(lake.identifier(table.name)))

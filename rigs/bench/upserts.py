@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from icekit.common.errors import IcekitError
 from icekit.common.sql import identifier
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from icekit.prove.fingerprint import Fingerprint, prints, row_hash
 from rigs.soak.table import clone, desk, folder, forget
 

@@ -16,7 +16,7 @@ import icekit
 from icekit.api import Lake
 from icekit.common.sql import identifier
 from icekit.common.units import size
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from icekit.learn.lab import unpack_lab
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import Mode, interval_of

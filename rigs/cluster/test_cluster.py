@@ -21,7 +21,7 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
-from icekit.health.heap import forecast_heap, verdict
+from icekit.health.facts.heap import forecast_heap, verdict
 from rigs.bench.upserts import KEYS, make_upserts
 from rigs.cluster.conftest import SPARK_HOME, Cluster
 from tests.deletes.tables import Table

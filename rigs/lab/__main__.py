@@ -17,7 +17,7 @@ from typing import Any
 import icekit
 from icekit.common.units import size
 from icekit.engine.lake import Lake
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from icekit.iceberg.moved_paths import MovedPaths
 from icekit.iceberg.pack import PackWriter
 from icekit.iceberg.paths import normal

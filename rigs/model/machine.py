@@ -26,8 +26,8 @@ from icekit.api import Lake
 from icekit.common.sql import display_name, identifier
 from icekit.deletes import convert as converting
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.policy import Policy

@@ -9,8 +9,8 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.health.head import MOST_MANIFESTS as RECENT_MANIFESTS
-from icekit.health.manifests import MOST_MANIFESTS as MANIFESTS_OF_BOUNDS
+from icekit.health.facts.head import MOST_MANIFESTS as RECENT_MANIFESTS
+from icekit.iceberg.manifests import MOST_MANIFESTS as MANIFESTS_OF_BOUNDS
 from rigs.bench.tables import MANIFEST_BYTES, files_of
 from rigs.servers.conftest import connected
 from rigs.servers.proxy import Proxy

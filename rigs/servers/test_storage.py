@@ -13,7 +13,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 import icekit
 from icekit.engine.file_systems import _MANY_FOLDERS
-from icekit.health.storage import MissingFiles, Role
+from icekit.health.facts.storage import MissingFiles, Role
 
 pytestmark = pytest.mark.servers
 DAY = 86_400

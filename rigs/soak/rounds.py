@@ -12,7 +12,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.common.sql import display_name
-from icekit.health.files import Scalar
+from icekit.iceberg.partition import Scalar
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.policy import Scope
 from icekit.prove.fingerprint import Fingerprint, fingerprint

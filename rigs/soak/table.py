@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from icekit.common.sql import identifier, literal, set_properties
 from icekit.engine.lake import Lake
-from icekit.health.head import head
+from icekit.health.facts.head import head
 from rigs.lab.deletes import UpsertStream
 from rigs.lab.workbench import Lab, folder_of
 

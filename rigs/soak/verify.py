@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from icekit.api import Lake
 from icekit.common.sql import display_name, identifier
-from icekit.health.files import Scalar
-from icekit.health.head import head
+from icekit.health.facts.head import head
+from icekit.iceberg.partition import Scalar
 from icekit.maintain.actual import RUN_TAG
 from icekit.maintain.execute import partitions_left
 from icekit.maintain.ledger import Ledger

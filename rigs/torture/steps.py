@@ -23,8 +23,8 @@ from icekit.common.errors import (
 )
 from icekit.common.sql import Identifier
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.policy import Policy
 from icekit.maintain.rewrite import ConvertFirst

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from icekit.api import Lake
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from tests.browser.driving import PATIENCE, Driven, expect, opened
 from tests.browser.jupyter import Server
 

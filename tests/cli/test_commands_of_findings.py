@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from icekit.cli.main import _parser
-from icekit.health.findings import COMPACTED, MAINTAINED, command_for
+from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, command_for
 from tests.factories import table_facts
 
 

@@ -9,7 +9,7 @@ import pytest
 from icekit.cli.main import _parser
 from icekit.common import commands
 from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.policy import Policy
 from icekit.tune.merge import review_merge
 

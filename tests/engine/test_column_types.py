@@ -14,8 +14,8 @@ from icekit.api import Lake
 from icekit.engine.bridge import lent
 from icekit.engine.column_types import Ability
 from icekit.engine.errors import reason
-from icekit.health.column_support import order_refusal, unsupported_columns
-from icekit.health.sort_order import quoted
+from icekit.health.facts.column_support import order_refusal, unsupported_columns
+from icekit.health.facts.sort_order import quoted
 from icekit.prove.fingerprint import reading_settings, row_hash, summed_up
 from tests.versions import ENGINE
 

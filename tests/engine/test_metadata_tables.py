@@ -10,8 +10,8 @@ from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import identifier
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.spark_conf import ICEBERG
-from icekit.health.manifests import FileCounts, file_counts
-from icekit.health.spark import check_listed
+from icekit.health.facts.spark import check_listed
+from icekit.iceberg.manifests import FileCounts, file_counts
 from tests.commits import in_order
 from tests.elsewhere import elsewhere
 

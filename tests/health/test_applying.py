@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from icekit.health import local
-from icekit.health.counts import Rollup
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import Kind, Partition
-from icekit.health.integrity import DeleteState
-from icekit.health.key_bounds import KeyColumn
-from icekit.health.rollup import edges
-from icekit.health.summaries import FieldRange, narrow_fields
+from icekit.health.facts import local
+from icekit.health.facts.counts import Rollup
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.rollup import edges
+from icekit.health.facts.summaries import FieldRange, narrow_fields
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.key_bounds import KeyColumn
+from icekit.iceberg.partition import Partition
 from tests.avro import PAIR, array_type, manifest, optional
 from tests.factories import TARGET
 

@@ -8,8 +8,8 @@ import fastavro
 import pytest
 
 from icekit.common.errors import MetadataUnreadable
-from icekit.health.files import Partition
-from icekit.health.manifests import DATA_FIELDS, Record, files_of, manifest_list
+from icekit.iceberg.manifests import DATA_FIELDS, Record, files_of, manifest_list
+from icekit.iceberg.partition import Partition
 from tests import avro
 from tests.avro import array_type, optional, record_type
 

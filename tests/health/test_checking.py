@@ -20,8 +20,8 @@ from icekit.common.errors import MetadataUnreadable
 from icekit.engine.bridge import lent
 from icekit.engine.errors import engine_errors
 from icekit.engine.tables import TableSource
-from icekit.health.metadata import Damaged
-from icekit.health.metadata_file import check, load_metadata
+from icekit.health.facts.metadata_file import check, load_metadata
+from icekit.iceberg.metadata import Damaged
 from icekit.show.card import lines
 
 Json = dict[str, Any]

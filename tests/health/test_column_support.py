@@ -9,11 +9,10 @@ import pytest
 from icekit.common.errors import ColumnsUnsupported, ConversionRefused
 from icekit.deletes.keys import keys_of
 from icekit.engine.column_types import Ability, Engine, reading_engine
-from icekit.health.column_support import limits_of, newer_engine, unsupported_columns
-from icekit.health.definition import UnsupportedColumn
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.column_support import limits_of, newer_engine, unsupported_columns
+from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.fan_out import (
+from icekit.health.facts.fan_out import (
     RewriteGroup,
     most_moved,
     most_partitions,
@@ -15,8 +14,10 @@ from icekit.health.fan_out import (
     stays_apart,
     values_of,
 )
-from icekit.health.files import FileGroup, Partition, Scalar
-from icekit.health.rollup import packed_files
+from icekit.health.facts.files import FileGroup
+from icekit.health.facts.rollup import packed_files
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.partition import Partition, Scalar
 from tests.factories import MIB, TARGET, file_group, table_facts
 
 

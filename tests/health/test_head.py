@@ -2,8 +2,8 @@
 
 import pytest
 
-from icekit.health.files import Scalar
-from icekit.health.head import Head, head, written_within
+from icekit.health.facts.head import Head, head, written_within
+from icekit.iceberg.partition import Scalar
 from tests.deletes.tables import Table
 
 

@@ -13,10 +13,10 @@ from icekit import diagnose
 from icekit.common.errors import TableContradicted
 from icekit.engine.bridge import elements
 from icekit.health import TableFacts
-from icekit.health.files import Kind
-from icekit.health.integrity import Contradiction, DeleteState
-from icekit.health.manifests import BOUNDS
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.integrity import Contradiction, DeleteState
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifests import BOUNDS
 from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
@@ -250,7 +250,7 @@ def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(
 ) -> None:
     table.create("id bigint, data binary", "data")
     if files > 1:  # as if their manifests shared a hash
-        monkeypatch.setattr("icekit.health.spark.crc32", len)
+        monkeypatch.setattr("icekit.health.facts.spark.crc32", len)
     for _ in range(files):
         table.insert("(SELECT id, X'e3bcd1' FROM range(4))")
     if of_deletes:

@@ -5,8 +5,8 @@ two could take for different files is not decided.
 import pytest
 
 from icekit.engine.file_systems import ListedFile
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.listing import Comparison, NamedFiles
+from icekit.health.storage.listing import Comparison, NamedFiles
+from icekit.iceberg.definition import PartitionField, PartitionSpec
 
 OLD, YOUNG, MOMENT = 99, 100, 100
 

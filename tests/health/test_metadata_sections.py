@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from icekit.health.metadata_sections import sections
+from icekit.health.facts.metadata_sections import sections
 
 SMALL: dict[str, Any] = {
     "format-version": 2,

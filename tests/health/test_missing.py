@@ -11,9 +11,10 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.health import TableFacts, missing
-from icekit.health.metadata_file import load_metadata
-from icekit.health.storage import MissingCount, MissingFiles, Role
+from icekit.health import TableFacts
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.health.facts.storage import MissingCount, MissingFiles, Role
+from icekit.health.storage import missing
 from tests.damage import on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named
 

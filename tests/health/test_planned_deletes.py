@@ -8,10 +8,11 @@ import pytest
 
 from icekit import diagnose
 from icekit.engine.bridge import elements, lent
-from icekit.health import TableFacts, counts
-from icekit.health.files import Kind
-from icekit.health.integrity import DeleteState
-from icekit.health.rollup import equality_deletes_applied
+from icekit.health import TableFacts
+from icekit.health.facts import counts
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.rollup import equality_deletes_applied
+from icekit.iceberg.file_kind import Kind
 from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from tests.deletes.tables import TYPES, Table, add_column, types

@@ -22,8 +22,9 @@ from icekit.common.sql import Identifier
 from icekit.engine import file_systems
 from icekit.engine.file_systems import ArrowFiles, FsspecFiles, ListedFile, LocalFiles
 from icekit.engine.tables import EmbeddedTables, TableSource
-from icekit.health import TableFacts, search
-from icekit.health.storage import MissingFiles, Role, Sharing
+from icekit.health import TableFacts
+from icekit.health.facts.storage import MissingFiles, Role, Sharing
+from icekit.health.storage import search
 from tests.child import python
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in

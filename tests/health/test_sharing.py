@@ -13,10 +13,10 @@ from icekit.api import Lake
 from icekit.common.errors import CatalogUnreachable, TableNotFound
 from icekit.common.sql import Identifier
 from icekit.engine.tables import EmbeddedTables, TableSource
-from icekit.health import orphans
-from icekit.health.metadata_file import load_metadata
-from icekit.health.orphans import TableQuery, sharing
-from icekit.health.storage import SharedPlace, Sharing
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.health.facts.storage import SharedPlace, Sharing
+from icekit.health.storage import orphans
+from icekit.health.storage.orphans import TableQuery, sharing
 from icekit.iceberg.paths import overlapping, place
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in

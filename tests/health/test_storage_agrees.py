@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.health.storage import StorageFacts
+from icekit.health.facts.storage import StorageFacts
 from tests.damage import change_metadata, on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named
 

@@ -14,7 +14,7 @@ import icekit
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.health import TableFacts
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from icekit.learn.lab import embedded
 from tests.deletes.tables import Table
 from tests.iceberg.moving import packed, readable, unpacked

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.health.naming import Folders, folders_in, folders_of
+from icekit.health.storage.naming import Folders, folders_in, folders_of
 from icekit.iceberg.paths import LOCAL, links, local_sql, meet, normal, path_sql
 
 SPELLINGS = {

@@ -18,7 +18,7 @@ from icekit.api import Lake
 from icekit.common.errors import ParameterError
 from icekit.engine.tables import EmbeddedTables, ProfileTables
 from icekit.health.diagnose import SYMPTOMS
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from icekit.learn import lab
 from icekit.learn.lab import ARCHIVE, OTHER_ARCHIVE, lab_tables, unpack_lab
 from tests.child import python

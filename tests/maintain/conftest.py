@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit.health.metadata_file import load_metadata
+from icekit.health.facts.metadata_file import load_metadata
 from tests.damage import on_disk
 from tests.maintain.tables import Named, Table
 from tests.shapes import Shapes

@@ -1,7 +1,9 @@
 """Facts of tables with these files, and of those with deletes, from counts by sequence number."""
 
-from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts
-from icekit.health.model import TableFacts
+from icekit.health.facts.files import FileGroup, SequenceCounts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from tests.factories import MIB, file_group, findings, sequence, table_facts
 
 SMALL = findings("small_files", "oversized_files")

@@ -12,7 +12,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import display_name
-from icekit.health.findings import Findings
+from icekit.health.diagnose.findings import Findings
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome

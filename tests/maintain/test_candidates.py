@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import ParameterError
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import Kind, Partition, Scalar
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files
-from icekit.health.where import partition_span
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import expected_files
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition, Scalar
+from icekit.iceberg.where import partition_span
 from icekit.maintain.candidates import Candidate, candidates, in_window
 from icekit.maintain.model import Certainty
 from icekit.maintain.policy import Policy

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from icekit.engine.planner import PlannedRewrite
-from icekit.health.definition import PartitionSpec
-from icekit.health.files import FileGroup, Kind, Partition, SequenceCounts
-from icekit.health.integrity import DeleteState, UnappliedDeletes
-from icekit.health.model import TableFacts
+from icekit.health.facts.files import FileGroup, SequenceCounts
+from icekit.health.facts.integrity import DeleteState, UnappliedDeletes
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from icekit.maintain.candidates import DeleteLoad, deletes_over, dropped_by
 from icekit.maintain.model import Action, Prediction
 from icekit.maintain.service import delete_files_removed, with_dangling_once

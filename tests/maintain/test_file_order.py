@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from icekit.health.column_bounds import bounded_columns
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.head import head
-from icekit.health.manifests import manifest_list
+from icekit.health.facts.column_bounds import bounded_columns
+from icekit.health.facts.head import head
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.iceberg.manifests import manifest_list
 from icekit.maintain import rewrite_session
 from icekit.maintain.file_order import FileBounds
 from icekit.maintain.model import Action, RewriteOrder, SkipReason

@@ -7,7 +7,7 @@ import pytest
 
 from icekit.common.errors import TableContradicted
 from icekit.health.diagnose import diagnose
-from icekit.health.retention import Retention
+from icekit.health.facts.retention import Retention
 from icekit.maintain.equality_deletes import plan_conversion
 from icekit.sandbox.clones import clone
 from tests.maintain.tables import Named, is_proved

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import SnapshotNotFound
-from icekit.health.head import Head, since
+from icekit.health.facts.head import Head, since
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, is_there, own_commits
 
 

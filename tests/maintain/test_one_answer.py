@@ -8,8 +8,8 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.health.model import TableFacts
-from icekit.health.rollup import sort_key
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import sort_key
 from icekit.maintain.proposals import propose
 from icekit.maintain.savings import savings_told, selection, waiting, wins
 from icekit.maintain.service import plan_table

@@ -9,8 +9,8 @@ import pytest
 
 from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
 from icekit.maintain import bundles
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.run import attempt, guard

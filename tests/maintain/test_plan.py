@@ -12,15 +12,17 @@ import pytest
 from icekit.common.errors import ParameterError
 from icekit.engine.cluster import Cluster, Executor
 from icekit.engine.column_types import Engine
-from icekit.health.definition import Column, PartitionField, PartitionSpec, SortField
 from icekit.health.diagnose import diagnose
-from icekit.health.files import FileGroup, Kind, Partition
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.integrity import DeleteState, UnappliedDeletes
-from icekit.health.manifest_counts import MetricsSample
-from icekit.health.model import TableFacts
-from icekit.health.snapshots import Ref
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.files import FileGroup
+from icekit.health.facts.integrity import DeleteState, UnappliedDeletes
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column, PartitionField, PartitionSpec, SortField
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.iceberg.manifest_counts import MetricsSample
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.snapshots import Ref
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import candidates
 from icekit.maintain.file_order import files_by

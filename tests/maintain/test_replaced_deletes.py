@@ -12,9 +12,9 @@ import pytest
 
 from icekit import diagnose
 from icekit.common.errors import ReadersDisagree, TableContradicted
-from icekit.health.files import Kind
-from icekit.health.findings import Severity
-from icekit.health.integrity import DeleteState
+from icekit.health.diagnose.findings import Severity
+from icekit.health.facts.integrity import DeleteState
+from icekit.iceberg.file_kind import Kind
 from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table

@@ -9,9 +9,9 @@ import pytest
 
 import icekit
 from icekit.common.errors import ParameterError
-from icekit.health import writer_states
-from icekit.health.retention import HOUR_MS, Retention, expiry, past_own_limits, retained
-from icekit.health.writer_states import WRITERS, WriterLog
+from icekit.health.facts import writer_states
+from icekit.health.facts.retention import HOUR_MS, Retention, expiry, past_own_limits, retained
+from icekit.health.facts.writer_states import WRITERS, WriterLog
 from tests.offline import IDS, lake_in
 
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)

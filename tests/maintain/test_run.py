@@ -9,11 +9,11 @@ import pytest
 
 from icekit.engine.bridge import load_now
 from icekit.engine.interrupting import Stop
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.findings import Thresholds
-from icekit.health.head import head
-from icekit.health.naming import referenced, wanted
-from icekit.health.retention import Retention, retained
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import Retention, retained
+from icekit.health.storage.naming import referenced, wanted
+from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.maintain.model import Certainty, Plan
 from icekit.maintain.outcome import ActionOutcome
 from icekit.maintain.run.attempt import ActionProgress, Runner

@@ -10,11 +10,11 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import IcekitError, MetadataUnreadable
 from icekit.common.sql import literal
-from icekit.health.findings import Thresholds
-from icekit.health.head import head
-from icekit.health.retention import Retention
-from icekit.health.snapshot_statistics import statistics_of
-from icekit.health.snapshots import SnapshotStatistics
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import Retention
+from icekit.health.facts.snapshot_statistics import statistics_of
+from icekit.iceberg.snapshots import SnapshotStatistics
 from icekit.maintain.model import Certainty, Plan, Prediction
 from icekit.maintain.service import plan_table
 from tests.maintain.tables import Named, Table, is_proved

@@ -12,9 +12,9 @@ from icekit.api import Lake
 from icekit.common.sql import identifier
 from icekit.engine.interrupting import Stop
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.head import head
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import Retention
 from icekit.learn.lab import embedded
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome

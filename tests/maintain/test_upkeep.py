@@ -8,16 +8,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from icekit.common.errors import EngineFailed, ParameterError, Status
-from icekit.health.definition import PartitionField, PartitionSpec
 from icekit.health.diagnose import diagnose
-from icekit.health.files import Kind
-from icekit.health.findings import Finding, Findings
-from icekit.health.integrity import DeleteState, UnappliedDeletes
-from icekit.health.manifest_counts import ManifestFacts, SpecManifests
-from icekit.health.manifests import by_spec
-from icekit.health.retention import Retention
-from icekit.health.snapshots import Ref
-from icekit.health.storage import (
+from icekit.health.diagnose.findings import Finding, Findings
+from icekit.health.facts.integrity import DeleteState, UnappliedDeletes
+from icekit.health.facts.retention import Retention
+from icekit.health.facts.storage import (
     MissingCount,
     MissingFile,
     MissingFiles,
@@ -26,6 +21,11 @@ from icekit.health.storage import (
     Sharing,
     StorageFacts,
 )
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifest_counts import ManifestFacts, SpecManifests
+from icekit.iceberg.manifests import by_spec
+from icekit.iceberg.snapshots import Ref
 from icekit.maintain import upkeep
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import ActionOutcome, Outcome

@@ -11,9 +11,9 @@ import pytest
 
 from icekit.engine.bridge import lent
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.head import head
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import Retention
 from icekit.maintain.outcome import Outcome, document
 from icekit.maintain.run import guard
 from tests.elsewhere import elsewhere

@@ -15,7 +15,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.saving import as_data, slug
 from icekit.common.terminal import is_attended
 from icekit.health.diagnose import document
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from icekit.notebook import begin
 from icekit.report.notebook_file import notebook_path
 from icekit.show.explorer import SWITCH

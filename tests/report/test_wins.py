@@ -3,12 +3,12 @@
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.health.files import Kind
-from icekit.health.findings import Findings
-from icekit.health.model import TableFacts
-from icekit.health.orphans import weighed
-from icekit.health.rollup import OPEN_FILE_COST
-from icekit.health.storage import SharedPlace, Sharing, StorageFacts
+from icekit.health.diagnose.findings import Findings
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import OPEN_FILE_COST
+from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
+from icekit.health.storage.orphans import weighed
+from icekit.iceberg.file_kind import Kind
 from icekit.maintain.savings import Savings, savings_told, total, wins
 from tests.factories import (
     MIB,

@@ -17,7 +17,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.common.sql import call, display_name, set_properties
 from icekit.engine import session
-from icekit.health.head import head
+from icekit.health.facts.head import head
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import (
     NAMESPACE,

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import Partition
-from icekit.health.where import MOST_PARTITIONS
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import MOST_PARTITIONS
 from icekit.sandbox.trial import some_partitions
 from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
 

@@ -5,9 +5,9 @@ import pytest
 
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.document import load_facts
-from icekit.health.files import Kind
-from icekit.health.findings import Findings, Severity, Thresholds
-from icekit.health.manifest_counts import RangeOverlap
+from icekit.health.diagnose.findings import Findings, Severity, Thresholds
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifest_counts import RangeOverlap
 from icekit.show.card import Look, card, card_html
 from icekit.show.tables import file_sizes
 from tests.factories import (

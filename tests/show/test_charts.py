@@ -6,10 +6,10 @@ import pytest
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
-from icekit.health.files import Kind
-from icekit.health.findings import Thresholds
-from icekit.health.manifest_counts import RangeOverlap
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifest_counts import RangeOverlap
 from icekit.show import charts
 from icekit.show.chart import Chart
 from tests.factories import (

@@ -1,7 +1,7 @@
 import re
 from typing import Any
 
-from icekit.health.findings import Findings, Severity, findings_html
+from icekit.health.diagnose.findings import Findings, Severity, findings_html
 from tests.factories import finding
 from tests.golden import Golden
 

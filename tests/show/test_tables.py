@@ -2,7 +2,7 @@ import datetime as dt
 from typing import Any
 
 from icekit.common.view import Grid
-from icekit.health.files import Kind
+from icekit.iceberg.file_kind import Kind
 from icekit.show import tables
 from tests.factories import (
     COLUMNS,

@@ -7,7 +7,7 @@ import pytest
 
 from icekit.common.saving import as_data
 from icekit.common.view import COUNT, SECONDS
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from icekit.show.answer_chart import answer_chart
 from icekit.tune.answer import (
     Answer,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.health.definition import Column, PartitionSpec
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column, PartitionSpec
 from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Answer, Confidence, Measurements
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of

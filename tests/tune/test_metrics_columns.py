@@ -5,7 +5,7 @@ smaller manifests.
 import pytest
 
 from icekit.api import Lake
-from icekit.health.definition import Column, SortField
+from icekit.iceberg.definition import Column, SortField
 from icekit.sandbox.scratch import stale_clones
 from icekit.tune.answer import Measurements
 from icekit.tune.filters import Filter, Leaf

@@ -5,8 +5,8 @@ import pytest
 from icekit.api import Lake
 from icekit.common.sql import identifier, reset_session, set_session
 from icekit.engine.bridge import lent
-from icekit.health.model import TableFacts
-from icekit.health.sort_order import undo_order
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.sort_order import undo_order
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, to_set
 from icekit.tune.ddl import Field

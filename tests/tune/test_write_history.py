@@ -6,7 +6,7 @@ import pytest
 
 from icekit.common.commands import WriteModeOptions
 from icekit.common.errors import ParameterError
-from icekit.health.definition import Column
+from icekit.iceberg.definition import Column
 from icekit.tune.write_history import (
     PastCommit,
     Shape,

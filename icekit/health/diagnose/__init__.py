@@ -14,8 +14,8 @@ from icekit.health.diagnose import (
     storage,
     writes,
 )
-from icekit.health.findings import Context, Finding, Findings, Thresholds, command_for
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Context, Finding, Findings, Thresholds, command_for
+from icekit.health.facts.model import TableFacts
 
 #: Every symptom, by the name of its finding: of those that are equally serious, what changes the
 # results of queries comes first, then what should be fixed before the others.

@@ -3,12 +3,12 @@ function per finding.
 """
 
 from icekit.common.units import count, first_names, percent, size
-from icekit.health.definition import PartitionSpec
-from icekit.health.files import Kind
-from icekit.health.filter_opens import opens_of_share
-from icekit.health.findings import Context, Finding, Severity
-from icekit.health.sort_order import quoted
-from icekit.health.where import NO_BOUNDS
+from icekit.health.diagnose.findings import Context, Finding, Severity
+from icekit.health.facts.sort_order import quoted
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.filter_opens import opens_of_share
+from icekit.iceberg.where import NO_BOUNDS
 
 # The property with a column's mode, Iceberg's default mode, and those that keep no bounds.
 _MODE, _BOUNDS, _NO_BOUNDS = "write.metadata.metrics.column.", "truncate(16)", {"none", "counts"}

@@ -3,9 +3,9 @@ proportion to the data.
 """
 
 from icekit.common.units import count, percent, size
-from icekit.health.findings import CHOICE, LONG_AGO, Context, Finding, Severity
-from icekit.health.metadata import ROW_GROUP
-from icekit.health.metadata_sections import PARTITIONS_OF_SUMMARY
+from icekit.health.diagnose.findings import CHOICE, LONG_AGO, Context, Finding, Severity
+from icekit.health.facts.metadata_sections import PARTITIONS_OF_SUMMARY
+from icekit.iceberg.metadata import ROW_GROUP
 
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 # Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests,

@@ -5,11 +5,16 @@ from typing import Any
 from icekit.common.sql import unset_properties
 from icekit.common.units import count, first_names, percent, size
 from icekit.engine.cluster import caches_deletes
-from icekit.health.files import Kind, Partition
-from icekit.health.findings import Context, Finding, Severity
-from icekit.health.integrity import DeleteState
-from icekit.health.metadata import MODES
-from icekit.health.rollup import delete_ratios, equality_deletes_applied, sequences_by_partition
+from icekit.health.diagnose.findings import Context, Finding, Severity
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.rollup import (
+    delete_ratios,
+    equality_deletes_applied,
+    sequences_by_partition,
+)
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import MODES
+from icekit.iceberg.partition import Partition
 
 _UPSERT = "write.upsert.enabled"
 
@@ -196,7 +201,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
 
 
 def dangling_deletes(context: Context) -> Finding | None:
-    """Delete files that apply to no data file, see :class:`~icekit.health.integrity.DeleteState`.
+    """Delete files that apply to no data file, see :class:`~icekit.health.facts.integrity.DeleteState`.
 
     Compaction asks a scan which of them it drops: some readers apply a delete of a single data file
     whatever folder its path names.

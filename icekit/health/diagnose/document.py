@@ -12,10 +12,11 @@ from icekit.common import frozen
 from icekit.common.errors import ParameterError
 from icekit.common.saving import as_data, versions, write_json, write_text
 from icekit.common.secrets import MASK, is_secret
-from icekit.health.files import Kind, Totals
-from icekit.health.findings import Finding, Findings, Thresholds
-from icekit.health.model import TableFacts
-from icekit.health.rollup import worst_partitions
+from icekit.health.diagnose.findings import Finding, Findings, Thresholds
+from icekit.health.facts.files import Totals
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import worst_partitions
+from icekit.iceberg.file_kind import Kind
 
 #: Goes up by one when a field changes its meaning or is removed; an added field does not count.
 SCHEMA_VERSION = 4

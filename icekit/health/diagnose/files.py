@@ -3,9 +3,7 @@
 from typing import Any
 
 from icekit.common.units import count, percent, size
-from icekit.health.fan_out import RewriteGroup, rewrite_groups
-from icekit.health.files import Kind, Partition, Totals
-from icekit.health.findings import (
+from icekit.health.diagnose.findings import (
     CHOICE,
     Context,
     Finding,
@@ -14,9 +12,13 @@ from icekit.health.findings import (
     oversized,
     under,
 )
-from icekit.health.metadata import ROW_GROUP, TARGET
-from icekit.health.rollup import expected_files, open_file_cost, split_bytes
-from icekit.health.where import MOST_PARTITIONS
+from icekit.health.facts.fan_out import RewriteGroup, rewrite_groups
+from icekit.health.facts.files import Totals
+from icekit.health.facts.rollup import expected_files, open_file_cost, split_bytes
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import ROW_GROUP, TARGET
+from icekit.iceberg.partition import Partition
+from icekit.iceberg.where import MOST_PARTITIONS
 
 
 def small_files(context: Context) -> Finding | None:
@@ -24,7 +26,7 @@ def small_files(context: Context) -> Finding | None:
 
     A few small files are not a problem: a rewrite would leave them alone, or remove only one or
     two. Files of older specs count where a rewrite puts them into fewer files of the current one
-    (:mod:`icekit.health.fan_out`). Source: SizeBasedFileRewritePlanner.
+    (:mod:`icekit.health.facts.fan_out`). Source: SizeBasedFileRewritePlanner.
     """
     facts, limits = context.facts, context.thresholds
     removed: list[tuple[int, RewriteGroup, Totals]] = []
@@ -112,7 +114,7 @@ def target_too_small(context: Context) -> Finding | None:
     size that was asked for.
 
     Partitions count in which files hold a read split or more together, or of which compaction
-    leaves :attr:`~icekit.health.findings.Thresholds.critical_files` more than a target of
+    leaves :attr:`~icekit.health.diagnose.findings.Thresholds.critical_files` more than a target of
     a split asks for (``min_input_files`` where the target is below what a file of these columns can
     be).
     """

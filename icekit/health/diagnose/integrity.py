@@ -2,12 +2,12 @@
 
 from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
-from icekit.health.column_support import limits_of, newer_engine
-from icekit.health.definition import STOPPING_FLAWS, Flaw, MetadataFlaw
-from icekit.health.files import Scalar
-from icekit.health.findings import Context, Finding, Severity
-from icekit.health.integrity import NarrowManifest
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Context, Finding, Severity
+from icekit.health.facts.column_support import limits_of, newer_engine
+from icekit.health.facts.integrity import NarrowManifest
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import STOPPING_FLAWS, Flaw, MetadataFlaw
+from icekit.iceberg.partition import Scalar
 
 
 def duplicate_files(context: Context) -> Finding | None:

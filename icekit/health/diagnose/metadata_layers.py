@@ -1,10 +1,10 @@
 """Check manifests, snapshots, metadata files and statistics files: one function per finding."""
 
 from icekit.common.units import count, elapsed, first_names, percent, size, span
-from icekit.health.findings import NAMED_WRITERS, Context, Finding, Severity
-from icekit.health.retention import DEFAULT_STAGED_HOURS, HOUR_MS
-from icekit.health.snapshot_statistics import renewal
-from icekit.health.snapshots import History
+from icekit.health.diagnose.findings import NAMED_WRITERS, Context, Finding, Severity
+from icekit.health.facts.retention import DEFAULT_STAGED_HOURS, HOUR_MS
+from icekit.health.facts.snapshot_statistics import renewal
+from icekit.iceberg.snapshots import History
 
 #: A choice: the time of one small request to an object store, in seconds.
 _REQUEST_SECONDS = 0.02

@@ -4,11 +4,12 @@ import statistics
 
 from icekit.common import sql
 from icekit.common.units import count, percent, size
-from icekit.health.definition import Column
-from icekit.health.files import FileGroup, Kind, Totals
-from icekit.health.findings import Context, Finding, Severity
-from icekit.health.model import TableFacts
-from icekit.health.rollup import expected_files
+from icekit.health.diagnose.findings import Context, Finding, Severity
+from icekit.health.facts.files import FileGroup, Totals
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import expected_files
+from icekit.iceberg.definition import Column
+from icekit.iceberg.file_kind import Kind
 
 
 def skewed_partitions(context: Context) -> Finding | None:

@@ -4,10 +4,10 @@ same location. One function per finding.
 
 from icekit.common import sql
 from icekit.common.units import count
-from icekit.health.files import Kind
-from icekit.health.findings import Context, Finding, Severity
-from icekit.health.model import TableFacts
-from icekit.health.storage import MissingCount, MissingFiles, Role
+from icekit.health.diagnose.findings import Context, Finding, Severity
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.storage import MissingCount, MissingFiles, Role
+from icekit.iceberg.file_kind import Kind
 
 
 def missing_files(context: Context) -> Finding | None:

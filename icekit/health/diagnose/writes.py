@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.common.units import count, percent, size, span
-from icekit.health.files import Kind
-from icekit.health.findings import CHOICE, Context, Finding, Severity
-from icekit.health.snapshots import Commit
+from icekit.health.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.snapshots import Commit
 
 # Choices: the files of one task in one commit, from which on more tasks would help; the commits of
 # a stream, and the seconds that they take at least; the recent commits that write vectors again.

@@ -11,11 +11,11 @@ from typing import Any, ParamSpec
 from icekit.common import frozen
 from icekit.common.units import count, percent, size, span
 from icekit.common.view import Badge, Sentence, as_html
-from icekit.health.files import Kind
-from icekit.health.findings import Findings
-from icekit.health.model import TableFacts
-from icekit.health.retention import Retention
-from icekit.health.rollup import delete_ratios
+from icekit.health.diagnose.findings import Findings
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.retention import Retention
+from icekit.health.facts.rollup import delete_ratios
+from icekit.iceberg.file_kind import Kind
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
 

@@ -25,17 +25,10 @@ from icekit.engine.causes import java_classes
 from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
-from icekit.health.definition import fragile
-from icekit.health.head import Head, head
-from icekit.health.manifests import is_delete_manifest, manifest_list, may_have_live
-from icekit.health.metadata import (
-    Json,
-    check_clock,
-    columns,
-    schema_of,
-    snapshots_by_id,
-    specs,
-)
+from icekit.health.facts.head import Head, head
+from icekit.iceberg.definition import fragile
+from icekit.iceberg.manifests import is_delete_manifest, manifest_list, may_have_live
+from icekit.iceberg.metadata import Json, check_clock, columns, schema_of, snapshots_by_id, specs
 from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.maintain.claims import now_ms
 from icekit.maintain.current_names import with_current_names

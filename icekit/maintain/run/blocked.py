@@ -12,7 +12,7 @@ from icekit.common.secrets import mask_data
 from icekit.common.sql import Identifier, display_name, parse_identifier
 from icekit.common.units import span
 from icekit.engine.lake import Lake
-from icekit.health.head import head
+from icekit.health.facts.head import head
 from icekit.maintain.claims import RunRecord, now_ms, reader
 from icekit.maintain.ledger import Ledger, open_ledger
 from icekit.maintain.model import Plan

@@ -14,10 +14,10 @@ from icekit.common.units import count, size, span
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stopped
-from icekit.health.filter_opens import FilterOpens
-from icekit.health.head import head
-from icekit.health.metadata import TARGET, number, properties_of
-from icekit.health.orphans import ORPHAN_AGE
+from icekit.health.facts.head import head
+from icekit.health.storage.orphans import ORPHAN_AGE
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.iceberg.metadata import TARGET, number, properties_of
 from icekit.maintain.actual import is_there
 from icekit.maintain.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.execute import require_api, smaller_parts

@@ -18,7 +18,7 @@ from icekit.engine.disks import disk_of, free_memory, fullest_local_disk
 from icekit.engine.errors import is_file_gone, kind_of, reason
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
-from icekit.health.head import head
+from icekit.health.facts.head import head
 from icekit.maintain.model import Action
 from icekit.maintain.run.outside_changes import OutsideChanges
 

@@ -16,21 +16,8 @@ from icekit.common.units import count, first_names
 from icekit.engine.errors import explain, explaining
 from icekit.engine.interrupting import cancel, new_tag, tagged, watching
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
-from icekit.health.dropped_fields import fields_hiding_files_of
-from icekit.health.head import head
-from icekit.health.metadata import Json, properties_of, snapshots_by_id, statistics_files
-from icekit.health.naming import Folders, Wanted, may_name, referenced, wanted
-from icekit.health.orphans import (
-    ORPHAN_AGE,
-    TableQuery,
-    declared_paths,
-    files_in,
-    location_of_another_format,
-    manifests_of,
-    of_others,
-    sharing,
-)
-from icekit.health.retention import (
+from icekit.health.facts.head import head
+from icekit.health.facts.retention import (
     HOUR_MS,
     LEAST_HOURS,
     Retained,
@@ -40,6 +27,19 @@ from icekit.health.retention import (
     needs_of,
     retained,
 )
+from icekit.health.storage.naming import Folders, Wanted, may_name, referenced, wanted
+from icekit.health.storage.orphans import (
+    ORPHAN_AGE,
+    TableQuery,
+    declared_paths,
+    files_in,
+    location_of_another_format,
+    manifests_of,
+    of_others,
+    sharing,
+)
+from icekit.iceberg.dropped_fields import fields_hiding_files_of
+from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, statistics_files
 from icekit.iceberg.paths import meet, normal, path_sql
 from icekit.maintain.actual import Actual
 from icekit.maintain.model import Action

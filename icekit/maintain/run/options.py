@@ -17,7 +17,7 @@ from icekit.common.commands import (
 from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.engine.predicate import check_text
-from icekit.health.retention import SETTINGS, Retention
+from icekit.health.facts.retention import SETTINGS, Retention
 from icekit.maintain.policy import Policy
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES, check_procedures
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.common.units import at, count, first_names
-from icekit.health.head import Head, since
-from icekit.health.metadata import (
+from icekit.health.facts.head import Head, since
+from icekit.iceberg.metadata import (
     Json,
     leaves,
     properties_of,

@@ -9,7 +9,7 @@ from icekit.common.errors import IcekitError, ParameterError, Status
 from icekit.common.sql import Identifier, display_name
 from icekit.engine.interrupting import Stop
 from icekit.engine.lake import Lake
-from icekit.health.head import head
+from icekit.health.facts.head import head
 from icekit.maintain.claims import RunRecord
 from icekit.maintain.ledger import Ledger, open_ledger
 from icekit.maintain.model import Plan

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.common.errors import HistoryUnusable
 from icekit.common.sqlite import SqliteFile
-from icekit.health.files import DELETE_KINDS
-from icekit.health.findings import Findings
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Findings
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import DELETE_KINDS
 
 if TYPE_CHECKING:
     from icekit.maintain.savings import Savings

@@ -14,8 +14,8 @@ from dataclasses import replace
 from icekit.common import frozen
 from icekit.common.units import count
 from icekit.common.view import BYTES, SHARE, Unit
-from icekit.health.findings import Severity, Thresholds
-from icekit.health.rollup import min_file_size
+from icekit.health.diagnose.findings import Severity, Thresholds
+from icekit.health.facts.rollup import min_file_size
 from icekit.report.history.store import Health
 
 #: Fewer runs show no trend: with four, even a steady rise happens by chance one time in twelve.

@@ -20,8 +20,8 @@ from icekit.common.units import count
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
 from icekit.engine.lake import Lake, let_go
-from icekit.health.findings import Findings
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Findings
+from icekit.health.facts.model import TableFacts
 from icekit.maintain.actual import Actual
 from icekit.maintain.claims import RunRecord
 from icekit.maintain.equality_deletes import plan_conversion

@@ -17,7 +17,7 @@ from icekit.common.commands import SECTIONS, Failing, Proving, ReportOptions, Re
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.options import Settings, listed, names, setting
 from icekit.common.sql import pattern_levels
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.maintain.run.options import CommandOptions, read_options
 from icekit.report.result import check

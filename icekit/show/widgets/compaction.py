@@ -12,8 +12,8 @@ from icekit.common.units import count
 from icekit.common.view import Folded, as_html
 from icekit.engine.interrupting import Stop
 from icekit.health import observe
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
 from icekit.maintain.candidates import candidates
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome

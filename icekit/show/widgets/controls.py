@@ -15,8 +15,8 @@ from icekit.engine.bridge import make_active
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.health.diagnose import diagnose
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from icekit.common.view import COUNT, SHARE, Sentence, Unit, as_html
 from icekit.engine.interrupting import Stop
 from icekit.engine.tables import EmbeddedTables
 from icekit.health import observe
-from icekit.health.findings import Thresholds, findings_html
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds, findings_html
+from icekit.health.facts.model import TableFacts
 from icekit.maintain.savings import savings_told, wins
 from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.history.trend import same_table
@@ -136,7 +136,7 @@ class Chooser(Explorer):
 @frozen
 class Limit:
     """One threshold as a control: ``name`` is that in
-    :class:`~icekit.health.findings.Thresholds`; ``of`` is what it is a share or a number
+    :class:`~icekit.health.diagnose.findings.Thresholds`; ``of`` is what it is a share or a number
     of.
     """
 

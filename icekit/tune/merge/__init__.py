@@ -17,7 +17,7 @@ from icekit.engine.bridge import lent
 from icekit.engine.errors import explaining
 from icekit.engine.lake import session_of
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from icekit.prove.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements

@@ -22,10 +22,10 @@ from icekit.common.sql import identifier
 from icekit.engine.bridge import elements
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import kind, nodes
-from icekit.health.model import TableFacts
-from icekit.health.spark_entries import scalar_sql
-from icekit.health.values import to_scalar
-from icekit.health.where import among, between, in_units
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.spark_entries import scalar_sql
+from icekit.iceberg.values import to_scalar
+from icekit.iceberg.where import among, between, in_units
 from icekit.tune.merge.engine import MergePlan, merge_plan
 from icekit.tune.statement import Statement, narrowed
 

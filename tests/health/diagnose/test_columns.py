@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from icekit.health.definition import Column, PartitionSpec, SortField
-from icekit.health.files import EqualityKey
-from icekit.health.manifest_counts import MetricsSample
-from icekit.health.metadata_sections import MetadataSection
-from icekit.health.model import TableFacts
-from icekit.health.snapshots import WriterState
+from icekit.health.facts.files import EqualityKey
+from icekit.health.facts.metadata_sections import MetadataSection
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column, PartitionSpec, SortField
+from icekit.iceberg.manifest_counts import MetricsSample
+from icekit.iceberg.snapshots import WriterState
 from tests.factories import (
     BY_CARRIER,
     BY_DAY,

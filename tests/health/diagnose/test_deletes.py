@@ -5,11 +5,13 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
-from icekit.health.definition import PartitionSpec
-from icekit.health.files import EqualityKey, Kind, Partition, SequenceCounts
-from icekit.health.integrity import DeleteState, UnappliedDeletes
-from icekit.health.model import TableFacts
-from icekit.health.rollup import delete_ratio, equality_deletes_applied
+from icekit.health.facts.files import EqualityKey, SequenceCounts
+from icekit.health.facts.integrity import DeleteState, UnappliedDeletes
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import delete_ratio, equality_deletes_applied
+from icekit.iceberg.definition import PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, sequence, table_facts
 from tests.health.diagnose.told import Borders, absent, named, present, required
 from tests.maintain.delete_counts import facts_of, position

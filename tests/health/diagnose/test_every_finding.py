@@ -6,7 +6,7 @@ import pytest
 
 from icekit import Severity
 from icekit.health.diagnose import SYMPTOMS
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from tests.golden import FOLDER, Golden
 from tests.health.diagnose import (
     test_columns,

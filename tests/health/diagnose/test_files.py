@@ -6,10 +6,11 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.common.errors import ParameterError
-from icekit.health.definition import PartitionField, PartitionSpec
-from icekit.health.files import FileGroup, Partition
-from icekit.health.model import TableFacts
-from icekit.health.storage import SharedPlace, Sharing, StorageFacts
+from icekit.health.facts.files import FileGroup
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.partition import Partition
 from tests.factories import (
     BY_DAY,
     COLUMNS,

@@ -4,8 +4,8 @@ import pytest
 
 from icekit.common.errors import ParameterError
 from icekit.engine.cluster import Executor
-from icekit.health.files import EqualityKey
-from icekit.health.heap import (
+from icekit.health.facts.files import EqualityKey
+from icekit.health.facts.heap import (
     ASSUMED_BYTES,
     BASE_BYTES,
     RECORD_BYTES,
@@ -14,7 +14,7 @@ from icekit.health.heap import (
     value_bytes,
     verdict,
 )
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
 from tests.factories import GIB, MIB, empty_facts, table_facts
 from tests.golden import Golden
 from tests.health.diagnose.test_deletes import upserts

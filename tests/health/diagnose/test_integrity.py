@@ -10,10 +10,8 @@ import pytest
 from icekit import diagnose
 from icekit.common.errors import TableContradicted
 from icekit.engine.column_types import Ability, Engine
-from icekit.health.definition import Flaw, MetadataFlaw, PartitionSpec, UnsupportedColumn
-from icekit.health.files import Kind, Partition
-from icekit.health.findings import Findings, Thresholds
-from icekit.health.integrity import (
+from icekit.health.diagnose.findings import Findings, Thresholds
+from icekit.health.facts.integrity import (
     Contradiction,
     DeleteState,
     DuplicateFile,
@@ -22,8 +20,11 @@ from icekit.health.integrity import (
     NarrowManifest,
     UnappliedDeletes,
 )
-from icekit.health.model import TableFacts
-from icekit.health.storage import MissingCount, MissingFile, MissingFiles, Role
+from icekit.health.facts.model import TableFacts, UnsupportedColumn
+from icekit.health.facts.storage import MissingCount, MissingFile, MissingFiles, Role
+from icekit.iceberg.definition import Flaw, MetadataFlaw, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy

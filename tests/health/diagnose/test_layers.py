@@ -9,10 +9,10 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.common.errors import ParameterError
-from icekit.health.findings import Findings
-from icekit.health.manifest_counts import RangeOverlap
-from icekit.health.model import TableFacts
-from icekit.health.snapshots import (
+from icekit.health.diagnose.findings import Findings
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.manifest_counts import RangeOverlap
+from icekit.iceberg.snapshots import (
     Commit,
     Ref,
     SnapshotStatistics,

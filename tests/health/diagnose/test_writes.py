@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from icekit.health.files import Kind
-from icekit.health.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
-from icekit.health.model import TableFacts
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
 from tests.health.diagnose.told import Borders
 

@@ -1,8 +1,8 @@
 """What a finding says in figures, for tests that hold it to them."""
 
 from icekit import diagnose
-from icekit.health.findings import Finding
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Finding
+from icekit.health.facts.model import TableFacts
 
 #: For each finding, facts that it is made of and facts that it is not made of.
 Borders = dict[str, tuple[list[TableFacts], list[TableFacts]]]

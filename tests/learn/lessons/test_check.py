@@ -8,9 +8,10 @@ import pytest
 
 from icekit import diagnose
 from icekit.common.errors import Status
-from icekit.health.files import Kind, Partition
-from icekit.health.model import TableFacts
-from icekit.health.retention import Retention
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.retention import Retention
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
 from icekit.learn.lessons import check
 from icekit.learn.lessons.check import Checked
 from icekit.maintain.model import Action, Plan, Prediction, Skipped, SkipReason

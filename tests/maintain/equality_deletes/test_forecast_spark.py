@@ -4,7 +4,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.cluster import Executor, cluster_of
-from icekit.health.heap import forecast_heap
+from icekit.health.facts.heap import forecast_heap
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]
 

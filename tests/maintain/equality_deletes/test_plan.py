@@ -1,7 +1,7 @@
 """Into which batches a conversion is packed."""
 
 from icekit.deletes.listing import Scope
-from icekit.health.files import Partition
+from icekit.iceberg.partition import Partition
 from icekit.maintain.equality_deletes import MAX_FILES, RECORD_BYTES, batches
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from icekit.deletes import convert as converting
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
 from icekit.maintain import bundles, group
 from icekit.maintain import execute as executing
 from icekit.maintain.model import Plan

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
 from icekit.maintain.execute import execute
 from icekit.maintain.model import Plan
 from icekit.maintain.run import attempt

@@ -12,10 +12,10 @@ import pytest
 from icekit.common.errors import EngineFailed
 from icekit.engine.causes import is_of_engine
 from icekit.engine.errors import explain, kind_of, reason
-from icekit.health.dropped_fields import fields_hiding_files, fields_hiding_positions
-from icekit.health.files import DELETE_KINDS
-from icekit.health.findings import Thresholds
-from icekit.health.retention import Retention
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.retention import Retention
+from icekit.iceberg.dropped_fields import fields_hiding_files, fields_hiding_positions
+from icekit.iceberg.file_kind import DELETE_KINDS
 from icekit.maintain.model import Plan, Prediction
 from icekit.maintain.run.options import Limits
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.common.errors import CloneRefused, EngineFailed, Status
 from icekit.engine.interrupting import Stopped
-from icekit.health.head import Head
+from icekit.health.facts.head import Head
 from icekit.maintain.run.failures import Conflict, TooLarge, cause_of, ended_by
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
 from icekit.prove.checked import RowsDiffer

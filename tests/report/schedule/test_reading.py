@@ -8,7 +8,7 @@ import pytest
 
 from icekit.common.commands import SECTIONS, PolicyOptions
 from icekit.common.errors import EXIT_MISCONFIGURED, ParameterError
-from icekit.health.retention import Retention
+from icekit.health.facts.retention import Retention
 from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.report.schedule import PolicyError, read_policy
 from icekit.report.schedule.one_pass import mark

@@ -10,7 +10,7 @@ import pytest
 
 from icekit.common.errors import ParameterError, Status
 from icekit.health import observe
-from icekit.health.findings import Thresholds
+from icekit.health.diagnose.findings import Thresholds
 from icekit.maintain.claims import RunRecord
 from icekit.maintain.ledger import open_ledger
 from icekit.maintain.model import Action, Plan, Prediction

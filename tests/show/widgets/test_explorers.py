@@ -13,8 +13,8 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import LedgerUnusable, ParameterError
 from icekit.health import observe
-from icekit.health.findings import Thresholds
-from icekit.health.model import TableFacts
+from icekit.health.diagnose.findings import Thresholds
+from icekit.health.facts.model import TableFacts
 from icekit.maintain.policy import Policy
 from icekit.maintain.savings import wins
 from icekit.report.history.store import HistoryFile, health

@@ -10,7 +10,7 @@ import pytest
 
 from icekit.common.commands import QUESTIONS
 from icekit.common.errors import ParameterError
-from icekit.health.definition import Column
+from icekit.iceberg.definition import Column
 from icekit.tune.filters import ANYTHING, Group, Leaf, Node, filters_of, sql
 from icekit.tune.filters import parse as parse_with
 from icekit.tune.queries import MOST_VALUES, _pushable, merged

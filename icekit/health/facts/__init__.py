@@ -1,0 +1,1 @@
+"""What a table is made of: two collectors, with Spark and without, and one result."""

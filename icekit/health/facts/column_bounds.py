@@ -1,0 +1,36 @@
+"""Which columns filters may skip files by."""
+
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column
+from icekit.iceberg.where import NO_BOUNDS
+
+#: A choice: filters on a column hardly skip a file if a value is within the bounds of more than
+# this share of the files.
+MOST_OVERLAP = 0.5
+#: A choice: the most columns whose filters are predicted.
+_MOST_COLUMNS = 8
+
+
+def declared_columns(facts: TableFacts) -> list[str]:
+    """The declared filter columns, and the columns of the sort order."""
+    sorted_by = [field.source for field in facts.sort_order]
+    return list(dict.fromkeys([*facts.filter_columns, *sorted_by]))
+
+
+def bounded_columns(facts: TableFacts) -> list[Column]:
+    """The columns with bounds in all sampled files, for which filters are predicted: the declared
+    ones, then those whose filters open the fewest files. A column whose values are those of the
+    partition is not among them.
+    """
+    constant = {f.source for f in facts.default_spec.active_fields if f.transform == "identity"}
+    declared = declared_columns(facts)
+    shares = {
+        sample.column: sample.stab_share
+        for sample in facts.metrics_sample.columns
+        if sample.stab_share is not None
+        and sample.column in facts.by_name
+        and sample.column not in constant
+        and not facts.by_name[sample.column].type.startswith(NO_BOUNDS)
+    }
+    ranked = sorted(shares, key=lambda name: (name not in declared, shares[name]))
+    return [facts.by_name[name] for name in ranked[:_MOST_COLUMNS]]

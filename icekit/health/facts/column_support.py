@@ -1,0 +1,122 @@
+"""Find the columns of a table that an engine cannot read or write, and the orders of rows that it
+refuses.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from icekit.common.errors import ColumnsUnsupported
+from icekit.common.sql import display_name
+from icekit.common.units import first_names
+from icekit.engine.column_types import Ability, Engine, reading_engine
+from icekit.health.facts.model import TableFacts, UnsupportedColumn
+from icekit.iceberg.metadata import Field, Json, children, properties_of, schema_of
+
+_MOST_COLUMNS = 5
+# The column that Iceberg adds to the rows while it sorts them by a curve.
+_RESERVED = {"zorder": "icezvalue", "hilbert": "icehvalue"}
+
+
+def unsupported_columns(metadata: Json, engine: Engine) -> tuple[UnsupportedColumn, ...]:
+    """The columns of the current schema that an engine cannot read, or cannot write into new data
+    files of the table's format.
+    """
+    stated = properties_of(metadata).get("write.format.default", "parquet")
+    return tuple(_unsupported(children(schema_of(metadata)), engine, stated.lower()))
+
+
+def _unsupported(
+    fields: Iterable[Field], engine: Engine, file_format: str, *, is_repeated: bool = False
+) -> Iterator[UnsupportedColumn]:
+    for field in fields:
+        if isinstance(field.type, str):
+            # No format has a list of a type without values.
+            has_format = not (is_repeated and field.type == "unknown" and file_format != "avro")
+            if not engine.can(Ability.READ, field.type):
+                yield UnsupportedColumn(field.names, field.type, Ability.READ)
+            elif not has_format or not engine.can(Ability.WRITE, field.type, file_format):
+                yield UnsupportedColumn(field.names, field.type, Ability.WRITE)
+            continue
+        if file_format == "parquet" and _is_empty(field.type):
+            yield UnsupportedColumn(field.names, "struct of unknown", Ability.WRITE)
+            continue
+        is_struct = field.type.get("type") == "struct"
+        below = (inner._replace(names=field.names + inner.names) for inner in children(field.type))
+        yield from _unsupported(below, engine, file_format, is_repeated=not is_struct)
+
+
+def _is_empty(kind: Any) -> bool:
+    """Whether Parquet has no column for a type."""
+    if isinstance(kind, str):
+        return kind == "unknown"
+    return kind.get("type") == "struct" and all(_is_empty(field.type) for field in children(kind))
+
+
+def limits_of(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:
+    """What an engine cannot do with columns: ``Spark … cannot read column c (time)``."""
+    parts = []
+    for ability in (Ability.READ, Ability.WRITE):
+        names = [
+            f"{display_name(column.names)} ({column.type})"
+            for column in columns
+            if column.ability is ability
+        ]
+        if names:
+            noun = "column" if len(names) == 1 else "columns"
+            parts.append(f"{ability} {noun} {first_names(names, _MOST_COLUMNS)}")
+    return f"{engine} cannot {' and cannot '.join(parts)}"
+
+
+def newer_engine(columns: Sequence[UnsupportedColumn]) -> str:
+    """The engine that can read all of them, as a sentence; empty if there is none."""
+    engines = [reading_engine(column.type) for column in columns if column.ability is Ability.READ]
+    versions = [(each.spark, each.iceberg) for each in engines if each is not None]
+    if not engines or len(versions) < len(engines):
+        return ""
+    return f"{Engine(*max(versions))} can read them."
+
+
+def require_supported(facts: TableFacts) -> None:
+    """Raise :class:`~icekit.common.errors.ColumnsUnsupported` for a table that the engine cannot
+    read or write.
+    """
+    if facts.unsupported_columns:
+        raise ColumnsUnsupported(
+            f"{limits_of(facts.engine, facts.unsupported_columns)}, so nothing of {facts.name} is "
+            f"rewritten. icekit look {facts.name} says what can be done.",
+            facts.unsupported_columns,
+        )
+
+
+def order_refusal(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+    """Why Iceberg's own action would refuse to order rows by these columns after it has begun; None
+    if it would not. ``strategy`` is ``sort``, ``zorder`` or ``hilbert``.
+    """
+    columns = [facts.by_name[name] for name in names]
+    ability = Ability.SORT if strategy == "sort" else Ability.CURVE
+    if strategy != "sort" and (refusal := _curve_refusal(facts, strategy, names)):
+        return refusal
+    for column in columns:
+        if not column.is_in_structs:
+            return f"{column.name} is inside a list or a map"
+        if not facts.engine.can(ability, column.type):
+            return f"it has no order for the type of {column.name} ({column.type})"
+    return None
+
+
+def _curve_refusal(facts: TableFacts, strategy: str, names: Sequence[str]) -> str | None:
+    if strategy == "hilbert" and not facts.engine.has_hilbert:
+        return f"{facts.engine} has no Hilbert curve; Iceberg 1.12 on Spark 4 has one"
+    for column in facts.columns:
+        if column.names[0].lower() == _RESERVED[strategy]:
+            return f"it adds a column of the name of {column.names[0]} while it orders rows"
+    constant = {
+        field.source for field in facts.default_spec.fields if field.transform == "identity"
+    }
+    if constant.issuperset(names):
+        return "all columns are identity partition columns, which have one value in each partition"
+    for column in (facts.by_name[name] for name in names):
+        first = column.names[0]
+        if len(column.names) > 1 or "." in first or "`" in first:
+            return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"
+    return None

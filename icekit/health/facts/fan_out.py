@@ -1,0 +1,200 @@
+"""Find into which partitions of the current spec a rewrite puts the rows of each partition; from
+metadata alone.
+"""
+
+import contextlib
+import math
+from collections.abc import Sequence
+
+from icekit.common import frozen
+from icekit.health.facts.files import Bucket, FileGroup
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import ROWS_PER_LOOK, expected_files, packed_files
+from icekit.iceberg.definition import PartitionField, PartitionSpec
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.metadata import ROW_GROUP
+from icekit.iceberg.partition import Partition, Scalar
+from icekit.iceberg.where import UNITS, WITHOUT_FUNCTIONS, start_of
+
+# The most values of the next finer transform of time in a value.
+_MOST_IN_ONE = {"year": 12, "month": 31, "day": 24}
+
+
+@frozen
+class RewriteGroup:
+    """The data files whose rows go into the same partitions of the current spec: those of one of
+    its partitions, or of older specs.
+
+    ``partitions_out`` is the most partitions that the rows of one of the ``groups`` go to (1 in the
+    current spec); None if only the number of rows limits it. ``is_moved``: the files are of older
+    specs.
+    """
+
+    groups: tuple[FileGroup, ...]
+    partitions_out: int | None = 1
+    is_moved: bool = False
+    row_group_bytes: int = 128 * 2**20
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions that the files are in now."""
+        return tuple(group.partition for group in self.groups)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the number of partitions is known, and not only its maximum."""
+        return self.partitions_out == 1
+
+    def files_out(self, buckets: Sequence[Bucket], target_bytes: int) -> int:
+        """The files that a rewrite of some of the files leaves: about, by how Iceberg packs them,
+        for one partition, at most for several.
+        """
+        size_in_bytes = sum(bucket.size_in_bytes for bucket in buckets)
+        if not size_in_bytes:
+            return 0
+        if self.is_certain:
+            # Those that move are shuffled.
+            by_size = expected_files(size_in_bytes, target_bytes)
+            return (
+                by_size
+                if self.is_moved
+                else packed_files(buckets, target_bytes, self.row_group_bytes)
+            )
+        # A row each, or one file in each partition and another wherever the target size is reached.
+        rows = sum(bucket.record_count for bucket in buckets)
+        most = (
+            rows
+            if self.partitions_out is None
+            else self.partitions_out * len(self.groups) + size_in_bytes // target_bytes
+        )
+        return max(1, min(rows, most))
+
+
+def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
+    """The data files that rewrites combine. Those of an older spec go into the current one, however
+    they were partitioned.
+    """
+    rewrites: list[RewriteGroup] = []
+    row_group_bytes = facts.int_setting(ROW_GROUP)
+    older: dict[tuple[object, ...], list[FileGroup]] = {}
+    for group in facts.of_kind(Kind.DATA):
+        if group.partition.spec_id == facts.default_spec_id:
+            rewrites.append(RewriteGroup((group,), row_group_bytes=row_group_bytes))
+        else:
+            # Files of one older partition are not split, so values that are not known are those of
+            # the partition itself.
+            known = values_of(
+                facts.spec(group.partition.spec_id), group.partition, facts.default_spec
+            )
+            key = known if None not in known else (group.partition,)
+            older.setdefault(key, []).append(group)
+    for several in older.values():
+        specs = {facts.spec(group.partition.spec_id) for group in several}
+        limits = [most_partitions(spec, facts.default_spec) for spec in specs]
+        most = None if None in limits else max(limit for limit in limits if limit is not None)
+        rewrites.append(RewriteGroup(tuple(several), most, is_moved=True))
+    return tuple(rewrites)
+
+
+# What a Parquet writer holds of a column before it compresses it (write.parquet.page-size-bytes);
+# until then it takes the rows for as large as they are uncompressed.
+_PAGE_BYTES = 2**20
+
+
+def most_moved(older: PartitionSpec, current: PartitionSpec, partitions: int, rows: int) -> int:
+    """The most partitions of the current spec that hold rows of so many partitions of another."""
+    most = 1 if older.spec_id == current.spec_id else most_partitions(older, current)
+    return rows if most is None else min(rows, most * partitions)
+
+
+def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
+    """Whether a filter for one partition of an older spec selects no file of the current spec that
+    holds only rows of earlier ones, in their order.
+
+    Such a file is told by its partition, if the current spec has the same fields, or by the bounds
+    of a single column.
+    """
+    kept = {(field.source_id, field.transform) for field in current.active_fields}
+    fields = older.active_fields
+    return all((field.source_id, field.transform) in kept for field in fields) or (
+        len(fields) == 1
+        and fields[0].transform in WITHOUT_FUNCTIONS
+        and not current.is_unpartitioned
+    )
+
+
+def most_rolled(size_in_bytes: int, rows: int, max_file_bytes: int, columns: int) -> int:
+    """The most files that a writer ends because they have reached their largest size."""
+    uncompressed = columns * _PAGE_BYTES
+    if max_file_bytes <= 2 * uncompressed:
+        return rows // ROWS_PER_LOOK
+    return size_in_bytes // (max_file_bytes - uncompressed)
+
+
+def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
+    """The most partitions of the current spec that hold rows of one partition of an older spec;
+    None if the specs do not limit it.
+    """
+    most = 1
+    for field in current.active_fields:
+        several = [
+            _most_values(before, field)
+            for before in older.active_fields
+            if before.source_id == field.source_id
+        ]
+        if field.buckets:
+            several.append(field.buckets + 1)
+        known = [n for n in several if n is not None]
+        if not known:
+            return None
+        most *= min(known)
+    return most
+
+
+def values_of(
+    older: PartitionSpec, partition: Partition, current: PartitionSpec
+) -> tuple[tuple[object, ...] | None, ...]:
+    """What is known of the current spec's values of all rows of an older partition: equal for equal
+    values; None for a field without one value.
+    """
+    return tuple(
+        next(
+            (
+                _value(before, value, field)
+                for before, value in zip(older.fields, partition.values, strict=True)
+                if before.source_id == field.source_id and _most_values(before, field) == 1
+            ),
+            None,
+        )
+        for field in current.active_fields
+    )
+
+
+def _most_values(before: PartitionField, field: PartitionField) -> int | None:
+    """The most values of a field in one value of another field of the same column; None without a
+    limit.
+    """
+    if before.transform in (field.transform, "identity"):
+        return 1
+    if before.transform in UNITS and field.transform in UNITS:
+        first, last = UNITS.index(before.transform), UNITS.index(field.transform)
+        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first:last])
+    if before.buckets and field.buckets:
+        return field.buckets if before.buckets % field.buckets else 1
+    return None
+
+
+def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tuple[object, ...]:
+    """The field's own value where it is easily computed; else what it is computed from, which tells
+    fewer values apart as equal.
+    """
+    if value is None:
+        return (None,)
+    unit = "day" if before.result_type == "date" else before.transform
+    if isinstance(value, int) and unit in UNITS and field.transform in UNITS:
+        # Times before year 1 or after 9999 have no calendar here.
+        with contextlib.suppress(ValueError, OverflowError):
+            return start_of(unit, value).timetuple()[: UNITS.index(field.transform) + 1]
+    if isinstance(value, int) and before.buckets:
+        return (value % field.buckets,)
+    return before.transform, value

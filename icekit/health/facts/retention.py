@@ -1,0 +1,569 @@
+"""Compute which snapshots may expire: what Iceberg's RemoveSnapshots removes, except what writers and
+staged writes need; pure.
+
+Iceberg keeps a snapshot for its age **or** for its place among the last of a branch, whichever
+keeps more, and always if a branch or tag points at it. Refs may have limits of their own,
+which take precedence over those of the call. It knows nothing of the states that writers keep in
+snapshots (:mod:`icekit.health.facts.writer_states`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.errors import ParameterError, require_known
+from icekit.common.parsing import seconds
+from icekit.common.units import count, counted, moment, span
+from icekit.health.facts.writer_states import (
+    Lineages,
+    Range,
+    Tally,
+    WriterLog,
+    branches_of,
+    chain,
+    needed_to_publish,
+    refs_of,
+    staged_writes,
+    stated_keys,
+)
+from icekit.iceberg.metadata import Json, lineage, number, properties_of, snapshots_by_id
+from icekit.iceberg.snapshots import StagedWrite, WriterState
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+HOUR_MS = 3_600_000
+#: A run may be reading a snapshot that it has just found: nothing younger ever expires.
+LEAST_HOURS = 1.0
+#: Iceberg's default of history.expire.max-ref-age-ms.
+FOREVER = 2**63 - 1
+#: A choice: the number of snapshots to keep if the table asks for fewer.
+DEFAULT_LAST = 10
+#: A choice: how long a writer may be silent, while others write, before its state may expire, and
+#: how long a staged write may wait to be published.
+DEFAULT_WRITER_HOURS = DEFAULT_STAGED_HOURS = 30 * 24.0
+_NUMBER = re.compile(r"-?\d+(\.\d*)?")
+
+
+#: The settings of a retention, as people name them.
+SETTINGS = ("keep", "keep_last", "need", "keep_writers", "keep_staged", "writer_keys")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much history to keep: a time **and** a count, and the time travel that people need.
+
+    ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
+    default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
+    ``need_hours`` is how far people must be able to look back; a retention whose time is less is
+    refused, and the commit that was current then is kept, too. The state of a writer is kept until
+    it has been silent for ``keep_writers_hours`` while others went on writing, a staged write for
+    ``keep_staged_hours``; ``writer_keys`` are the summary keys of other writers, as
+    :func:`icekit.health.facts.writer_states.stated_keys` reads them. Raises
+    :class:`~icekit.common.errors.ParameterError` for less than one hour or less than one snapshot.
+    """
+
+    keep_hours: float | None = None
+    keep_last: int | None = None
+    need_hours: float | None = None
+    keep_writers_hours: float = DEFAULT_WRITER_HOURS
+    keep_staged_hours: float = DEFAULT_STAGED_HOURS
+    writer_keys: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Retention:
+        """Make a retention from plain values of :data:`SETTINGS`: times as hours, or as strings
+        such as ``7 days``.
+        """
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            require_known(name, SETTINGS, "retention setting")
+            if value is None or value == "":
+                continue
+            if name == "keep_last":
+                values[name] = _whole(value)
+            elif name == "writer_keys":
+                keys = value.split(",") if isinstance(value, str) else value
+                values[name] = tuple(key.strip() for key in keys)
+            else:
+                values[f"{name}_hours"] = _hours(value)
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
+            raise ParameterError(
+                f"keep_hours (--keep) must be 1 hour or more, not {self.keep_hours:.2g}: a younger "
+                "snapshot may be in use by a reader or writer right now."
+            )
+        if self.keep_last is not None and self.keep_last < 1:
+            raise ParameterError(
+                f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the "
+                "table."
+            )
+        if self.need_hours is not None and not self.need_hours > 0:
+            raise ParameterError(
+                "need_hours (--need) must be more than 0; leave it out if nobody needs to look "
+                "back."
+            )
+        if not (self.keep_writers_hours >= 0 and self.keep_staged_hours >= 0):
+            raise ParameterError("keep_writers and keep_staged must be a time of 0 or more.")
+        stated_keys(self.writer_keys)
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether somebody states how much history to keep: snapshots beyond it then expire,
+        however few there are.
+        """
+        return self.keep_hours is not None or self.keep_last is not None
+
+    @property
+    def command_options(self) -> tuple[str, ...]:
+        """The options of a command that states this retention."""
+        options = {
+            "--keep": self.keep_hours,
+            "--need": self.need_hours,
+            "--keep-writers": self.keep_writers_hours,
+            "--keep-staged": self.keep_staged_hours,
+        }
+        defaults = {
+            "--keep-writers": DEFAULT_WRITER_HOURS,
+            "--keep-staged": DEFAULT_STAGED_HOURS,
+        }
+        texts = [
+            text
+            for name, hours in options.items()
+            if hours is not None and hours != defaults.get(name)
+            for text in (name, "1 hour" if hours == 1 else f"{hours:g} hours")
+        ]
+        if self.keep_last is not None:
+            texts += ["--keep-last", str(self.keep_last)]
+        if self.writer_keys:
+            texts += ["--writer-keys", ",".join(self.writer_keys)]
+        return tuple(texts)
+
+    def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
+        """Milliseconds and snapshots to keep on a table with these properties."""
+        hours = self.keep_hours
+        age_ms = (
+            number(properties, "history.expire.max-snapshot-age-ms")
+            if hours is None
+            else round(hours * HOUR_MS)
+        )
+        if age_ms < LEAST_HOURS * HOUR_MS:
+            raise ParameterError(
+                f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less "
+                "than 1 hour. Raise it, or set keep_hours (--keep)."
+            )
+        last = self.keep_last
+        if last is None:
+            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep"))
+        return age_ms, last
+
+
+@frozen
+class Retained:
+    """What an expiry keeps and removes: snapshots, and refs."""
+
+    kept: tuple[int, ...]
+    expired: tuple[int, ...]
+    refs: tuple[str, ...]
+    refs_dropped: tuple[str, ...]
+
+
+@frozen
+class Needs:
+    """What writers and staged writes need of the snapshots.
+
+    ``states`` are all states, with the snapshots that each needs as ranges of the ``lineages``;
+    ``kept_states`` are those that are kept, and ``staged`` the staged writes that are;
+    ``forgotten`` are staged writes that are older than the retention keeps them. ``snapshot_ids``
+    are the snapshots that all that is kept needs.
+    """
+
+    lineages: Lineages
+    states: Mapping[WriterState, Sequence[Range]]
+    kept_states: tuple[WriterState, ...]
+    staged: tuple[StagedWrite, ...]
+    forgotten: tuple[StagedWrite, ...]
+    snapshot_ids: frozenset[int]
+
+
+@frozen
+class StateKept:
+    """The state of a writer that stays, and how many snapshots stay for it that would go
+    otherwise.
+    """
+
+    state: WriterState
+    snapshot_count: int
+
+
+@frozen
+class ExpirySummary:
+    """What an expiry removes for good and what it leaves, without the ids of snapshots; times are
+    milliseconds since 1970.
+
+    ``reach_before_ms`` and ``reach_after_ms`` are the oldest commits of the current lineage that
+    time travel reaches without a gap. ``states_kept`` and ``staged_kept`` are what stays for
+    writers and for staged writes, ``states_lost`` and ``staged_lost`` what goes;
+    ``kept_for_writers`` are the snapshots that stay for writers alone. ``is_stock``: Iceberg's own
+    ``expire_snapshots`` with the same time keeps all of that, too, whatever is committed before it
+    runs.
+    """
+
+    snapshots_removed: int
+    snapshots_kept: int
+    oldest_removed_ms: int | None
+    newest_removed_ms: int | None
+    reach_before_ms: int | None
+    reach_after_ms: int | None
+    refs_removed: tuple[str, ...] = ()
+    kept_for_writers: int = 0
+    states_kept: tuple[StateKept, ...] = ()
+    staged_kept: tuple[StagedWrite, ...] = ()
+    states_lost: tuple[WriterState, ...] = ()
+    staged_lost: tuple[StagedWrite, ...] = ()
+    is_stock: bool = True
+
+    @property
+    def stays(self) -> tuple[str, ...]:
+        """What stays for writers and staged writes: ``6 more snapshots stay: Flink job 7f1c,
+        checkpoint 41``.
+        """
+        sentences = []
+        if self.kept_for_writers:
+            writers = [kept.state.text for kept in self.states_kept if kept.snapshot_count]
+            more = counted(self.kept_for_writers, "more snapshot", "stays", "stay")
+            sentences.append(f"{more}: {_several(writers)}")
+        if self.staged_kept:
+            writes = [write.text for write in self.staged_kept]
+            staged = counted(len(writes), "unpublished staged write", "stays", "stay")
+            sentences.append(f"{staged}: {_several(writes)}")
+        return tuple(sentences)
+
+    @property
+    def goes(self) -> tuple[str, ...]:
+        """What goes for good: snapshots with their time travel, refs, states and staged writes."""
+        sentences = []
+        if self.snapshots_removed:
+            oldest = moment(self.oldest_removed_ms or 0)
+            newest = moment(self.newest_removed_ms or 0)
+            times = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
+            sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {times}")
+        before_ms, after_ms = self.reach_before_ms, self.reach_after_ms
+        if before_ms is not None and after_ms is not None and before_ms != after_ms:
+            sentences.append(
+                f"time travel to before {moment(after_ms)} (it reached back to {moment(before_ms)})"
+            )
+        if self.refs_removed:
+            sentences.append(f"refs older than their max-ref-age: {_several(self.refs_removed)}")
+        if self.states_lost:
+            states = [
+                f"{state.text} (silent for {span(state.silent_ms)})" for state in self.states_lost
+            ]
+            writers = count(len(states), "writer")
+            sentences.append(f"the state of {writers}: {_several(states)}")
+        if self.staged_lost:
+            writes = [write.text for write in self.staged_lost]
+            staged = count(len(writes), "unpublished staged write")
+            sentences.append(f"{staged}: {_several(writes)}")
+        return tuple(sentences)
+
+
+# The names that a sentence has.
+_NAMED = 5
+
+
+def _several(names: Sequence[str]) -> str:
+    """Some names for a sentence, each once."""
+    every = list(dict.fromkeys(names))
+    more = len(every) - _NAMED
+    return "; ".join(every[:_NAMED]) + (f"; and {more:,} more" if more > 0 else "")
+
+
+@frozen
+class Expiry:
+    """What expiring would remove and keep.
+
+    ``conflict`` is what cannot be kept, because a branch has an age limit of its own, by which each
+    expiry removes it; nothing may expire then.
+    """
+
+    older_than: dt.datetime
+    retain_last: int
+    snapshots: Retained
+    needs: Needs
+    conflict: str | None
+    summary: ExpirySummary
+
+
+def retained(
+    metadata: Json,
+    older_than_ms: int,
+    retain_last: int,
+    now_ms: int,
+) -> Retained:
+    """Which snapshots ``expire_snapshots`` keeps (source: RemoveSnapshots).
+
+    It keeps the heads of refs; of each branch the newest ``retain_last`` ancestors and those
+    not older than ``older_than_ms``, up to the first that is neither; and snapshots of no branch
+    that are not older. ``now_ms`` decides whether a ref's own age limits apply.
+    """
+    snapshots = snapshots_by_id(metadata)
+    refs = refs_of(metadata)
+    too_old = _refs_too_old(metadata, now_ms)
+    kept: set[int] = set()
+    referenced: set[int] = set()
+    names, dropped = [], []
+    # Tags last: the walk of a branch ends where that of another one has been.
+    for name, ref in sorted(refs.items(), key=lambda each: (each[1]["type"], each[0])):
+        if name in too_old:
+            dropped.append(name)
+            continue
+        names.append(name)
+        kept.add(ref["snapshot-id"])
+        if ref["type"] != "branch":
+            referenced.add(ref["snapshot-id"])
+            continue
+        age = ref.get("max-snapshot-age-ms")
+        oldest = older_than_ms if age is None else now_ms - int(age)
+        least = int(ref.get("min-snapshots-to-keep") or retain_last)
+        open_ended = True
+        for rank, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
+            if not open_ended and snapshot["snapshot-id"] in referenced:
+                break  # and so are its ancestors
+            referenced.add(snapshot["snapshot-id"])
+            open_ended = open_ended and (rank < least or snapshot["timestamp-ms"] >= oldest)
+            if open_ended:
+                kept.add(snapshot["snapshot-id"])
+    oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
+    ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
+    # Of no branch, and young.
+    kept |= {
+        each
+        for each in ids
+        if each not in referenced and snapshots[each]["timestamp-ms"] >= older_than_ms
+    }
+    return Retained(
+        tuple(each for each in ids if each in kept),
+        tuple(each for each in ids if each not in kept),
+        tuple(names),
+        tuple(dropped),
+    )
+
+
+def past_own_limits(metadata: Json, now_ms: int) -> Retained:
+    """What every expiry removes, whatever it names: branches and tags, and snapshots of branches,
+    that are past age limits of their own.
+    """
+    return retained(metadata, 0, 1, now_ms)
+
+
+def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
+    """The branches and tags that an expiry drops for their age; never main."""
+    snapshots = snapshots_by_id(metadata)
+    default_age = number(properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER)
+    too_old = set()
+    for name, ref in refs_of(metadata).items():
+        head = snapshots.get(ref["snapshot-id"])
+        age_ms = int(ref.get("max-ref-age-ms") or default_age)
+        if name != "main" and (head is None or now_ms - head["timestamp-ms"] > age_ms):
+            too_old.add(name)
+    return frozenset(too_old)
+
+
+def expiry(
+    metadata: Json, retention: Retention, now: dt.datetime, log: WriterLog | None = None
+) -> Expiry:
+    """Compute what expiring with a retention removes now, and whether it keeps what people need.
+
+    ``metadata`` is the table's metadata JSON; ``log`` is what its snapshots carry for writers, by
+    the keys of the retention, if that was read before. Raises
+    :class:`~icekit.common.errors.ParameterError` if the retention keeps less than ``need_hours``.
+    """
+    age_ms, last = retention.in_force(properties_of(metadata))
+    now_ms = int(now.timestamp() * 1000)
+    current = _current_lineage(metadata)
+    needed = _needed(current, retention.need_hours, age_ms, now_ms)
+    # By time, not by count: commits that come before the expiry runs, the plan's own among them,
+    # would push the needed state out of a count.
+    older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed)])
+    expiring = expiry_before(metadata, older_than_ms, last, retention, now_ms, log)
+    if len(_unbroken(current, expiring.snapshots)) < len(needed):
+        raise ParameterError(
+            f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
+            "at that time would expire: a limit of the branch itself overrides keep_last and "
+            "keep_hours. Change that limit, or leave need_hours out."
+        )
+    return expiring
+
+
+def expiry_before(
+    metadata: Json,
+    older_than_ms: int,
+    retain_last: int,
+    retention: Retention,
+    now_ms: int,
+    log: WriterLog | None = None,
+) -> Expiry:
+    """Compute what an expiry of the snapshots older than a time removes; of the ``retention`` only
+    what it keeps for writers and staged writes counts; ``log`` as in :func:`expiry`.
+    """
+    snapshots = snapshots_by_id(metadata)
+    needs = needs_of(metadata, retention, now_ms, log)
+    by_rule = retained(metadata, older_than_ms, retain_last, now_ms)
+    stock = frozenset(by_rule.kept)
+    kept = stock | needs.snapshot_ids
+    split = Retained(
+        tuple(each for each in (*by_rule.kept, *by_rule.expired) if each in kept),
+        tuple(each for each in by_rule.expired if each not in kept),
+        by_rule.refs,
+        by_rule.refs_dropped,
+    )
+    by_age = stock
+    if needs.snapshot_ids:
+        by_age = frozenset(retained(metadata, older_than_ms, 1, now_ms).kept)
+    current = _current_lineage(metadata)
+    removed = [snapshots[each]["timestamp-ms"] for each in split.expired]
+    ranges = [each for state in needs.kept_states for each in needs.states[state]]
+    beyond_stock = Tally(needs.lineages, frozenset(split.kept) - stock)
+    removed_of = Tally(needs.lineages, frozenset(split.expired))
+    summary = ExpirySummary(
+        len(split.expired),
+        len(split.kept),
+        min(removed, default=None),
+        max(removed, default=None),
+        _oldest(current),
+        _oldest(_unbroken(current, split)),
+        split.refs_dropped,
+        kept_for_writers=len(needs.lineages.ids(ranges) - stock),
+        states_kept=tuple(
+            StateKept(state, beyond_stock.count(needs.states[state])) for state in needs.kept_states
+        ),
+        staged_kept=needs.staged,
+        states_lost=tuple(
+            state
+            for state, chain_of_state in needs.states.items()
+            if removed_of.count(chain_of_state) or set(state.branches) <= set(split.refs_dropped)
+        ),
+        staged_lost=tuple(write for write in needs.forgotten if write.snapshot_id not in kept),
+        is_stock=by_age >= needs.snapshot_ids,
+    )
+    return Expiry(
+        _EPOCH + dt.timedelta(milliseconds=older_than_ms),
+        retain_last,
+        split,
+        needs,
+        conflict_with_limits(metadata, needs, now_ms),
+        summary,
+    )
+
+
+def _current_lineage(metadata: Json) -> list[Json]:
+    snapshots = snapshots_by_id(metadata)
+    return list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
+
+
+def needs_of(
+    metadata: Json, retention: Retention, now_ms: int, log: WriterLog | None = None
+) -> Needs:
+    """What writers and staged writes need of the snapshots; ``log`` as in :func:`expiry`."""
+    writer_ms = retention.keep_writers_hours * HOUR_MS
+    staged_ms = retention.keep_staged_hours * HOUR_MS
+    log = WriterLog(metadata, stated_keys(retention.writer_keys)) if log is None else log
+    lineages = log.lineages
+    dropped = _refs_too_old(metadata, now_ms)
+    states = {
+        state: chain(lineages, state, dropped) for state in log.states(most_silent_ms=writer_ms)
+    }
+    kept_states = tuple(
+        state
+        for state in states
+        if writer_ms > 0 and state.silent_ms <= writer_ms and not dropped.issuperset(state.branches)
+    )
+    writes = staged_writes(metadata)
+    staged = tuple(write for write in writes if now_ms - write.committed_ms <= staged_ms)
+    snapshot_ids = lineages.ids(each for state in kept_states for each in states[state])
+    for write in staged:
+        snapshot_ids |= needed_to_publish(metadata, lineages, write)
+    return Needs(
+        lineages,
+        states,
+        kept_states,
+        staged,
+        tuple(write for write in writes if now_ms - write.committed_ms > staged_ms),
+        frozenset(snapshot_ids),
+    )
+
+
+def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | None:
+    """Why nothing may expire: a branch has an age limit of its own, by which each expiry removes
+    snapshots that are needed, whatever it names.
+    """
+    limited = [
+        name for name, ref in branches_of(metadata).items() if ref.get("max-snapshot-age-ms")
+    ]
+    if not needs.snapshot_ids or not limited:
+        return None
+    by_own_limit = frozenset(past_own_limits(metadata, now_ms).expired)
+    removed = by_own_limit & needs.snapshot_ids
+    if not removed:
+        return None
+    removed_of = Tally(needs.lineages, removed)
+    blocked = [state for state in needs.kept_states if removed_of.count(needs.states[state])]
+    concerned = (name for name in limited if removed_of.count(needs.lineages.ranges(name)))
+    branch = next(concerned, limited[0])
+    what = blocked[0].text if blocked else needs.staged[0].text
+    return (
+        f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "
+        f"expiry removes snapshots that are needed: {what}. Remove that limit, or state a shorter "
+        "time for what is needed (--keep-writers, --keep-staged)."
+    )
+
+
+def _needed(current: list[Json], need_hours: float | None, age_ms: int, now_ms: int) -> list[Json]:
+    """The snapshots of the lineage through the one that was current so many hours ago; none if the
+    table is younger.
+
+    Raises ParameterError for a retention that keeps a shorter time.
+    """
+    if need_hours is None:
+        return []
+    need_ms = need_hours * HOUR_MS
+    if age_ms < need_ms:
+        raise ParameterError(
+            f"You need {need_hours:g} hours of time travel, but the retention keeps "
+            f'{span(age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
+        )
+    for index, snapshot in enumerate(current):
+        if snapshot["timestamp-ms"] <= now_ms - need_ms:
+            return current[: index + 1]
+    return []
+
+
+def _oldest(snapshots: list[Json]) -> int | None:
+    return min((s["timestamp-ms"] for s in snapshots), default=None)
+
+
+def _unbroken(current: list[Json], split: Retained) -> list[Json]:
+    """The newest snapshots of the lineage up to the first that expires: what time travel reaches
+    without a gap.
+    """
+    kept = frozenset(split.kept)
+    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept, current))
+
+
+def _hours(value: Any) -> float:
+    text = str(value).strip()
+    return float(text) if _NUMBER.fullmatch(text) else seconds(text) / 3600
+
+
+def _whole(value: Any) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ParameterError(f"keep_last must be a whole number, not {value!r}.") from None

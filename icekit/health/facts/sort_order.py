@@ -1,0 +1,43 @@
+"""Write a table's sort order as SQL, and the statements that restore it; pure."""
+
+from collections.abc import Mapping
+
+from icekit.common.sql import Identifier, identifier, set_properties, transform_of, unset_properties
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.definition import Column, SortField
+
+DISTRIBUTION = "write.distribution-mode"
+
+
+def quoted(columns: Mapping[str, Column], name: str) -> str:
+    """A column's path as SQL, by its dotted name."""
+    column = columns.get(name)
+    return identifier(*(column.names if column is not None else (name,)))
+
+
+def undo_order(table: Identifier, facts: TableFacts) -> tuple[str, str]:
+    """The statements that restore the current order and distribution.
+
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to
+    none (from Iceberg's SQL extensions), so the undo restores that property too.
+    """
+    name = identifier(*table)
+    if facts.sort_order:
+        order = (
+            f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY "
+            f"{', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+        )
+    else:
+        order = f"ALTER TABLE {name} WRITE UNORDERED"
+    current = facts.properties.get(DISTRIBUTION)
+    mode = (
+        set_properties(table, {DISTRIBUTION: current})
+        if current is not None
+        else unset_properties(table, [DISTRIBUTION])
+    )
+    return order, mode
+
+
+def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_of(quoted(columns, field.source), field.transform)
+    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"

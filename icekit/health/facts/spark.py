@@ -1,0 +1,358 @@
+"""Collect the file rollup in Spark: the tasks that read manifests also count the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from icekit.common.errors import MetadataUnreadable
+from icekit.common.sql import Identifier, display_name, identifier
+from icekit.common.units import count
+from icekit.engine.bridge import iceberg_version, lent
+from icekit.engine.compat import arrow_of
+from icekit.engine.errors import explaining
+from icekit.health.facts.counts import NEVER, Rollup, add
+from icekit.health.facts.integrity import DeleteState, NarrowManifest
+from icekit.health.facts.spark_entries import (
+    ENTRY,
+    KINDS,
+    REDUCERS,
+    STATES,
+    Snapshot,
+    file_hash,
+    grouped,
+    kind_code,
+    last_part,
+    range_end_sql,
+    scalar_sql,
+    state_code,
+)
+from icekit.health.facts.summaries import FieldRange, comparable, narrow_fields, of_manifests
+from icekit.iceberg import PATH_FIELD_ID
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.key_bounds import KeyColumn, Keyed, compared
+from icekit.iceberg.manifests import FileCounts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id: int) -> bool:
+    """Count every live file of a snapshot; ``table`` includes its catalog.
+
+    Tells whether files are listed more than once or deletes are misplaced:
+    :func:`icekit.health.facts.local.roll_up` names them.
+
+    With delete files this reads ``entries``, the only table with sequence numbers. The columns
+    that count are cached while they are aggregated: by partition, by file and by manifest. The
+    driver receives a row per partition, kind, size bucket and, with deletes, sequence number, and a
+    row per manifest. More is read only to join delete files with the data files that they name, and
+    to compare the key bounds of equality deletes.
+    """
+    snapshot = Snapshot(spark, table, snapshot_id, rollup)
+    with explaining(table):
+        rows = _files(snapshot).persist()
+        try:
+            if rollup.has_deletes:
+                rollup.set_width(grouped(rows, snapshot.scope, "count(*)").count)
+                _read(snapshot, with_named_state(snapshot, rows))
+                rollup.set_older_apart()
+                _read_equality_keys(snapshot, rows)
+                rule_out_by_keys(snapshot, rows)
+            else:
+                _read(snapshot, rows)
+            return is_contradicted(snapshot, rows)
+        finally:
+            rows.unpersist()
+
+
+def _files(snapshot: Snapshot) -> DataFrame:
+    """The live files; with what tells which deletes apply only if there are any."""
+    edges, data = snapshot.rollup.edges, kind_code(Kind.DATA)
+    size, file = "data_file.file_size_in_bytes", file_hash("data_file.file_path")
+    manifest, more = "input_file_name()", []
+    paths = {m["manifest_path"] for m in snapshot.rollup.manifests}
+    # A string takes longer than its hash, which is used where no two manifests share it.
+    if len({crc32(path.encode()) for path in paths}) == len(paths):
+        manifest = f"crc32({manifest})"
+    if snapshot.rollup.has_deletes:
+        # Only deletion vectors have a size of content, and Iceberg before 1.8 has no such column.
+        size, file = f"coalesce(data_file.content_size_in_bytes, {size})", ENTRY
+        name = file_hash(last_part("data_file.file_path"))
+        more = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
+    rows = snapshot.entries(
+        f"{size} AS size",
+        f"{file} AS file",
+        f"{manifest} AS manifest",
+        # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
+        "-1 AS named_state",
+        *more,
+    )
+    return rows.selectExpr("*", f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket")
+
+
+def _read(snapshot: Snapshot, rows: DataFrame) -> None:
+    """Read the counts of files, of those that apply and of those that do not."""
+    from pyspark.sql import functions as F
+
+    rollup = snapshot.rollup
+    keys = "kind", "sequence", "bucket", "state"
+    ranged = rows.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
+    counted = grouped(
+        ranged.selectExpr("*", "greatest(named_state, 0) AS state"),
+        [*snapshot.scope, *keys],
+        "count_if(named_state = 0) AS scoped",
+        "count(*) AS files",
+        "sum(size) AS bytes",
+        "sum(records) AS records",
+        "min(size) AS low",
+        "max(size) AS high",
+    )
+    sums = "scoped", "files", "bytes", "records", "low", "high"
+    for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
+        counted, *keys, *sums
+    ):
+        kind = KINDS[code]
+        if state:
+            add(rollup.unapplied[partition, kind, STATES[state - 1]], *row[:3])
+            continue
+        rollup.counted[partition, kind, sequence][edge] = row
+        if scoped:
+            rollup.file_scoped[partition, kind] += scoped
+
+
+def check_listed(
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    expected: FileCounts | None,
+    listed: FileCounts,
+) -> None:
+    """Check that the metadata tables list as many files as the snapshot has; ``expected`` is None
+    if nothing counts them.
+
+    Raises :class:`~icekit.common.errors.MetadataUnreadable` otherwise: with a file missing here,
+    icekit would call a table healthy, or a delete resolved.
+    """
+    if expected is None or listed == expected:
+        return
+    existing, seen = (
+        f"{count(n.data, 'data file')} and {count(n.deletes, 'delete file')}"
+        for n in (expected, listed)
+    )
+    raise MetadataUnreadable(
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
+        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
+        "another version of iceberg-spark-runtime."
+    )
+
+
+def _bucket(size: str, edges: Sequence[int]) -> str:
+    cases = " ".join(f"WHEN {size} < {upper}L THEN {lower}L" for lower, upper in pairwise(edges))
+    return f"CASE {cases} ELSE {edges[-1]}L END"
+
+
+def _read_equality_keys(snapshot: Snapshot, rows: DataFrame) -> None:
+    rollup = snapshot.rollup
+    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.counted, *rollup.unapplied)):
+        return
+    deletes = rows.where(f"kind = {kind_code(Kind.EQUALITY_DELETES)}")
+    for ids, *counts in grouped(deletes, ["ids"], "count(*)", "sum(records)").collect():
+        add(rollup.by_key[tuple(ids or ())], *counts)
+
+
+# Spark's names (``typeName()``) of Iceberg's types, where :func:`scalar_sql` needs them.
+_SPARK_TYPES = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
+
+
+def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
+    """The files with ``named_state``: whether the delete files that name a single data file,
+    directly or by equal bounds (ContentFileUtil.referencedDataFile), apply to it; -1 for others.
+
+    A delete applies to the live data file that has exactly the path it names, is not newer, and has
+    its spec and partition, and a file with a deletion vector has no other deletes by position
+    (DeleteFileIndex). Only this needs bounds of delete files, and a join by path.
+    """
+    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
+    path = (
+        f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
+        "AS path"
+    )
+    files = snapshot.files("delete_files").where("content + 0 = 1")
+    named = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
+    scoped = named.where("path IS NOT NULL").selectExpr(
+        "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
+    )
+    if scoped.isEmpty():
+        return rows
+    is_data = f"kind = {kind_code(Kind.DATA)}"
+    data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
+    oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
+    live = grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
+    beside = grouped(
+        data.selectExpr("place", "name AS named_name", "sequence"),
+        ["place", "named_name"],
+        "min(sequence) AS alike_sequence",
+    )
+    state = (
+        "CASE WHEN named_sequence IS NULL AND alike_sequence <= sequence THEN "
+        f"{state_code(DeleteState.UNMATCHED)} WHEN coalesce(named_sequence, {NEVER}L) > sequence "
+        f"THEN {state_code(DeleteState.DANGLING)} WHEN is_vector AND vectors > 1 THEN "
+        f"{state_code(DeleteState.SEVERAL_VECTORS)} WHEN NOT is_vector AND vectors > 0 THEN "
+        f"{state_code(DeleteState.REPLACED)} WHEN named_place <> place THEN "
+        f"{state_code(DeleteState.MISFILED)} ELSE 0 END"
+    )
+    is_vector = f"kind = {kind_code(Kind.DELETION_VECTORS)} AS is_vector"
+    named_deletes = deletes.selectExpr("file", "place", "sequence", is_vector).join(
+        scoped.distinct(), "file"
+    )
+    vectors = grouped(
+        named_deletes.where("is_vector"), ["named"], "count(DISTINCT file) AS vectors"
+    )
+    judged = (
+        named_deletes.repartition(REDUCERS, "named")
+        .join(live, "named", "left")
+        .join(vectors, "named", "left")
+        .repartition(REDUCERS, "place", "named_name")
+        .join(beside, ["place", "named_name"], "left")
+    )
+    states = grouped(judged, ["file"], f"min({state}) AS state")
+    known = deletes.drop("named_state").join(states, "file", "left")
+    return data.unionByName(
+        known.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
+    )
+
+
+def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
+    """Compare the key bounds of equality deletes with those of data.
+
+    The driver receives a row per partition with equality deletes, kind, key and (range of) sequence
+    number.
+    """
+    rollup = snapshot.rollup
+    columns = compared(rollup.columns, rollup.by_key)
+    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
+        return
+    # The names of two columns may differ by case alone.
+    with lent(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
+        table = arrow_of(_key_spans(snapshot, rows, columns))
+    partitions = snapshot.partitions.read(table)
+    numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
+    data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
+    for partition, row in zip(partitions, table.to_pylist(), strict=True):
+        number, key = numbers[partition], tuple(row["ids"] or ())
+        keyed = data
+        if row["kind"] != kind_code(Kind.DATA):
+            keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
+        into = keyed.row(number, row["sequence"])
+        keyed.files[into], keyed.records[into] = row["files"], row["records"]
+        for column, spans in keyed.columns.items():
+            spans.merge(into, *(row[f"{name}{column}"] for name in spans._fields))
+    rollup.rule_out(list(numbers), data, deletes)
+
+
+def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
+    """What equality deletes, and the data files that they may apply to, may hold in the columns of
+    keys: for each, the fields of :class:`~icekit.iceberg.key_bounds.Spans`.
+    """
+    from pyspark.sql import functions as F
+
+    equality, rollup = kind_code(Kind.EQUALITY_DELETES), snapshot.rollup
+    stated, spans = [], []
+    for i, column in columns.items():
+        metrics = f"readable_metrics.{identifier(column.name)}"
+        nulls, values = (f"{metrics}.{name}_count" for name in ("null_value", "value"))
+        maybe = "false" if column.required else f"coalesce({nulls}, 1) > 0"
+        only = f"coalesce({maybe} AND {nulls} = {values}, false)"
+        kind = _SPARK_TYPES.get(column.type, column.type)
+        ends = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
+        low, high = (f"if({only}, NULL, {end})" for end in ends)
+        stated += [
+            f"{low} AS low{i}",
+            f"{high} AS high{i}",
+            f"{maybe} AS has_null{i}",
+            f"NOT {only} AS has_value{i}",
+        ]
+        is_bounded = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
+        spans += [
+            f"min(low{i}) AS low{i}",
+            f"max(high{i}) AS high{i}",
+            f"max(has_null{i}) AS has_null{i}",
+            f"max(has_value{i}) AS has_value{i}",
+            f"min({is_bounded}) AS is_bounded{i}",
+        ]
+    files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
+    files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality})")
+    if not rollup.has_global_deletes:
+        places = grouped(rows.where(f"kind = {equality}"), ["place"], "count(*) AS deletes")
+        files = files.join(places.hint("broadcast"), "place", "left_semi")
+    keys = [*snapshot.scope, "kind", "sequence", "ids"]
+    ranged = files.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
+    return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
+
+
+def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
+    """Tell whether ``rows``, which the rollup has counted, have files that are listed more than
+    once or deletes that are misplaced; adds what the manifests alone contradict.
+    """
+    rollup = snapshot.rollup
+    narrow, live_counts = _by_manifest(snapshot, rows)
+    rollup.integrity = of_manifests(rollup.manifests, narrow, live_counts)
+    if rollup.integrity.miscounted_count:
+        return True
+    misplaced = {
+        DeleteState.MISFILED,
+        DeleteState.UNMATCHED,
+        DeleteState.REPLACED,
+        DeleteState.SEVERAL_VECTORS,
+    }
+    if any(state in misplaced for _, _, state in rollup.unapplied):
+        return True
+    repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
+    return not repeated.isEmpty()
+
+
+def _by_manifest(
+    snapshot: Snapshot, rows: DataFrame
+) -> tuple[list[NarrowManifest], dict[str, int]]:
+    """The manifests whose summary does not cover their entries, and the live files of each: one row
+    per manifest and spec, with the range of each partition field. A manifest whose path Spark
+    spells in another way is not compared.
+    """
+    from pyspark.sql import functions as F
+
+    specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
+    narrow: list[NarrowManifest] = []
+    live_counts: dict[str, int] = {}
+    manifests = {m["manifest_path"]: m for m in snapshot.rollup.manifests}
+    manifests |= {crc32(path.encode()): manifest for path, manifest in manifests.items()}
+    types = dict(rows.dtypes)
+    sums = ["count(*) AS files"]
+    for column in columns:
+        is_nan = f"isnan({column})" if types[column] in {"float", "double"} else "false"
+        value = f"if({is_nan}, NULL, {column})"
+        sums += [
+            f"min({value}) AS low_{column}",
+            f"max({value}) AS high_{column}",
+            f"max({column} IS NULL) AS null_{column}",
+            f"max({is_nan}) AS nan_{column}",
+        ]
+    keys = ["manifest", "spec_id"]
+    # A task has read a few manifests: it aggregates them before it shuffles.
+    with lent(snapshot.spark, {"spark.sql.shuffle.partitions": str(REDUCERS)}):
+        counted = arrow_of(rows.groupBy(*keys).agg(*map(F.expr, sums)))
+    for row in counted.to_pylist():
+        manifest = manifests.get(row["manifest"])
+        if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
+            continue
+        live_counts[manifest["manifest_path"]] = row["files"]
+        fields = specs[row["spec_id"]].fields
+        ranges = []
+        for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
+            low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
+            ends = (comparable(field.result_type, end) for end in (low, high))
+            ranges.append(FieldRange(*ends, *map(bool, has)))
+        narrow += narrow_fields(manifest, fields, ranges)
+    return narrow, live_counts

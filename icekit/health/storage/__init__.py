@@ -1,0 +1,1 @@
+"""What storage holds beside a table's files, and which of these are gone."""

@@ -1,0 +1,379 @@
+"""Find files that no snapshot references, and tables that share a location, so that no table's file
+counts as an orphan of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import posixpath
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from icekit.common.errors import NotATable, TableNotFound, first_line
+from icekit.common.sql import Identifier, call, display_name, identifier, orphan_arguments
+from icekit.common.units import count, span
+from icekit.common.waiting import each_within
+from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.errors import explaining
+from icekit.engine.metadata_tables import spread
+from icekit.engine.tables import SessionTables
+from icekit.health.facts.metadata_file import load_metadata
+from icekit.health.facts.storage import EXAMPLES, SharedPlace, Sharing, StorageFacts
+from icekit.iceberg.manifests import Record, contents_ahead, files_of, manifest_list, read_ahead
+from icekit.iceberg.metadata import Json, named_files, properties_of
+from icekit.iceberg.paths import overlapping, place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.engine.lake import Lake
+    from icekit.engine.tables import TableSource
+
+# remove_orphan_files ignores younger files: a writer may be about to commit them.
+ORPHAN_AGE = dt.timedelta(days=3)
+#: The most orphans whose size is read, one request to the storage each; of more, these are a
+# sample.
+WEIGHED = 2_000
+_WEIGHED_AT_ONCE = 16
+_WEIGHING_SECONDS = 60.0
+
+
+def list_orphans(spark: SparkSession, table: Identifier, location: str) -> StorageFacts:
+    """Count orphan files with the dry run of ``remove_orphan_files``, and measure their sizes;
+    ``table`` includes its catalog.
+
+    Orphans are three days old or older, the procedure's default. Lists the complete location
+    and reads every snapshot's manifests, in Spark. At most :data:`WEIGHED` files are measured,
+    chosen by a hash of their paths; none without the JVM bridge.
+    """
+    older_than = orphans_before()
+    statement = call(
+        table[0],
+        "remove_orphan_files",
+        **orphan_arguments(display_name(table[1:]), location),
+        older_than=older_than,
+    )
+    with explaining(table):
+        listed = spark.sql(statement).toDF("file_path")
+        total, chosen = listed.count(), spread(listed, WEIGHED)
+        sizes = _sizes(spark, table, chosen)
+    return StorageFacts(
+        int(older_than.timestamp() * 1000),
+        total,
+        tuple(sorted(chosen)[:EXAMPLES]),
+        weighed(total, sizes),
+        len(sizes),
+    )
+
+
+def referenced_files(
+    source: TableSource, metadata: Json, without: Collection[int] = ()
+) -> Iterator[str]:
+    """Every file that a table's metadata file and snapshots reference; some data files are named
+    several times. ``without`` leaves out the manifests that some snapshots have added.
+    """
+    yield from named_by_metadata(source, metadata)
+    manifests = manifests_of(source, metadata, without)
+    yield from manifests
+    yield from files_in(source, manifests.values())
+
+
+def files_in(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
+    """The paths of the live data and delete files in some manifests."""
+    for manifest, content in read_ahead(source.read, manifests):
+        files = files_of(manifest, content, frozenset({"file_path"}))
+        yield from (file["file_path"] for file, *_ in files)
+
+
+def named_by_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
+    """The files that a table has for its metadata file alone: itself, the files that it names, and
+    the hint of a Hadoop catalog.
+    """
+    yield from named_files(metadata, source.metadata_location)
+    yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
+
+
+def manifests_of(
+    source: TableSource, metadata: Json, without: Collection[int] = ()
+) -> dict[str, Record]:
+    """The manifests of a table's snapshots, by path; ``without`` as in
+    :func:`referenced_files`.
+    """
+    lists = [
+        snapshot["manifest-list"]
+        for snapshot in metadata.get("snapshots") or ()
+        if snapshot["snapshot-id"] not in without
+    ]
+    return {
+        manifest["manifest_path"]: manifest
+        for path, content in zip(lists, contents_ahead(source.read, lists), strict=True)
+        for manifest in manifest_list(content, path)
+        if manifest.get("added_snapshot_id") not in without
+    }
+
+
+def orphans_before() -> dt.datetime:
+    """A file must be older than this moment to count as an orphan now."""
+    return (dt.datetime.now(dt.UTC) - ORPHAN_AGE).replace(microsecond=0)
+
+
+def weighed(count: int, sizes: Sequence[int]) -> int | None:
+    """The total bytes of ``count`` files from the sizes of some, with their mean for the rest; None
+    if there are files but no sizes.
+    """
+    if not count or len(sizes) >= count:
+        return sum(sizes)
+    return round(count * sum(sizes) / len(sizes)) if sizes else None
+
+
+def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
+    """Bytes of each file from the table's own FileIO; files without an answer in time are left
+    out.
+    """
+    if not paths or not has_bridge(spark):
+        return []
+    from py4j.protocol import Py4JError
+
+    io: Any = load_table(spark, table).io()
+
+    lengths: list[int] = []
+
+    def weigh(path: str) -> None:
+        with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
+            lengths.append(int(io.newInputFile(path).getLength()))
+
+    each_within(_WEIGHING_SECONDS, paths, weigh, at_once=min(_WEIGHED_AT_ONCE, len(paths)))
+    return list(lengths)
+
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+#: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of
+# threads.
+COMPARING_SECONDS = 900.0
+#: A choice: how long the locations of other tables are remembered while many tables are checked in
+# turn.
+REMEMBERED_SECONDS = 300.0
+_AT_ONCE = 8
+_SAYING_SECONDS = 10.0
+#: The number of unreadable tables that a sentence names.
+_NAMED = 3
+
+#: The table properties that say where files are written, in addition to the location
+# (LocationProviders, TableProperties).
+_PATHS = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
+
+
+@dataclass
+class _Memory:
+    """What was read of a catalog since a moment (monotonic seconds): the names of its tables, and
+    the paths of each and the folders of the files that its metadata file names. A report asks for
+    each table in turn.
+    """
+
+    since: float
+    names: list[Identifier] = field(default_factory=list)
+    paths: dict[Identifier, tuple[str, ...]] = field(default_factory=dict)
+
+
+# Keyed by the catalog object, which a lake in another thread shares.
+_memories: WeakKeyDictionary[Any, _Memory] = WeakKeyDictionary()
+
+
+def declared_paths(metadata: Json) -> tuple[str, ...]:
+    """The declared paths of a table's files: its location, and the paths in its properties."""
+    properties = properties_of(metadata)
+    return (
+        str(metadata["location"]),
+        *(str(properties[key]) for key in _PATHS if properties.get(key)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableQuery:
+    """Limits for reading the other tables of a catalog: a time in seconds, ``say`` for progress,
+    and ``stopped`` to end early.
+    """
+
+    seconds: float = COMPARING_SECONDS
+    say: Say | None = None
+    stopped: Callable[[], bool] = lambda: False
+
+
+def sharing(
+    lake: Lake, table: Identifier, asking: TableQuery | None = None, *, max_age: float = 0.0
+) -> Sharing:
+    """Compare a table's paths with those of every other table of its catalog, clones included.
+
+    Another table shares a place if its location or a path in its properties equals, contains or
+    lies inside one of this table's paths, or if such a path contains one of its metadata, manifest
+    list or statistics files that this table does not name. Reads one metadata file per table, in a
+    few threads, without a JVM if the catalog needs none; ignores data files and views.
+    ``unchecked`` names tables that could not be read in time. Results of the last ``max_age``
+    seconds are reused. Raises the errors of :mod:`icekit.common.errors` if the table itself cannot
+    be read.
+    """
+    source = lake.tables.source(table)
+    metadata = load_metadata(source)
+    mine = [place(path) for path in declared_paths(metadata)]
+    own_files = named_files(metadata, source.metadata_location)
+    now = time.monotonic()
+    memory = _memories.get(lake.tables)
+    if memory is None or memory.since <= now - max_age:
+        memory = _memories[lake.tables] = _Memory(now)
+
+    def names() -> list[Identifier]:
+        if table not in memory.names:
+            memory.names = lake.tables.names()
+        return memory.names
+
+    def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
+        for path in paths:
+            if any(overlapping(place(path), own) for own in mine):
+                return SharedPlace(display_name(name), path)
+        return None
+
+    def compare(name: Identifier) -> SharedPlace | None:
+        known = memory.paths.get(name)
+        # Only a negative answer is reused: the other table may be gone, or this table may name the
+        # same files.
+        if known is not None and not meeting(name, known):
+            return None
+        declared, files = _read(lake, name)
+        memory.paths[name] = (*declared, *_folders(files))
+        return meeting(name, declared) or meeting(name, _folders(files - own_files))
+
+    compared, unchecked = of_others(lake, table, compare, "comparing locations", asking, names)
+    shared = sorted(
+        (each for each in compared.values() if each is not None), key=lambda each: each.table
+    )
+    return Sharing(tuple(shared), unchecked)
+
+
+def of_others(
+    lake: Lake,
+    table: Identifier,
+    ask: Callable[[Identifier], T],
+    what: str,
+    asking: TableQuery | None = None,
+    names: Callable[[], list[Identifier]] | None = None,
+) -> tuple[dict[Identifier, T], str | None]:
+    """The result of ``ask`` for each other table of a table's catalog, in a few threads, and which
+    tables could not be checked (None: all were).
+
+    A table that was dropped after the listing is left out. A table that is still listed but not
+    found counts as unchecked: some catalogs answer so without read permission. ``say`` gets the
+    progress of ``what``; reading ends once ``stopped`` returns true.
+    """
+    asking = asking or TableQuery()
+    try:
+        listed = (names or lake.tables.names)()
+    except Exception as error:
+        return {}, f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}"
+    others = [name for name in listed if name != table]
+    if len(others) == len(listed):
+        return (
+            {},
+            f"the list of the tables of catalog {lake.name!r} does not have {display_name(table)}: "
+            "it is not complete, or it writes the name in another way",
+        )
+    outcomes = _each(others, ask, what, asking)
+    answers: dict[Identifier, T] = {}
+    unread: dict[Identifier, str] = {}
+    missing = set()
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, TableNotFound):
+            missing.add(name)
+        elif isinstance(outcome, Exception):
+            unread[name] = first_line(outcome)
+        else:
+            answers[name] = outcome
+    if missing:
+        try:
+            listed = lake.tables.names()
+        except Exception:
+            listed = list(missing)
+        unread |= dict.fromkeys(
+            missing.intersection(listed), "the catalog lists it, but says that it does not exist"
+        )
+    return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
+
+
+def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The paths of another table, and the files that its metadata file names."""
+    try:
+        source = lake.tables.source(name)
+        metadata = load_metadata(source)
+    except NotATable:
+        return location_of_another_format(lake, name), frozenset()
+    return declared_paths(metadata), named_files(metadata, source.metadata_location)
+
+
+def _folders(files: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({file.rpartition("/")[0] for file in files}))
+
+
+def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
+    """The location of a table of another format, which a session's catalog lists too; none for a
+    view.
+    """
+    if not isinstance(lake.tables, SessionTables):
+        return ()
+    described = lake.spark.sql(
+        f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}"
+    ).collect()
+    return tuple(
+        str(row["data_type"])
+        for row in described
+        if row["col_name"] == "Location" and row["data_type"]
+    )
+
+
+def _each(
+    names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
+) -> dict[Identifier, T | Exception]:
+    """The answers of tables, or the errors, without the tables that were not reached in time."""
+    outcomes: dict[Identifier, T | Exception] = {}
+    last_said = time.monotonic()
+
+    def work(name: Identifier) -> None:
+        try:
+            outcomes[name] = ask(name)
+        except Exception as error:
+            outcomes[name] = error
+
+    def goes_on() -> bool:
+        nonlocal last_said
+        if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
+            last_said = time.monotonic()
+            asking.say(f"  {what}: {len(outcomes):,} of {count(len(names), 'table')}")
+        return not asking.stopped()
+
+    each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
+    return dict(outcomes)
+
+
+def _unchecked(
+    unread: Mapping[Identifier, str], reached: int, of: int, seconds: float
+) -> str | None:
+    reasons = [
+        f"{display_name(name)} cannot be read: {why}"
+        for name, why in sorted(unread.items())[:_NAMED]
+    ]
+    if len(unread) > _NAMED:
+        reasons.append(f"{len(unread):,} tables cannot be read")
+    if reached < of:
+        reasons.append(
+            f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}"
+        )
+    return "; ".join(reasons) or None

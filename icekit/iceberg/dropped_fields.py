@@ -1,0 +1,65 @@
+"""Know which of Iceberg's metadata tables cannot be read because the column of a partition field
+was dropped.
+"""
+
+from collections.abc import Iterable
+
+from icekit.common.sql import identifier
+from icekit.iceberg.definition import Column, PartitionSpec
+from icekit.iceberg.metadata import Json, columns, schema_of, specs
+
+# The highest id of a field of these tables that is no partition field (org.apache.iceberg.DataFile).
+_LAST_FILE_FIELD_ID = 145
+# The ids that readable_metrics takes for a column: a struct, and the six fields in it
+# (org.apache.iceberg.MetricsUtil).
+_IDS_OF_A_COLUMN = 7
+
+
+def fields_hiding_files(
+    specs: Iterable[PartitionSpec], columns: Iterable[Column]
+) -> tuple[str, ...]:
+    """The partition fields for which Iceberg (1.12) cannot read the metadata tables of files and
+    entries; ``columns`` are those of the current schema.
+
+    These tables have the partition fields whose column is left, and count the ids of
+    ``readable_metrics`` on from the highest of them. Iceberg still looks up each field of each spec
+    by its id: where that has become the id of a struct of metrics, it refuses to partition by it.
+    """
+    fields = [field for spec in specs for field in spec.fields]
+    remaining_ids = [field.field_id for field in fields if field.source is not None]
+    first_id = max([_LAST_FILE_FIELD_ID, *remaining_ids]) + 1
+    with_metrics = sum(column.type != "variant" for column in columns)
+    # The last one is readable_metrics itself.
+    struct_ids = range(first_id, first_id + _IDS_OF_A_COLUMN * with_metrics + 1, _IDS_OF_A_COLUMN)
+    names = (
+        field.name for field in fields if field.source is None and field.field_id in struct_ids
+    )
+    return tuple(dict.fromkeys(names))
+
+
+def fields_hiding_files_of(metadata: Json) -> tuple[str, ...]:
+    """The same for a table's metadata JSON."""
+    return fields_hiding_files(specs(metadata), columns(metadata, schema_of(metadata)))
+
+
+def fields_hiding_positions(specs: Iterable[PartitionSpec]) -> tuple[str, ...]:
+    """The partition fields for which Iceberg (1.12) cannot read the metadata table
+    ``position_deletes``: it has no field for them, but fields for others.
+    """
+    fields = [field for spec in specs for field in spec.fields]
+    if all(field.source is None for field in fields):
+        return ()
+    return tuple(dict.fromkeys(field.name for field in fields if field.source is None))
+
+
+def positions_hidden(fields: Iterable[str]) -> str:
+    """Why the metadata table ``position_deletes`` cannot be read, without the full stop."""
+    return (
+        "Iceberg cannot read the table's metadata table position_deletes, because the column of "
+        f"partition field {names_of(fields)} was dropped"
+    )
+
+
+def names_of(fields: Iterable[str]) -> str:
+    """The names of partition fields, quoted as in SQL."""
+    return ", ".join(map(identifier, fields))

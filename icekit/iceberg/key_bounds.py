@@ -1,0 +1,131 @@
+"""Gather what the files of one partition and sequence number may hold in the columns of the keys
+of equality deletes; both collectors do.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from icekit.iceberg.values import base_type
+
+# Bounds of other types leave nothing out: versions of Iceberg order UUIDs differently, and a NaN
+# has no order.
+_COMPARED = frozenset(
+    "int long date time timestamp timestamptz timestamp_ns timestamptz_ns decimal string binary "
+    "fixed boolean".split()
+)
+
+
+class KeyColumn(NamedTuple):
+    """A column of a key: its type, whether all schemas of the table require it, and its dotted
+    name.
+    """
+
+    type: str
+    required: bool
+    name: str
+
+
+def compared(
+    columns: Mapping[int, KeyColumn], keys: Iterable[Iterable[int]]
+) -> dict[int, KeyColumn]:
+    """The columns of keys whose bounds may leave deletes out, by field id."""
+    ids = sorted({each for key in keys for each in key})
+    return {
+        each: columns[each]
+        for each in ids
+        if each in columns and base_type(columns[each].type) in _COMPARED
+    }
+
+
+def longs() -> array[int]:
+    """An array of 64-bit numbers."""
+    return array("q")
+
+
+class Spans(NamedTuple):
+    """What the files of each row may hold in one column: the range of the values, whether nulls or
+    values, and whether the range is complete.
+    """
+
+    low: list[Any]
+    high: list[Any]
+    has_null: bytearray
+    has_value: bytearray
+    is_bounded: bytearray
+
+    def append(self) -> None:
+        """Begin a row without files."""
+        for column, empty in zip(self, (None, None, 0, 0, 1), strict=True):
+            column.append(empty)
+
+    def add(
+        self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool
+    ) -> None:
+        """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
+        its entry does not say.
+        """
+        has_null = not required and (nulls is None or nulls > 0)
+        if has_null and nulls is not None and nulls == values:
+            self.has_null[row] = 1
+            return
+        self.merge(row, low, high, has_null, True, low is not None and high is not None)
+
+    def merge(
+        self, row: int, low: Any, high: Any, has_null: int, has_value: int, is_bounded: int
+    ) -> None:
+        """Add files that were put together before."""
+        self.has_null[row] |= has_null
+        self.has_value[row] |= has_value
+        self.is_bounded[row] &= is_bounded
+        if low is not None and (self.low[row] is None or low < self.low[row]):
+            self.low[row] = low
+        if high is not None and (self.high[row] is None or high > self.high[row]):
+            self.high[row] = high
+
+
+@dataclass
+class Keyed:
+    """Data files, or equality delete files of one key, by the number of their partition and by
+    sequence number: a row for each.
+    """
+
+    columns: Mapping[int, Spans]
+    rows: dict[tuple[int, int], int] = field(default_factory=dict)
+    files: array[int] = field(default_factory=longs)
+    records: array[int] = field(default_factory=longs)
+
+    @classmethod
+    def of(cls, columns: Iterable[int]) -> Keyed:
+        """No files yet, for some columns."""
+        return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
+
+    def row(self, partition: int, sequence: int) -> int:
+        """The row of a partition and sequence number, which is added if it is new."""
+        row = self.rows.get((partition, sequence))
+        if row is None:
+            row = self.rows[partition, sequence] = len(self.rows)
+            self.files.append(0)
+            self.records.append(0)
+            for spans in self.columns.values():
+                spans.append()
+        return row
+
+    def within(self, width: int) -> Keyed:
+        """The same by ranges of sequence numbers."""
+        ranged = Keyed.of(self.columns)
+        for (partition, sequence), row in self.rows.items():
+            into = ranged.row(partition, range_end(sequence, width))
+            ranged.files[into] += self.files[row]
+            ranged.records[into] += self.records[row]
+            for column, spans in self.columns.items():
+                ranged.columns[column].merge(into, *(each[row] for each in spans))
+        return ranged
+
+
+def range_end(sequence_number: int, width: int) -> int:
+    """The highest sequence number of the range that contains ``sequence_number``."""
+    return -(-sequence_number // width) * width

@@ -1,0 +1,41 @@
+"""Read the positions that a delete file deletes in one data file, without a JVM."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from icekit.iceberg.manifests import Record
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+# Before the bitmap of a deletion vector are its length and a magic number, behind it a checksum
+# (Puffin spec, "deletion-vector-v1").
+_BEFORE, _MAGIC, _BEHIND = 8, 0x64_39_D3_D1, 4
+
+
+def vector_positions(read: Callable[[str], bytes], vector: Record) -> BitMap64:
+    """The positions in a deletion vector, by its entry in a manifest; raises ValueError if there is
+    none at its place.
+    """
+    from pyroaring import BitMap64
+
+    start = vector["content_offset"]
+    blob = read(vector["file_path"])[start : start + vector["content_size_in_bytes"]]
+    if len(blob) < _BEFORE + _BEHIND or struct.unpack("<I", blob[4:_BEFORE])[0] != _MAGIC:
+        raise ValueError(f"{vector['file_path']} has no deletion vector at byte {start}")
+    return BitMap64.deserialize(blob[_BEFORE:-_BEHIND])
+
+
+def file_positions(read: Callable[[str], bytes], path: str, data_path: str) -> BitMap64:
+    """The positions of one data file in a position delete file, which is Parquet."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyroaring import BitMap64
+
+    rows = pq.read_table(io.BytesIO(read(path)), columns=["file_path", "pos"])
+    of_file = rows.filter(pc.equal(rows.column("file_path"), data_path))
+    return BitMap64(of_file.column("pos").to_pylist())

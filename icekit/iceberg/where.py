@@ -1,0 +1,275 @@
+"""Turn partitions into predicates over rows: the ``where`` of a procedure, the filter of a proof.
+
+Each partition transform has one predicate over its source column that is true for exactly the
+rows of the partition. Times become ranges, so that column bounds can skip files too;
+buckets and truncations use the catalog's own functions, which Iceberg's planner
+understands (``SparkV2Filters``).
+"""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from icekit.common.sql import identifier, literal
+from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
+from icekit.iceberg.partition import Partition, Scalar
+from icekit.iceberg.values import base_type, moment_of, sort_key
+
+#: The most partitions that one predicate names, so that it stays readable and fast to plan: a
+# choice.
+MOST_PARTITIONS = 2_000
+#: Transforms of time, the coarsest first.
+UNITS = ("year", "month", "day", "hour")
+#: Transforms whose predicates need no function: ranges and lists of the column's own values.
+WITHOUT_FUNCTIONS = frozenset({"identity", "void", *UNITS})
+#: Types with these prefixes have no bounds by which Iceberg can skip files.
+NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+
+_DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
+_FUNCTIONS = {unit: f"{unit}s" for unit in UNITS} | {"bucket": "bucket", "truncate": "truncate"}
+# A box is a product: for each field of a spec, the values it may have.
+_Box = tuple[frozenset[Scalar], ...]
+
+
+def where(
+    catalog: str,
+    specs: Mapping[int, PartitionSpec],
+    columns: Sequence[Column],
+    partitions: Iterable[Partition],
+    *,
+    of_rows: bool = False,
+) -> str | None:
+    """A Spark SQL predicate that is true for the rows of these partitions; None if it would be true
+    for all rows.
+
+    It selects complete partitions of its own spec. Files of other specs may hold such rows too,
+    and a rewrite takes those files unless their bounds rule it out. A field whose column was
+    dropped cannot be in a predicate, which is then wider than the partitions, see
+    :func:`unfiltered_fields`; a value without a literal makes the predicate None. Without
+    partitions the predicate is ``false``. ``of_rows`` is for a query, in which a UUID is a string;
+    a procedure's planner uses the UUID type.
+    """
+    by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
+    for partition in partitions:
+        by_spec.setdefault(partition.spec_id, set()).add(partition.values)
+    if not by_spec:
+        return "false"
+    known = {column.field_id: column for column in columns}
+    alternatives: list[str] = []
+    for spec_id in sorted(by_spec):
+        fields = {
+            index: (field, known[field.source_id])
+            for index, field in enumerate(specs[spec_id].fields)
+            if transformed(catalog, field, columns) is not None
+        }
+        if not fields:
+            return None
+        boxes = _merge(
+            {tuple(frozenset({values[i]}) for i in fields) for values in by_spec[spec_id]}
+        )
+        for box in boxes:
+            try:
+                parts = [
+                    _predicate(catalog, *field, values, of_rows)
+                    for field, values in zip(fields.values(), box, strict=True)
+                ]
+            except (OverflowError, ValueError):
+                return None  # a time before year 1 or after 9999
+            alternatives.append(
+                " AND ".join(f"({p})" if " OR " in p else p for p in parts)
+                if len(parts) > 1
+                else parts[0]
+            )
+    if len(alternatives) == 1:
+        return alternatives[0]
+    return " OR ".join(f"({a})" for a in alternatives)
+
+
+def lookup_of(column: Column) -> str | None:
+    """A point lookup on a column without a value (``id = ?``), as the tuning questions take it;
+    None for a column without bounds.
+    """
+    return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
+
+
+def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
+    """A predicate for rows in which a term (SQL) of this type has one of some values, in the form
+    that facts keep.
+
+    Raises ValueError or OverflowError for a time without a literal, as do the functions below.
+    """
+    literals = ", ".join(literal_of(kind, value) for value in sorted(values, key=sort_key))
+    return f"{term} IN ({literals})"
+
+
+def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
+    """A predicate for rows in which a term is between two values, both inclusive."""
+    return f"{term} >= {literal_of(kind, low)} AND {term} <= {literal_of(kind, high)}"
+
+
+def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
+    """The partition fields that a predicate cannot contain, because their column was dropped."""
+    return tuple(
+        field.name for field in spec.active_fields if transformed("c", field, columns) is None
+    )
+
+
+def askable(spec: PartitionSpec, partition: Partition) -> bool:
+    """Tell whether a procedure can take a predicate for this partition.
+
+    It cannot for NaN, for which Iceberg has no filter, nor for times without a literal.
+    """
+    try:
+        for field, value in zip(spec.fields, partition.values, strict=True):
+            if value == "nan" and field.result_type in {"float", "double"}:
+                return False
+            if isinstance(value, int) and field.transform in UNITS:
+                start_of(field.transform, value + 1)
+            elif field.transform == "identity":  # no other transform keeps a time as it is
+                literal_of(field.result_type, value)
+    except (OverflowError, ValueError):
+        return False
+    return True
+
+
+def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
+    """The value of a partition field as an expression over a row; None if its column was
+    dropped.
+    """
+    column = next((c for c in columns if c.field_id == field.source_id), None)
+    if column is None or field.transform == "void":
+        return None
+    name, _, width = field.transform.partition("[")
+    source = identifier(*column.names)
+    if name == "identity":
+        return source
+    if name not in _FUNCTIONS:
+        return None
+    if column.type == "uuid":
+        # Iceberg hashes the bytes of a UUID; Spark reads it as a string.
+        source = f"unhex(replace({source}, '-', ''))"
+    function = f"{identifier(catalog)}.system.{_FUNCTIONS[name]}"
+    return f"{function}({width[:-1]}, {source})" if width else f"{function}({source})"
+
+
+def _merge(boxes: set[_Box]) -> list[_Box]:
+    """Merge boxes that differ in only one field; together they cover the same values."""
+    if not boxes:
+        return []
+    for i in reversed(range(len(next(iter(boxes))))):
+        united: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
+        for box in boxes:
+            rest = box[:i] + box[i + 1 :]
+            united[rest] = united.get(rest, frozenset()) | box[i]
+        boxes = {(*rest[:i], values, *rest[i:]) for rest, values in united.items()}
+    return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
+
+
+def _predicate(
+    catalog: str,
+    field: PartitionField,
+    column: Column,
+    values: frozenset[Scalar],
+    of_rows: bool,
+) -> str:
+    """A predicate for the rows that have some values of one field."""
+    source = identifier(*column.names)
+    parts = [f"{source} IS NULL"] if None in values else []
+    present = [value for value in values if value is not None]
+    if field.transform in UNITS:
+        parts += in_units(source, column.type, field.transform, sorted(map(int, present)))
+        return " OR ".join(parts)
+    kind = "int" if field.transform.startswith("bucket") else column.type
+    if kind in {"float", "double"} and "nan" in present:
+        # True for the rows, but Iceberg's planner has no such filter, see askable().
+        parts.append(f"isnan({source})")
+        present.remove("nan")
+    asked = column if of_rows else replace(column, type="")
+    term = transformed(catalog, field, (asked,)) or source
+    if len(present) > 1:
+        parts.append(among(term, kind, present))
+    elif present:
+        parts.append(f"{term} = {literal_of(kind, present[0])}")
+    return " OR ".join(parts)
+
+
+def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
+    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
+    counted from 1970.
+    """
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    parts = [
+        f"{source} >= {moment_literal(kind, start_of(transform, first))} AND {source} < "
+        f"{moment_literal(kind, start_of(transform, last + 1))}"
+        for first, last in runs
+    ]
+    return [f"({part})" for part in parts] if len(parts) > 1 else parts
+
+
+def start_of(transform: str, value: int) -> dt.datetime:
+    """When a year, month, day or hour counted from 1970 begins."""
+    if transform == "year":
+        return dt.datetime(1970 + value, 1, 1)  # noqa: DTZ001
+    if transform == "month":
+        return dt.datetime(1970 + value // 12, value % 12 + 1, 1)  # noqa: DTZ001
+    return _EPOCH + value * (_DAY if transform == "day" else _HOUR)
+
+
+def moment_literal(kind: str, moment: dt.datetime) -> str:
+    """A date or time literal of the column's own type, whatever the session's time zone."""
+    if kind == "date":
+        return f"DATE '{moment.date().isoformat()}'"
+    text = moment.isoformat(" ")
+    return f"TIMESTAMP '{text}+00:00'" if "tz" in kind else f"TIMESTAMP_NTZ '{text}'"
+
+
+def literal_of(kind: str, value: Scalar) -> str:
+    """A partition value, as facts keep it, as a literal of the column's type.
+
+    Raises ValueError or OverflowError for a time without a Spark literal, and for invalid hex.
+    """
+    name = base_type(kind)
+    if name == "date" and isinstance(value, int):
+        return moment_literal(kind, _EPOCH + value * _DAY)
+    if name.startswith("timestamp") and isinstance(value, int):
+        if name.endswith("_ns"):
+            raise ValueError(f"a {name} has no literal: Spark's times end at microseconds")
+        return moment_literal(kind, _EPOCH + dt.timedelta(microseconds=value))
+    if name in {"float", "double"}:
+        return f"CAST({literal(str(value))} AS {name.upper()})"
+    if name == "decimal":
+        return f"CAST({literal(str(value))} AS {kind.upper()})"
+    if name in {"binary", "fixed"}:
+        # The value may come from a log, which anybody may have written.
+        return f"X'{bytes.fromhex(str(value)).hex()}'"
+    if name == "long":
+        return f"{value}L"
+    return literal(value)
+
+
+def partition_span(
+    spec: PartitionSpec, partition: Partition
+) -> tuple[dt.datetime, dt.datetime] | None:
+    """The time range of a partition's rows: its first time field, inclusive start and exclusive
+    end, in UTC.
+    """
+    for field, value in zip(spec.fields, partition.values, strict=True):
+        unit = "day" if field.result_type == "date" else field.transform
+        try:
+            if not isinstance(value, int) or isinstance(value, bool):
+                continue
+            if unit in UNITS:
+                start, end = (start_of(unit, n).replace(tzinfo=dt.UTC) for n in (value, value + 1))
+                return start, end
+            if unit == "identity" and field.result_type.startswith("timestamp"):
+                moment = moment_of(field.result_type, value)
+                return moment, moment + dt.timedelta(microseconds=1)
+        except (ValueError, OverflowError):
+            return None
+    return None
