@@ -85,7 +85,8 @@ def _set_by(cells: Iterable[str]) -> tuple[list[str], list[str]]:
         if cell.lstrip().startswith("# Parameters"):
             by_papermill = re.findall(r"^(\w+) =", cell, re.M)
         elif declared := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
-            own, by_papermill = declared, []
+            own = declared
+            by_papermill = []
     return own, by_papermill
 
 

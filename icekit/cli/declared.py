@@ -82,7 +82,9 @@ def fill(parser: argparse.ArgumentParser, of: Command) -> None:
 
 def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
     """Add a setting; returns whether it is rarely used."""
-    how, default, name = declared.metadata, declared.default, declared.name
+    how = declared.metadata
+    default = declared.default
+    name = declared.name
     given: dict[str, Any] = {"metavar": how["metavar"]}
     if isinstance(default, bool):
         given = {
@@ -90,7 +92,8 @@ def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
             "default": None,
         }
     elif how.get("repeats"):
-        given["action"], name = "append", name.removesuffix("s")
+        given["action"] = "append"
+        name = name.removesuffix("s")
     shown = f"{default:,g}" if isinstance(default, float) else default
     stated = "" if isinstance(default, bool) or not default else f" (default: {shown})"
     help = (how["help"] + stated).replace("%", "%%")
@@ -104,7 +107,8 @@ def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
     action = parser.add_argument(*flags, dest=declared.name, help=help, **given)
     is_rare: bool = how.get("rare", False)
     if is_rare:
-        action.rare, action.help = help, argparse.SUPPRESS  # type: ignore[attr-defined]
+        action.rare = help  # type: ignore[attr-defined]
+        action.help = argparse.SUPPRESS
     return is_rare
 
 

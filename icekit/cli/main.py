@@ -55,7 +55,8 @@ class _Parser(argparse.ArgumentParser):
 
     def filled(self) -> Self:
         """This parser with its options."""
-        fill, self.fill = self.fill, None
+        fill = self.fill
+        self.fill = None
         if fill is not None:
             fill()
         return self

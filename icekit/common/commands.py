@@ -9,7 +9,11 @@ from typing import Any
 from icekit.common.errors import require_known
 from icekit.common.options import Settings, listed, number, setting
 
-_TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
+_TIME = "TIME"
+_SIZE = "SIZE"
+_SQL = "SQL"
+_FILE = "FILE"
+_N = "N"
 
 
 class OfCatalog(Settings):

@@ -38,7 +38,8 @@ EXIT_STOPPED = 130
 # A long name or quoted text in a message, which nobody would read to the end; paths may be as long
 # as storage allows.
 _LONG = re.compile(r"""(?<!\w)(['"`])(?:(?!\1)[^\n]){300,}\1(?!\w)|\S{300,}""")
-_LONGEST_PATH, _SHOWN = 1_100, 200
+_LONGEST_PATH = 1_100
+_SHOWN = 200
 
 
 def shortened(message: str) -> str:

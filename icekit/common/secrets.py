@@ -46,7 +46,9 @@ _MEANT_PASSWORD = _late(r"(?:^|//)[^/\s:@]*:(?!//)(?P<v>[^\s@]+)@")
 # value, or $NAME.
 _PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
 # Masking a common word would mangle every text that has it; headers are often just words.
-_SHORTEST, _SHORTEST_HEADER, _SHORTEST_LINE = 4, 8, 16
+_SHORTEST = 4
+_SHORTEST_HEADER = 8
+_SHORTEST_LINE = 16
 _COMMON = frozenset({"true", "false", "none", "null", "http", "https", "bearer", "basic"})
 _known: set[str] = set()
 

@@ -60,7 +60,8 @@ def write(text: str, stream: TextIO | None) -> None:
     if stream is None:
         return
     _last_written = time.monotonic()
-    is_error, stream = stream is sys.stderr, own_words(stream)
+    is_error = stream is sys.stderr
+    stream = own_words(stream)
     try:
         try:
             stream.write(text)
@@ -244,7 +245,8 @@ def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
     while not is_over.wait(
         max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)
     ):
-        now, waiting = time.monotonic(), _waiting[-1:]
+        now = time.monotonic()
+        waiting = _waiting[-1:]
         if waiting and now - max(_last_written, last_message) >= PATIENCE:
             what, since = waiting[0]
             last_message = now

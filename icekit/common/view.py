@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 SHOWN = 50
-ABSENT, _EMPTY = "–", "No rows."
+ABSENT = "–"
+_EMPTY = "No rows."
 
 
 @frozen

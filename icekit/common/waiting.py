@@ -53,7 +53,9 @@ def each_within(
     ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
     does not answer.
     """
-    todo, ended, one_at_a_time = iter(items), threading.Event(), threading.Lock()
+    todo = iter(items)
+    ended = threading.Event()
+    one_at_a_time = threading.Lock()
 
     def run() -> None:
         while not ended.is_set():

@@ -32,7 +32,9 @@ _FAILURE = f"icekit: ruled out for a file ({token_hex(8)})"
 
 #: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
 # partition and of all partitions, as words of bits.
-FILE, OWN, EVERYWHERE = "ruled f", "ruled own", "ruled everywhere"
+FILE = "ruled f"
+OWN = "ruled own"
+EVERYWHERE = "ruled everywhere"
 
 
 def order_of(sequence: int, place: int = _LAST) -> int:

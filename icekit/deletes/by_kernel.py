@@ -70,7 +70,8 @@ def _parts(
     spark: SparkSession, found: Found, numbers_by_part: Mapping[int, Sequence[int]]
 ) -> Iterator[str]:
     """What the kernel is told of each partition."""
-    table, listing = found.at.table, found.at.listing.java
+    table = found.at.table
+    listing = found.at.listing.java
     java = compiled(spark, table, "Kernel", table)
     if refusal := java.refusal(listing, len(found.data), len(found.deletes)):
         raise KernelUnavailable(str(refusal))

@@ -167,12 +167,10 @@ def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, in
     if not shared:
         return
     paths = local(spark, {"path": (pa.string(), shared)})
-    read, expected = (
-        there.join(
-            paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi"
-        ).count(),
-        sum(shared.values()),
-    )
+    read = there.join(
+        paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi"
+    ).count()
+    expected = sum(shared.values())
     if read != expected:
         raise ConversionRefused(
             f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
@@ -184,9 +182,13 @@ def by_file(got: pa.Table) -> dict[int, BitMap64]:
     """The positions of each data file from the rows of :func:`~icekit.deletes.join.words`."""
     import numpy as np
 
-    numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
+    numbers = got.column("f").to_numpy()
+    places = got.column("word").to_numpy()
+    bits = got.column("bits").to_numpy()
     order = np.lexsort((places, numbers))
-    numbers, places, bits = numbers[order], places[order], bits[order]
+    numbers = numbers[order]
+    places = places[order]
+    bits = bits[order]
     files, starts = np.unique(numbers, return_index=True)
     ends = [*starts, len(numbers)][1:]
     return {
@@ -400,7 +402,9 @@ class _Conversion:
 
     def _convert(self, found: Found) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
-        spark, name, at = self.spark, self.name, found.at
+        spark = self.spark
+        name = self.name
+        at = found.at
         writer = Writer(spark, at.table, at.listing.java, at.format_version)
         mark = uuid.uuid4().hex
         is_committing = False

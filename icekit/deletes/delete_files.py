@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _WORD = 64
 _MAGIC = bytes.fromhex("d1d33964")
 #: The field ids of position delete files (Iceberg's specification, reserved field ids).
-PATH_ID, POSITION_ID = 2_147_483_546, 2_147_483_545
+PATH_ID = 2_147_483_546
+POSITION_ID = 2_147_483_545
 
 
 def positions_of(words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> BitMap64:
@@ -125,7 +126,8 @@ class Writer:
     """
 
     def __init__(self, spark: SparkSession, table: Any, listing: Any, format_version: int) -> None:
-        self._io, self._version = table.io(), format_version
+        self._io = table.io()
+        self._version = format_version
         self._java = compiled(spark, table, "PositionWriter", table, listing)
         self.written: list[str] = []
 

@@ -26,7 +26,8 @@ KEYS_PER_TASK = 400_000
 BROADCAST_KEYS = 200_000
 _LEAST_TASKS = 4
 #: In rows for a plain join: the order and the partition of a row's file.
-ROW_ORDER, ROW_PART = "icekit order", "icekit part"
+ROW_ORDER = "icekit order"
+ROW_PART = "icekit part"
 
 
 def dead_rows(view: KeyView, found: Found) -> DataFrame:

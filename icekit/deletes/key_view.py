@@ -30,14 +30,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The partition fields of a file in the view.
-FILE, SEQUENCE, PART = "f", "s", "p"
+FILE = "f"
+SEQUENCE = "s"
+PART = "p"
 _COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"))
 #: The field id of the first such partition field.
 _PARTITION = 1000
 # What a task reads, at least and at most (Iceberg's TableScanUtil.adjustSplitSize and
 # read.split.target-size), and what a file counts at least: keys are a small part of it, so one task
 # can read many.
-_SMALLEST_SPLIT, _SPLIT, _FILE_COST = 2**24, 2**27, 2**20
+_SMALLEST_SPLIT = 2**24
+_SPLIT = 2**27
+_FILE_COST = 2**20
 
 
 class KeyView:
@@ -49,7 +53,9 @@ class KeyView:
     """
 
     def __init__(self, spark: SparkSession, found: Found, stack: contextlib.ExitStack) -> None:
-        self._spark, self._found, self._stack = spark, found, stack
+        self._spark = spark
+        self._found = found
+        self._stack = stack
         metadata = _metadata(found.at.metadata, found.keys, found.at.specs)
         self._table = KeyTable(spark, found.at.table, metadata)
         self._spec_of_deletes = int(metadata["default-spec-id"])

@@ -116,7 +116,8 @@ def with_fields(metadata: Json, field_ids: Iterable[int]) -> Json:
 
 def _with_path(fields: Sequence[Json], path: Sequence[Json]) -> Sequence[Json]:
     """The fields of a struct with those of a path through it; the same object if it has them."""
-    first, rest = path[0], path[1:]
+    first = path[0]
+    rest = path[1:]
     for index, field in enumerate(fields):
         if field["id"] != first["id"]:
             continue
@@ -169,7 +170,8 @@ def _fields(paths: Iterable[Sequence[Json]]) -> list[dict[str, Any]]:
         by_id.setdefault(int(path[0]["id"]), []).append(path)
     fields = []
     for same in by_id.values():
-        field, inner = same[0][0], [path[1:] for path in same if len(path) > 1]
+        field = same[0][0]
+        inner = [path[1:] for path in same if len(path) > 1]
         kind = {"type": "struct", "fields": _fields(inner)} if inner else field["type"]
         defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
         fields.append(

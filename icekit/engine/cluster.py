@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Spark gives this share of the heap beyond 300 MB to execution and storage (spark.memory.fraction).
-_MEMORY_SHARE, _RESERVED = 0.6, 300 * 2**20
+_MEMORY_SHARE = 0.6
+_RESERVED = 300 * 2**20
 #: The settings of the cache in which executors keep delete files; each is true if it is not set.
 CACHE_KEYS = (
     "spark.sql.iceberg.executor-cache.enabled",
@@ -106,8 +107,10 @@ class Cluster:
 def cluster_of(spark: SparkSession) -> Cluster:
     """Read the actual cores and heap from the JVM's context; needs a classic session."""
     context: Any = spark.sparkContext
-    java, settings = context._jsc.sc(), dict(context.getConf().getAll())
-    executors, where = 1, "in one JVM"
+    java = context._jsc.sc()
+    settings = dict(context.getConf().getAll())
+    executors = 1
+    where = "in one JVM"
     if java.isLocal():
         # The JVM knows of a container's limits.
         runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]

@@ -54,7 +54,8 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
     Spark keeps the figures of its last 1,000 jobs and stages (``spark.ui.retainedJobs`` and
     ``retainedStages``); older ones of a block count nothing.
     """
-    effort, tag = Effort(), new_tag()
+    effort = Effort()
+    tag = new_tag()
     threads = delete_threads(spark) if unit == CPU else None
     before = int(threads.cpuNanos()) if threads is not None else 0
     with tagged(spark, tag):
@@ -70,7 +71,8 @@ def _spent(spark: SparkSession, tag: str, unit: str) -> float:
     """Seconds that the tasks of the jobs with a tag worked."""
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
-    tracker, store = context.statusTracker(), context.statusStore()
+    tracker = context.statusTracker()
+    store = context.statusStore()
     infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
     stages = {
         stage for info in infos if info.isDefined() for stage in elements(info.get().stageIds())

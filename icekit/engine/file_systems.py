@@ -86,7 +86,8 @@ class LocalFiles(FileSystem):
                 continue
             with entries:
                 for entry in entries:
-                    status, path = _status(entry), f"{folder}{entry.name}"
+                    status = _status(entry)
+                    path = f"{folder}{entry.name}"
                     if status is None:
                         continue
                     if not stat.S_ISDIR(status.st_mode):

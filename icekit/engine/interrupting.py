@@ -44,7 +44,8 @@ class Ending:
         """
         self.is_asked = True
         _hush()
-        now, before = time.monotonic(), self._asked_at
+        now = time.monotonic()
+        before = self._asked_at
         self._asked_at = now
         if not self._is_heard and (before is None or now - before > _TWICE_SECONDS):
             raise KeyboardInterrupt

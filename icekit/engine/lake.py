@@ -231,7 +231,8 @@ class _Timed:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self.stop, self.until_done = interrupting.Stop(), contextlib.ExitStack()
+        self.stop = interrupting.Stop()
+        self.until_done = contextlib.ExitStack()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)

@@ -337,7 +337,8 @@ def is_scan_of(node: Any, table: Identifier) -> bool:
     if kind(node) != "BatchScanExec":
         return False
     # What Iceberg calls a table ends with its branch, where one is read.
-    name, wanted = str(node.table().name()).replace("`", ""), ".".join(table).replace("`", "")
+    name = str(node.table().name()).replace("`", "")
+    wanted = ".".join(table).replace("`", "")
     return name == wanted or name.startswith(f"{wanted} ")
 
 

@@ -267,7 +267,8 @@ def resolved(spark: SparkSession, parts: Identifier) -> tuple[Identifier, str | 
     if name[-1].startswith(BRANCH) and len(name) > 2:
         with contextlib.suppress(Exception):
             load_table(spark, name[:-1])
-            table, branch = name[:-1], name[-1].removeprefix(BRANCH)
+            table = name[:-1]
+            branch = name[-1].removeprefix(BRANCH)
     with explaining(table):
         load_table(spark, table)
     return table, branch

@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_JAVA_OPTIONS, _CLASS_PATH, _PACKAGES = (
-    "spark.driver.extraJavaOptions",
-    "spark.driver.extraClassPath",
-    "spark.jars.packages",
-)
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_CLASS_PATH = "spark.driver.extraClassPath"
+_PACKAGES = "spark.jars.packages"
 # Settings that change which classes Spark finds.
 _OWN_JARS = (
     "spark.jars",
@@ -40,7 +38,8 @@ _RESOLVING = (
 )
 # A process that began to write an archive this long ago has failed; an archive that nobody used for
 # this long is removed.
-_FAILED_SECONDS, _UNUSED_SECONDS = 3600, 30 * 86_400
+_FAILED_SECONDS = 3600
+_UNUSED_SECONDS = 30 * 86_400
 # The JVM names, on standard output, each class that it does not archive, and each archive that it
 # cannot use.
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -64,7 +63,8 @@ class QuickStart:
         self, settings: Mapping[str, str], packages: Sequence[str], java: Path, spark: Path
     ) -> None:
         self.settings = dict(settings)
-        master, options = settings.get("spark.master", ""), settings.get(_JAVA_OPTIONS, "")
+        master = settings.get("spark.master", "")
+        options = settings.get(_JAVA_OPTIONS, "")
         self.is_possible = (
             (master == "local" or master.startswith("local["))
             and settings.get(_PACKAGES) == ",".join(packages)

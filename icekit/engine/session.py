@@ -93,7 +93,8 @@ def _remote_session(remote: str) -> SparkSession:
         remember({key: value} if value else {"token": parameter})
     server = urlsplit(address)
     with contextlib.suppress(ValueError):  # of a wrong port, which PySpark's client refuses
-        host, port = server.hostname or "", server.port or 15002
+        host = server.hostname or ""
+        port = server.port or 15002
         try:
             # PySpark's client tries for minutes.
             if server.scheme == "sc":
@@ -276,7 +277,8 @@ def stop_own() -> None:
 def kept() -> Iterator[None]:
     """Keep icekit's session for the next command when one that has ended closes its lake."""
     global _is_kept
-    before, _is_kept = _is_kept, True
+    before = _is_kept
+    _is_kept = True
     try:
         yield
     finally:

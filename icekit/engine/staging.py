@@ -24,7 +24,8 @@ class Staging:
     """
 
     def __init__(self, spark: SparkSession, table: Any) -> None:
-        self.spark, self.table = spark, table
+        self.spark = spark
+        self.table = table
         self.java = compiled(spark, table, "Staging", table)
 
     def files(self, files: Any) -> DataFrame:

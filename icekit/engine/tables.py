@@ -168,7 +168,8 @@ class EmbeddedTables(Tables):
     @property
     def properties(self) -> dict[str, str]:
         """The properties of a pyiceberg catalog of the same tables."""
-        uri, warehouse = f"sqlite:///{self.path}/catalog.db", f"{self.path}/warehouse"
+        uri = f"sqlite:///{self.path}/catalog.db"
+        warehouse = f"{self.path}/warehouse"
         return {"type": "sql", "uri": uri, "warehouse": warehouse}
 
     def catalog(self, name: str) -> Any:

@@ -160,8 +160,10 @@ def _definition(
 ) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that say how the table is defined."""
     properties = dict(metadata.properties_of(meta))
-    columns, specs = metadata.columns(meta, schema), metadata.specs(meta)
-    default_spec_id, sort_order = meta.get("default-spec-id", 0), metadata.sort_order(meta)
+    columns = metadata.columns(meta, schema)
+    specs = metadata.specs(meta)
+    default_spec_id = meta.get("default-spec-id", 0)
+    sort_order = metadata.sort_order(meta)
     return {
         "table_uuid": meta.get("table-uuid"),
         "location": meta["location"],
@@ -223,7 +225,8 @@ def _count(
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Rollup, Literal["spark", "local"]]:
     """Count the files; also tells the collector that did."""
-    rollup, snapshot = new_rollup(), searched.snapshot or {}
+    rollup = new_rollup()
+    snapshot = searched.snapshot or {}
     counted = file_counts(searched.manifests)
     # Iceberg's metadata tables fail where a manifest list does not count the entries.
     used = "local" if counted is None else choose(lake, collector, sum(counted))
@@ -232,7 +235,8 @@ def _count(
         return rollup, used
     from icekit.health.facts import spark
 
-    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+    full = lake.sql_name(name)
+    snapshot_id = snapshot["snapshot-id"]
     failure: MetadataUnreadable | None = None
     is_contradicted = False
     try:

@@ -43,7 +43,8 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     """
     plan: list[tuple[str | None, Any]] = []
     for field in schema["fields"]:
-        name, kind = field["name"], field["type"]
+        name = field["name"]
+        kind = field["type"]
         inner = fields.get(name) if fields is not None else None
         if fields is not None and name not in fields:
             plan.append((None, _compiled(kind)[1]))
@@ -134,7 +135,8 @@ def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
     """A map, which is written as an array of pairs; of ``keys``, only those are read."""
     read_pairs, skip = _array(pair)
     kind = pair["fields"][1]["type"]
-    pattern, read_value = _pattern(pair), _compiled(kind)[0]
+    pattern = _pattern(pair)
+    read_value = _compiled(kind)[0]
     # What precedes the value of a key: the pairs before it, and the key.
     before = [
         (key, re.compile(b"(?:%b)*?%b" % (pattern, re.escape(_number(key))), re.DOTALL))
@@ -161,7 +163,8 @@ def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
 
 def _number(value: int) -> bytes:
     """A number as Avro writes it."""
-    left, written = (value << 1) ^ (value >> 63), bytearray()
+    left = (value << 1) ^ (value >> 63)
+    written = bytearray()
     while left > 127:
         written.append(left & 127 | 128)
         left >>= 7
@@ -191,7 +194,8 @@ def _matcher(pattern: bytes | None, count: int) -> Callable[[bytes, int], re.Mat
 def _long(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1
-    value, shift = byte & 127, 7
+    value = byte & 127
+    shift = 7
     while byte > 127:
         byte = data[at]
         at += 1
@@ -246,7 +250,8 @@ _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
 
 def _bytes_like(schema: Any) -> tuple[Read, Skip]:
     """Bytes that may represent a decimal or a UUID."""
-    is_fixed, logical = schema["type"] == "fixed", schema.get("logicalType")
+    is_fixed = schema["type"] == "fixed"
+    logical = schema.get("logicalType")
     read, skip = _packed(f"{schema['size']}s") if is_fixed else _PRIMITIVES["bytes"]
     if logical not in {"decimal", "uuid"}:
         return read, skip

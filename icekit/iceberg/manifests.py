@@ -134,8 +134,10 @@ def files_of(
     """
     import fastavro
 
-    location, partitions = manifest["manifest_path"], dict[tuple[object, ...], Partition]()
-    added_by, added_at = manifest.get("added_snapshot_id"), manifest.get("sequence_number") or 0
+    location = manifest["manifest_path"]
+    partitions = dict[tuple[object, ...], Partition]()
+    added_by = manifest.get("added_snapshot_id")
+    added_at = manifest.get("sequence_number") or 0
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         schema = blocks.metadata["avro.schema"]
@@ -143,8 +145,10 @@ def files_of(
         skip = _reader(schema, frozenset(), ()) if stride > 1 else read
         number = 0
         for block in blocks:
-            data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
-            before, number = number, number + block.num_records
+            data = block.bytes_.getvalue()  # type: ignore[attr-defined]
+            at = 0
+            before = number
+            number = number + block.num_records
             # What follows the last entry that is read need not be skipped.
             last = number - number % stride
             for index in range(before + 1, last + 1):
@@ -154,8 +158,10 @@ def files_of(
                 entry, at = read(data, at)
                 if entry["status"] == 2:
                     continue
-                file, snapshot_id = entry["data_file"], entry.get("snapshot_id")
-                sequence, values = entry.get("sequence_number"), tuple(file["partition"].values())
+                file = entry["data_file"]
+                snapshot_id = entry.get("snapshot_id")
+                sequence = entry.get("sequence_number")
+                values = tuple(file["partition"].values())
                 if values not in partitions:
                     partitions[values] = partition_of(manifest["partition_spec_id"], values)
                 yield (
@@ -206,7 +212,8 @@ def listed_as_other(manifest: Record, held: str, listed: str) -> MetadataUnreada
 SAMPLED_FILES = 300
 #: A choice: the manifests that such a sample reads; the least, and the most where each has few
 # files.
-_LEAST_MANIFESTS, MOST_MANIFESTS = 3, 100
+_LEAST_MANIFESTS = 3
+MOST_MANIFESTS = 100
 
 
 def is_delete_manifest(manifest: Record) -> bool:
@@ -465,10 +472,10 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
 def _column_sample(
     column: Column, files: Sequence[Record], partitions: Sequence[Partition]
 ) -> ColumnSample:
-    counts, nulls, lows, highs = (
-        [(file.get(name) or {}).get(column.field_id) for file in files]
-        for name in ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
-    )
+    counts = [(file.get("value_counts") or {}).get(column.field_id) for file in files]
+    nulls = [(file.get("null_value_counts") or {}).get(column.field_id) for file in files]
+    lows = [(file.get("lower_bounds") or {}).get(column.field_id) for file in files]
+    highs = [(file.get("upper_bounds") or {}).get(column.field_id) for file in files]
     bounds_file_count = sum(None not in pair for pair in zip(lows, highs, strict=True))
     ranges: list[FileRange] = []
     by_partition: dict[Partition, list[FileRange]] = defaultdict(list)

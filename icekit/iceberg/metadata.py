@@ -29,7 +29,8 @@ from icekit.iceberg.values import result_type
 
 Json = Mapping[str, Any]
 
-TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
+TARGET = "write.target-file-size-bytes"
+ROW_GROUP = "write.parquet.row-group-size-bytes"
 _OPERATIONS = ("delete", "update", "merge")
 MODES = tuple(f"write.{operation}.mode" for operation in _OPERATIONS)
 #: The properties that distribute rows before a write, by operation.
@@ -92,7 +93,8 @@ def number(properties: Mapping[str, str], name: str, default: int | None = None)
     Raises :class:`~icekit.common.errors.ParameterError` for a value that writers or icekit cannot
     use: Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
-    stated, least = properties.get(name), _NUMBERS.get(name, 1)
+    stated = properties.get(name)
+    least = _NUMBERS.get(name, 1)
     if stated is None:
         return int(DEFAULTS.get(name) or 0) if default is None else default
     if re.fullmatch(r"[+-]?[0-9]{1,19}", stated) and least <= int(stated) < 2**63:
@@ -240,13 +242,17 @@ def distribution_modes(
     Source: SparkWriteConf and SparkWriteUtil. A session's
     ``spark.sql.iceberg.distribution-mode`` and a write option override all of them.
     """
-    mode, origin = "none", "Spark's default for an unpartitioned, unsorted table"
+    mode = "none"
+    origin = "Spark's default for an unpartitioned, unsorted table"
     if is_sorted:
-        mode, origin = "range", "Spark's default for a sorted table"
+        mode = "range"
+        origin = "Spark's default for a sorted table"
     elif partitioned:
-        mode, origin = "hash", "Spark's default for a partitioned table"
+        mode = "hash"
+        origin = "Spark's default for a partitioned table"
     if (stated := properties.get("write.distribution-mode")) is not None:
-        mode, origin = stated.lower(), "table property write.distribution-mode"
+        mode = stated.lower()
+        origin = "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
         if not partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
             origin = f"{origin} is {mode}, which needs a partitioning or an order"
@@ -254,15 +260,18 @@ def distribution_modes(
     append = DistributionMode("append", mode, origin)
     modes = [append]
     for operation, name in DISTRIBUTIONS.items():
-        mode, origin = "hash", f"default of {name}"
+        mode = "hash"
+        origin = f"default of {name}"
         if name in properties:
-            mode, origin = properties[name].lower(), f"table property {name}"
+            mode = properties[name].lower()
+            origin = f"table property {name}"
         elif (
             operation == "merge"
             and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
             and not partitioned
         ):
-            mode, origin = append.mode, f"as append: {append.origin}"
+            mode = append.mode
+            origin = f"as append: {append.origin}"
         modes.append(DistributionMode(operation, mode, origin))
     return tuple(modes)
 

@@ -31,13 +31,17 @@ from icekit.iceberg.redaction import Redaction, Survey
 from icekit.iceberg.relocation import Changes, FileKind, Json, MovedFile, Relocation
 
 # A pack as one stream of Zstandard: equal parts of its files are stored once.
-_ZSTD_SUFFIX, _MAGIC_OF_ZSTD = ".zst", b"\x28\xb5\x2f\xfd"
-_ZSTD_LEVEL, _ZSTD_WINDOW_LOG = 19, 27
+_ZSTD_SUFFIX = ".zst"
+_MAGIC_OF_ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD_LEVEL = 19
+_ZSTD_WINDOW_LOG = 27
 
-_FORMAT, _VERSION = "icekit-pack", 1
+_FORMAT = "icekit-pack"
+_VERSION = 1
 _INDEX = "icekit-pack.json"
 _ROOT = "/icekit-pack"
-_TABLE, _ELSEWHERE = f"{_ROOT}/table", f"{_ROOT}/elsewhere"
+_TABLE = f"{_ROOT}/table"
+_ELSEWHERE = f"{_ROOT}/elsewhere"
 _ENTRY = re.compile(r"[0-9]{1,9}/(?:table|elsewhere/[0-9]+)(?:/[^/\\\x00-\x1f]+)+")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 # An archive may come from a stranger.
@@ -45,7 +49,8 @@ _MOST_ENTRIES = 2_000_000
 _MOST_INDEX_BYTES = 64 << 20
 _MOST_BYTES_IN_MEMORY = 1 << 30
 # Metadata repeats itself, and so shrinks well; nothing honest shrinks further.
-_MOST_SHRUNK, _SHRUNK_ALLOWANCE = 250, 16 << 20
+_MOST_SHRUNK = 250
+_SHRUNK_ALLOWANCE = 16 << 20
 # icekit's own properties that say something about the table, not about a run or a clone.
 _PROPERTIES_THAT_STAY = ("icekit.filter-columns",)
 
@@ -151,7 +156,8 @@ class PackWriter:
                 pass
             changes = Redaction(survey)
         moving = relocation(changes)
-        contents, changed_at_ms = Contents(), dict[str, int]()
+        contents = Contents()
+        changed_at_ms = dict[str, int]()
         moved = moving.files(metadata_location)
         for file in moved:
             self._add_file(file, read, contents)

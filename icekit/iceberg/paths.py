@@ -139,7 +139,8 @@ def folder_of(path: str) -> str:
 
 def meet(one: Iterable[str], other: Iterable[str]) -> bool:
     """Tell whether a folder of one kind is, contains or lies in one of the other."""
-    mine, theirs = set(one), set(other)
+    mine = set(one)
+    theirs = set(other)
     return any(not theirs.isdisjoint(_upwards(path)) for path in mine) or any(
         not mine.isdisjoint(_upwards(path)) for path in theirs
     )
@@ -199,7 +200,8 @@ def overlapping(one: Place, other: Place) -> bool:
 
     Schemes and authorities are compared as Iceberg does for orphans.
     """
-    families, authorities = {one.family, other.family}, {one.authority, other.authority}
+    families = {one.family, other.family}
+    authorities = {one.authority, other.authority}
     if len(families - {""}) > 1 or len(authorities - {""}) > 1:
         return False
     return meet(one.paths, other.paths)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 # Before the bitmap of a deletion vector are its length and a magic number, behind it a checksum
 # (Puffin spec, "deletion-vector-v1").
-_BEFORE, _MAGIC, _BEHIND = 8, 0x64_39_D3_D1, 4
+_BEFORE = 8
+_MAGIC = 0x64_39_D3_D1
+_BEHIND = 4
 
 
 def vector_positions(read: Callable[[str], bytes], vector: Record) -> BitMap64:

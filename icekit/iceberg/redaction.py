@@ -22,7 +22,8 @@ REMAINS = (
     "times, engines and their versions"
 )
 
-_TEXTS, _BYTES = ("string", "binary"), ("uuid", "fixed")
+_TEXTS = ("string", "binary")
+_BYTES = ("uuid", "fixed")
 _BOUNDS = ("lower_bounds", "upper_bounds")
 # Names of partition fields that matter by themselves: columns of Iceberg's metadata table
 # position_deletes, which fails on them.
@@ -45,7 +46,8 @@ _PROPERTIES = (
 )
 _PLAIN_VALUE = re.compile(r"true|false|-?[0-9.]+|[a-z-]+(?:\([0-9]+\))?|/icekit-pack/.*")
 _COLUMN_PROPERTY = re.compile(r"(.*\.column\.)(.+)")
-_NAME_MAPPING, _FILTER_COLUMNS = "schema.name-mapping.default", "icekit.filter-columns"
+_NAME_MAPPING = "schema.name-mapping.default"
+_FILTER_COLUMNS = "icekit.filter-columns"
 # A long value makes metadata heavy, whatever it says.
 _LONG_VALUE = 1024
 _FIGURE = re.compile(r"-?[0-9]+|true|false")
@@ -329,7 +331,8 @@ def _new_names(kind: Any, old: str = "", new: str = "") -> Iterator[tuple[str, s
         return
     if "fields" in kind:
         for field in kind["fields"]:
-            name, new_name = f"{old}{field['name']}", f"{new}{_column_name(field['id'])}"
+            name = f"{old}{field['name']}"
+            new_name = f"{new}{_column_name(field['id'])}"
             yield name, new_name
             yield from _new_names(field["type"], f"{name}.", f"{new_name}.")
     for part in ("element", "key", "value"):

@@ -28,7 +28,8 @@ from icekit.iceberg.paths import Normal, normal
 Json = dict[str, Any]
 
 _FORMAT_VERSIONS = (1, 2, 3)
-_MAGIC_OF_GZIP, _MAGIC_OF_PARQUET = b"\x1f\x8b", b"PAR1"
+_MAGIC_OF_GZIP = b"\x1f\x8b"
+_MAGIC_OF_PARQUET = b"PAR1"
 _TIME = "timestamp-ms"
 # The value of a property that is a path, such as write.data.path.
 _ABSOLUTE = re.compile(r"(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?/.*", re.DOTALL)

@@ -239,7 +239,8 @@ def _ranked(data: Spans, deletes: Spans) -> _Ranked:
     """The spans of both in one column of a key."""
     values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
     ranks = {value: rank for rank, value in enumerate(values)}
-    below, above = -1, len(values)
+    below = -1
+    above = len(values)
 
     def ranked(spans: Spans) -> list[_Span]:
         made = []

@@ -26,7 +26,8 @@ WITHOUT_FUNCTIONS = frozenset({"identity", "void", *UNITS})
 NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 
-_DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
+_DAY = dt.timedelta(days=1)
+_HOUR = dt.timedelta(hours=1)
 _FUNCTIONS = {unit: f"{unit}s" for unit in UNITS} | {"bucket": "bucket", "truncate": "truncate"}
 # A box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
@@ -265,7 +266,8 @@ def partition_span(
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
             if unit in UNITS:
-                start, end = (start_of(unit, n).replace(tzinfo=dt.UTC) for n in (value, value + 1))
+                start = start_of(unit, value).replace(tzinfo=dt.UTC)
+                end = start_of(unit, value + 1).replace(tzinfo=dt.UTC)
                 return start, end
             if unit == "identity" and field.result_type.startswith("timestamp"):
                 moment = moment_of(field.result_type, value)

@@ -29,10 +29,12 @@ def copied(folder: Path) -> list[str]:
     known: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
         known = json.loads(record.read_bytes())
-    notary, behind = NotebookNotary(), []  # type: ignore[no-untyped-call]
+    notary = NotebookNotary()  # type: ignore[no-untyped-call]
+    behind = []
     for source in sorted(path for kind in _OWN for path in notebooks.glob(kind)):
         name = source.relative_to(notebooks).as_posix()
-        target, new = folder / name, _cells(source)
+        target = folder / name
+        new = _cells(source)
         current = _cells(target) if target.exists() else None
         if current in {None, known.get(name)} and current != new:
             shutil.copyfile(source, target)

@@ -74,7 +74,8 @@ def parallelism(
         f"{count(at_once, 'group')} at once can keep the cores busy",
     )
     if sorting:
-        rows, memory = target_bytes * _ROWS_PER_FILE_BYTES, cluster.executor.task_memory_bytes
+        rows = target_bytes * _ROWS_PER_FILE_BYTES
+        memory = cluster.executor.task_memory_bytes
         yield Explained(
             "shuffle-partitions-per-file",
             str(max(1, math.ceil(rows / memory))),
@@ -118,7 +119,8 @@ def rewrite_action(
 
     ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
     """
-    facts, mode = shared.facts, batch[0].mode
+    facts = shared.facts
+    mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
     asked = facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
     unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
@@ -153,7 +155,8 @@ def excluding(asked: str | None, unless: str | None) -> str | None:
 
 def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
     """The options of ``rewrite_data_files`` for candidates of a mode."""
-    facts, limits = shared.facts, shared.limits
+    facts = shared.facts
+    limits = shared.limits
     options = {"partial-progress.enabled": "true", **shared.parallel}
     if mode == "table":
         options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
@@ -174,7 +177,8 @@ def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
 
 def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
     """The findings that ask for a rewrite, and what it does about them."""
-    mode, order = batch[0].mode, shared.order
+    mode = batch[0].mode
+    order = shared.order
     reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
     if mode in {"all", "spec", "table"} and order.is_sorting:

@@ -14,12 +14,14 @@ from icekit.iceberg.metadata import Json, snapshots_by_id, summary_of
 from icekit.maintain.model import EQUALITY_DELETE
 
 #: A key in the snapshot summary of each of a run's commits.
-RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
+RUN_TAG = "icekit.run-id"
+ACTION_TAG = "icekit.action-id"
 
 
 #: Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the
 # commit, and their bytes.
-FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
+FILES_READ_TAG = "icekit.files-read"
+BYTES_READ_TAG = "icekit.bytes-read"
 
 
 @frozen
@@ -96,20 +98,26 @@ def _changed(summary: Mapping[str, Any], unit: str) -> Actual:
     def number(name: str) -> int:
         return int(summary.get(name) or 0)
 
-    gone, added = number("removed-delete-files"), number("added-delete-files")
-    read, written = number("removed-files-size"), number("added-files-size")
+    gone = number("removed-delete-files")
+    added = number("added-delete-files")
+    read = number("removed-files-size")
+    written = number("added-files-size")
     if unit == "manifest":
-        replaced, created = number("manifests-replaced"), number("manifests-created")
+        replaced = number("manifests-replaced")
+        created = number("manifests-created")
         return Actual(commits=1, items_before=replaced, items_after=created)
     if unit == "delete file":
         return Actual(0, read, 0, written, gone, 1, gone, added)
     if unit == EQUALITY_DELETE:
         # The sizes of a summary cover only added and removed files.
-        files, size = number(FILES_READ_TAG), number(BYTES_READ_TAG)
+        files = number(FILES_READ_TAG)
+        size = number(BYTES_READ_TAG)
         converted = number("removed-equality-delete-files")
         return Actual(files, size, added, written, gone, 1, converted, added)
-    files_in, files_out = number("deleted-data-files"), number("added-data-files")
+    files_in = number("deleted-data-files")
+    files_out = number("added-data-files")
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
-    bytes_in, bytes_out = read if files_in else 0, written if files_out else 0
+    bytes_in = read if files_in else 0
+    bytes_out = written if files_out else 0
     rows_in = number("deleted-records")
     return Actual(files_in, bytes_in, files_out, bytes_out, gone, 1, rows_in=rows_in)

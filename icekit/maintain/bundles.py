@@ -18,7 +18,9 @@ from icekit.maintain.rewrite_session import SMALL_BYTES, RewriteSession
 # of each partition, and opens one file after another: fewer are spread over the tasks that run at
 # once.
 BUNDLE_GROUPS = 100
-_MOST_WRITERS, _LEAST_FILES, _MOST_FILES = 5_000, 128, 500
+_MOST_WRITERS = 5_000
+_LEAST_FILES = 128
+_MOST_FILES = 500
 _ONE_SPLIT = 2**50
 # A choice: the bytes of groups that the kernel writes in one go. A request to stop waits for them.
 _KERNEL_BYTES = 1 << 30
@@ -87,7 +89,8 @@ def bundled(
     result: list[Bundle] = []
     last: dict[bool, Bundle] = {}
     for group, own in zip(groups, keys, strict=True):
-        size, files = int(group.inputFilesSizeInBytes()), int(group.inputFileNum())
+        size = int(group.inputFilesSizeInBytes())
+        files = int(group.inputFileNum())
         becomes_one = size <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
         applied = rewrite.applied(group, own) if becomes_one and rewrite.runner is None else None
         if applied is None:

@@ -71,12 +71,14 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         applied = equality.get(partition)
         heavy = ["equality deletes"] if applied else []
         files, opens = (applied.data_file_count, applied.opens) if applied else (0, 0)
-        share, scoped = 0.0, applied is None
+        share = 0.0
+        scoped = applied is None
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
             group = kinds.get(kind)
             if group is None:
                 continue
-            reached, pairs = min(group.file_count, data.file_count), group.file_count
+            reached = min(group.file_count, data.file_count)
+            pairs = group.file_count
             is_scoped = group.file_scoped_count == group.file_count
             if not is_scoped:
                 reached, pairs = _reached(sequences.get(partition, ()))
@@ -84,7 +86,9 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             ratio = group.record_count / data.record_count
             if ratio >= min_ratio:
                 heavy.append(kind.value.replace("_", " "))
-                share, scoped, files = share + ratio, scoped and is_scoped, max(files, reached)
+                share = share + ratio
+                scoped = scoped and is_scoped
+                files = max(files, reached)
         if heavy:
             loads[partition] = DeleteLoad(
                 files, opens, min(share, 1.0), scoped, tuple(heavy), applied is not None
@@ -198,7 +202,8 @@ def candidates(
     """
     if facts.contradictions or facts.unsupported_columns:
         return ()
-    limits, wanted = policy.within(thresholds), findings.names
+    limits = policy.within(thresholds)
+    wanted = findings.names
     if facts.fragile_fields:
         return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)
     over = deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & wanted else {}
@@ -286,7 +291,10 @@ class _Finder:
         limits: Thresholds,
         over: Mapping[Partition, DeleteLoad],
     ) -> None:
-        self.facts, self.policy, self.limits, self.over = facts, policy, limits, over
+        self.facts = facts
+        self.policy = policy
+        self.limits = limits
+        self.over = over
         self.low = min_file_size(facts.target_bytes, limits.min_file_size_ratio)
         self.high = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
 
@@ -302,7 +310,8 @@ class _Finder:
         """Every file of older specs, partition by partition; all together where a filter for one of
         the partitions would also select what was moved before.
         """
-        facts, batches = self.facts, [older]
+        facts = self.facts
+        batches = [older]
         partitions = [p for together in older for p in together.partitions]
         specs = {p.spec_id for p in partitions}
         if has_filter(facts, partitions) and all(
@@ -341,7 +350,8 @@ class _Finder:
         candidate = self._candidate("size", (), [together], self._of_wrong_size)
         buckets = [b for group in together.groups for b in under(group, self.low).buckets]
         small = Totals.of_buckets(buckets)
-        p, merged = candidate.prediction, small.file_count - together.files_out(buckets, target)
+        p = candidate.prediction
+        merged = small.file_count - together.files_out(buckets, target)
         files = p.files_in
         large = files - small.file_count
         # Nobody knows how many files come of large ones whose rows go to another spec.
@@ -362,7 +372,8 @@ class _Finder:
     def _under_deletes(self, group: FileGroup) -> tuple[Bucket, ...]:
         files = max(self.over[group.partition].files, under(group, self.low).file_count)
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
-        mean, share = round(group.mean_bytes), files / group.file_count
+        mean = round(group.mean_bytes)
+        share = files / group.file_count
         rows = round(group.record_count * share)
         return (Bucket(0, files, round(group.size_in_bytes * share), rows, mean, mean),)
 
@@ -390,7 +401,8 @@ class _Finder:
             for partition, buckets in taken_of.items()
         }
         total = Totals.of_buckets([b for buckets in taken_of.values() for b in buckets])
-        files, bytes_in = total.file_count, total.size_in_bytes
+        files = total.file_count
+        bytes_in = total.size_in_bytes
         out_of = [
             together.files_out(
                 [b for p in together.partitions for b in live[p]], self.facts.target_bytes

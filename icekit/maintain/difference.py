@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructField
 
 #: The most columns to compare one by one, and the most rows to look a pair of values up in.
-MOST_COLUMNS, MOST_ROWS = 200, 10_000_000
+MOST_COLUMNS = 200
+MOST_ROWS = 10_000_000
 _LONGEST_VALUE = 100
 
 

@@ -182,7 +182,8 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
             packed[-1].append(scope)
         else:
             packed.append([scope])
-            size_in_bytes, files = _bytes(scope), scope.data_files + scope.delete_files
+            size_in_bytes = _bytes(scope)
+            files = scope.data_files + scope.delete_files
     everywhere = [s for s in scopes if s.is_global]
     return [Batch(tuple(each), _slices(each, budget)) for each in (*packed, everywhere) if each]
 
@@ -213,7 +214,8 @@ def _action(
     past conversions, ``applied`` what a scan applies of each scope.
     """
     scopes = batch.scopes
-    deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
+    deletes = sum(s.delete_files for s in scopes)
+    records = sum(s.delete_records for s in scopes)
     data_files, _, _ = data_under(scopes)
     _, read = read_of(scopes)
     of_scopes = [applied.get(s.number, AppliedDeletes()) for s in scopes]

@@ -34,7 +34,8 @@ from icekit.maintain.model import Action
 
 #: A choice: the most files and manifests that are read for a prediction without the engine's
 # planner, which takes about 0.15 ms for each file.
-_MOST_FILES, _MOST_MANIFESTS = 2_000, 100
+_MOST_FILES = 2_000
+_MOST_MANIFESTS = 100
 # A choice: the ranges that the driver holds while it plans, of about 150 bytes each.
 _MOST_RANGES = 400_000
 # A choice: the most files whose ranges are looked at after a run.

@@ -31,7 +31,8 @@ _OBSERVED_SECONDS = 120
 _MOST_GROWTH = 32
 # What a writer holds uncompressed: of each column a page and a dictionary of Parquet
 # (write.parquet.page-size-bytes, dict-size-bytes), or a stripe of ORC.
-_IN_MEMORY_OF_A_COLUMN, _LEAST_IN_MEMORY = 4 * 2**20, 64 * 2**20
+_IN_MEMORY_OF_A_COLUMN = 4 * 2**20
+_LEAST_IN_MEMORY = 64 * 2**20
 
 
 class Group:
@@ -43,9 +44,13 @@ class Group:
     """
 
     def __init__(self, rewrite: RewriteSession, group: Any, keys: Sequence[Key]) -> None:
-        self.rewrite, self.group = rewrite, group
-        self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
-        self.java, self.tasks = self.staging.java, group.fileScanTasks()
+        self.rewrite = rewrite
+        self.group = group
+        self.spark = rewrite.spark
+        self.staging = rewrite.staging
+        self.cluster = rewrite.cluster
+        self.java = self.staging.java
+        self.tasks = group.fileScanTasks()
         self.added = rewrite.added
         self.hash = ""
         # Whether one task writes the rows of several partitions, each of which gets a file.

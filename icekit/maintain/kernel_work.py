@@ -121,7 +121,8 @@ class KernelWork:
         keys: Sequence[Sequence[Key]],
         writer: TableWriter,
     ) -> None:
-        self.rewrite, self.writer = rewrite, writer
+        self.rewrite = rewrite
+        self.writer = writer
         self.java = compiled(rewrite.spark, rewrite.table, "Kernel", rewrite.table)
         self.groups = [
             KernelGroup(rewrite, group, of_group)
@@ -222,7 +223,8 @@ class KernelWork:
         """Let the kernel write the groups, and compare the rows of the new files, as Spark reads
         them, with those that the kernel wrote, and with what Spark reads from the old files.
         """
-        spark, staging = self.rewrite.spark, self.rewrite.staging
+        spark = self.rewrite.spark
+        staging = self.rewrite.staging
         with staging.reading(self.groups[0].tasks) as rows:
             hash_sql = self.groups[0]._hash(rows)
         for group in self.groups:

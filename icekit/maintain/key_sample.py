@@ -39,9 +39,12 @@ class KeySamples:
     def __init__(
         self, rewrite: RewriteSession, tasks: Any, keys: Sequence[Key], hash_sql: str
     ) -> None:
-        self.rewrite, self.tasks, self.keys = rewrite, tasks, keys
+        self.rewrite = rewrite
+        self.tasks = tasks
+        self.keys = keys
         self.hash_sql = hash_sql
-        self.staging, self.added = rewrite.staging, rewrite.added
+        self.staging = rewrite.staging
+        self.added = rewrite.added
 
     def by_key(self) -> Mapping[Key, Sample]:
         """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few

@@ -160,7 +160,8 @@ class Ledger(SqliteFile):
         # Read before the claim is made, because its lease begins after this moment.
         renewed = time.monotonic()
         self.claim(table, run_id, uuid)
-        taken, ended = threading.Event(), threading.Event()
+        taken = threading.Event()
+        ended = threading.Event()
 
         def beat() -> None:
             nonlocal renewed
@@ -281,7 +282,9 @@ class Ledger(SqliteFile):
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
         """Why the ledger cannot be used."""
-        path, message, name = self.path, scrub(str(error)), getattr(error, "sqlite_errorname", "")
+        path = self.path
+        message = scrub(str(error))
+        name = getattr(error, "sqlite_errorname", "")
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"

@@ -419,11 +419,14 @@ class Plan(Shown):
 
     def blocks(self) -> list[Block]:
         """The verdict with its figures, then each action with its reason, prediction and SQL."""
-        kind, label = "fine", "✔ nothing to do"
+        kind = "fine"
+        label = "✔ nothing to do"
         if self.actions:
-            kind, label = "info", "plan"
+            kind = "info"
+            label = "plan"
         elif self.refused or self.waits:
-            kind, label = "warning", "▲ refused" if self.refused else "▲ left alone"
+            kind = "warning"
+            label = "▲ refused" if self.refused else "▲ left alone"
         return [
             Badge(kind, label, self.name),
             *self.warnings(),

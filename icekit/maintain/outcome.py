@@ -47,7 +47,8 @@ class ActionOutcome:
     @property
     def change(self) -> str:
         """``9 files → 1 file``, in the units of the action's prediction."""
-        prediction, a = self.action.prediction, self.actual
+        prediction = self.action.prediction
+        a = self.actual
         before, after = (
             (a.files_in, a.files_out)
             if prediction.unit == "file"
@@ -228,7 +229,8 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     """What an action did not come to count is absent, and not 0; maintenance of metadata has
     neither bytes nor delete files.
     """
-    a, unit = o.actual, o.action.prediction.unit
+    a = o.actual
+    unit = o.action.prediction.unit
     time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
     if not a.any:
         return name, status, None, None, None, time
@@ -237,7 +239,8 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     change = _next_to(o.change, f"{out:,}", predicted_out)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
-    written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"
+    written = size(a.bytes_out)
+    gone = f"{a.delete_files_removed:,}"
     # A conversion reads whole files for the few bytes of positions it writes: nobody predicts
     # those.
     predicted = size(p.bytes_out) if p and unit == "file" else None
@@ -345,7 +348,9 @@ class PlanDocument:
 
 def document(outcome: Outcome) -> PlanDocument:
     """The document of a plan and its outcome; secrets are masked when it is written."""
-    plan, proof, iceberg = outcome.plan, outcome.proof, outcome.iceberg_version
+    plan = outcome.plan
+    proof = outcome.proof
+    iceberg = outcome.iceberg_version
     return PlanDocument(
         SCHEMA_VERSION,
         plan.catalog,

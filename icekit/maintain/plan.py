@@ -80,7 +80,8 @@ def plan(
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
     """
     _check(facts)
-    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    policy = policy or Policy()
+    now = now or dt.datetime.now(dt.UTC)
     thresholds = thresholds or Thresholds()
     limits = policy.within(thresholds)
     if limits != thresholds:
@@ -181,7 +182,8 @@ class _Planner:
 
     def add(self, batch: Sequence[Candidate]) -> None:
         """Add the action of a batch, or say why its partitions are left alone."""
-        facts, partitions = self.shared.facts, [p for c in batch for p in c.partitions]
+        facts = self.shared.facts
+        partitions = [p for c in batch for p in c.partitions]
         # A run finds the commits of an action by this name, so no two actions have the same.
         action = rewrite_action(self.shared, self._next_id, batch, self.actions)
         if (
@@ -310,7 +312,8 @@ def _notes(
 ) -> Iterable[str]:
     if policy.columns and policy.strategy == "binpack":
         yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
-    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
+    gap = facts.history.median_seconds_between_commits
+    share = changing_share(facts)
     if actions and gap and share:
         yield (
             f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "

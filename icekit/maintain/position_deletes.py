@@ -33,7 +33,8 @@ class PositionDeletes:
     """
 
     def __init__(self, staging: Staging, snapshot_id: int) -> None:
-        self.staging, self.snapshot_id = staging, snapshot_id
+        self.staging = staging
+        self.snapshot_id = snapshot_id
         jvm: Any = staging.spark._jvm
         most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
@@ -79,13 +80,17 @@ class PositionDeletes:
         Raises :class:`~icekit.common.errors.DeletesUnmatched` or
         :class:`~icekit.prove.checked.RowsDiffer`.
         """
-        java, staging = self.java, self.staging
-        of, deleted = tasks, java.deleted(tasks)
+        java = self.java
+        staging = self.staging
+        of = tasks
+        deleted = java.deleted(tasks)
         if rows is None:
             if not deleted.size():
                 return
-            of, rows = deleted, _count(staging, staging.java.plain(deleted))
-        records, of_files = int(java.records(of)), int(staging.java.records(of))
+            of = deleted
+            rows = _count(staging, staging.java.plain(deleted))
+        records = int(java.records(of))
+        of_files = int(staging.java.records(of))
         if of_files - rows == records >= 0:
             return
         if deleted.size():
@@ -94,7 +99,8 @@ class PositionDeletes:
         if of_files - rows != expected:
             # A writer may have counted the rows of a file wrongly.
             counted = _counted(staging, java.bare(of))
-            of_files, expected = int(java.total(counted)), int(java.expected(of, counted))
+            of_files = int(java.total(counted))
+            expected = int(java.expected(of, counted))
         if of_files - rows != expected:
             raise RowsDiffer.of(
                 "files",

@@ -301,7 +301,8 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
     if not compaction.actions:
         case.notes.extend(compaction.notes)
         return []
-    savings, total = case.savings, compaction.prediction
+    savings = case.savings
+    total = compaction.prediction
     opens = max(total.file_opens_saved, 0)
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
     gains = {
@@ -336,7 +337,8 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
 
 
 def _maintenance(case: _Case) -> list[Proposal]:
-    facts, findings = case.facts, case.findings
+    facts = case.facts
+    findings = case.findings
     if facts.ref or not MAINTAINED.keys() & findings.names:
         return []
     metadata = head(case.lake, facts.table).metadata

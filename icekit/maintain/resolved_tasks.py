@@ -26,7 +26,8 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
 
     Raises what a conversion and its check raise.
     """
-    spark, table = rewrite.spark, rewrite.table
+    spark = rewrite.spark
+    table = rewrite.table
     specs_by_id = {spec.spec_id: spec for spec in specs(rewrite.metadata)}
     snapshot, _ = choose_snapshot(rewrite.metadata, rewrite.action.branch)
     listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, tasks=tasks)

@@ -123,7 +123,8 @@ class CheckedRewrite(RewriteSession):
         request to stop. Raises :class:`NotHere` and :class:`ConvertFirst` before anything is
         written.
         """
-        action, options = self.action, self.action.options
+        action = self.action
+        options = self.action.options
         if self.snapshot is None:
             return RewriteResult(NOTHING_PLANNED)
         of_action = planned_groups(self.spark, action, self.table, self.snapshot)
@@ -186,7 +187,8 @@ class CheckedRewrite(RewriteSession):
         enough = -(-len(works) // commits)
 
         def commit() -> None:
-            done, ready[:] = list(ready), []
+            done = list(ready)
+            ready[:] = []
             try:
                 self._commit(done)
             except Exception as error:
@@ -341,7 +343,8 @@ class CheckedRewrite(RewriteSession):
 
         Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
         """
-        java, tasks = self.staging.java, group.fileScanTasks()
+        java = self.staging.java
+        tasks = group.fileScanTasks()
         if self.dropped_specs and not self.dropped_specs.isdisjoint(
             int(task.file().specId()) for task in elements(tasks)
         ):

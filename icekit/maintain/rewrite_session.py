@@ -36,7 +36,8 @@ class NotHere(Exception):
 # added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
 # start. The check reads all files of the group by it once more, so it is small, too: it has so many
 # bytes, or becomes one file.
-_FEW_APPLIED, SMALL_BYTES = 1_000_000, 64 << 20
+_FEW_APPLIED = 1_000_000
+SMALL_BYTES = 64 << 20
 
 
 class RewriteSession:
@@ -45,7 +46,10 @@ class RewriteSession:
     def __init__(
         self, spark: SparkSession, table: Any, action: Action, stop: Stop, check: bool
     ) -> None:
-        self.spark, self.table, self.stop, self.check = spark, table, stop, check
+        self.spark = spark
+        self.table = table
+        self.stop = stop
+        self.check = check
         self.action = action
         #: How the kernel writes new files; None where it cannot.
         self.writer: TableWriter | None = None

@@ -212,6 +212,7 @@ def manifest_rewrites(
         asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
         before = of_spec.files_in(target)
         if asked and before:
-            after, saved = of_spec.files_out(target), of_spec.saved(target)
+            after = of_spec.files_out(target)
+            saved = of_spec.saved(target)
             rewrites.append((of_spec, before, after, saved, asked))
     return rewrites

@@ -40,10 +40,8 @@ class RewriteSelection:
         """Which partitions wait, why, and what rewriting them would save, as the end of a sentence;
         empty if none wait.
         """
-        every, now = (
-            sum(c.prediction.file_opens_saved for c in several)
-            for several in (self.found, self.chosen)
-        )
+        every = sum(c.prediction.file_opens_saved for c in self.found)
+        now = sum(c.prediction.file_opens_saved for c in self.chosen)
         reasons = "; ".join(skipped.text for skipped in self.skipped)
         opens = count(every - now, "file open")
         saved = f" Rewriting them would save each full scan {opens}." if every > now else ""
@@ -129,7 +127,8 @@ def left(reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts)
 # with this chance or more.
 LIKELY_CONFLICT = 0.05
 # What a rewrite takes at most; choices: seconds at least, and bytes per second.
-_LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
+_LEAST_SECONDS = 5.0
+_ASSUMED_RATE = 32 * 2**20
 
 
 def conflict_chance(facts: TableFacts, seconds: float) -> float:
@@ -138,7 +137,8 @@ def conflict_chance(facts: TableFacts, seconds: float) -> float:
 
     Commits count as independent, at the table's usual rate; the commit may touch other files.
     """
-    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
+    gap = facts.history.median_seconds_between_commits
+    share = changing_share(facts)
     return 1 - math.exp(-seconds / gap * share) if gap and share else 0.0
 
 

@@ -116,7 +116,8 @@ class EnginePlanner:
         # Also once more, if it is cut down to a budget.
         if len(self.asked) < self.most:
             self.asked.add(action.action_id)
-        p, spark = action.prediction, self.spark if action.action_id in self.asked else None
+        p = action.prediction
+        spark = self.spark if action.action_id in self.asked else None
         if action.only_drops and spark is not None:
             from icekit.deletes.dangling import count_dangling
 
@@ -140,7 +141,8 @@ class EnginePlanner:
 
     def _by_planner(self, spark: SparkSession, action: Action) -> Action:
         """A rewrite with the files and bytes that the engine's planner gives it."""
-        facts, estimate = self.facts, action.prediction
+        facts = self.facts
+        estimate = action.prediction
         columns = planned_columns(facts, estimate.files_in)
         planned = ask_planner(spark, action, [column.name for column in columns])
         files_out = planned.files_out + self._files_of_moved(action, planned)
@@ -170,7 +172,8 @@ class EnginePlanner:
         """The most files that come of files that move to another partition spec: as many as the
         facts say, or, where the filter takes other partitions along, as the specs allow.
         """
-        facts, moved = self.facts, planned.moved
+        facts = self.facts
+        moved = planned.moved
         most = sum(
             most_moved(facts.spec(each.spec_id), facts.default_spec, each.partitions, each.rows)
             for each in moved
@@ -242,7 +245,8 @@ def plan_table(
     Reads metadata and the ledger; runs nothing. Raises the errors of :mod:`icekit.common.errors`.
     """
     _check_present(facts)
-    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    policy = policy or Policy()
+    now = now or dt.datetime.now(dt.UTC)
     if findings is None:
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     at = head(lake, facts.table, facts.ref)
@@ -253,7 +257,8 @@ def plan_table(
     unasked = missing_api(spark) if spark else _UNASKED
     most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
     past = ledger, display_name(lake.sql_name(facts.table))
-    speed, row_speed = past_speed(*past), past_speed(*past, figure="rows_in")
+    speed = past_speed(*past)
+    row_speed = past_speed(*past, figure="rows_in")
     bridge = spark if spark is not None and has_bridge(spark) else None
     bounds = None
     location = (at.snapshot or {}).get("manifest-list")

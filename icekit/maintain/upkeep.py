@@ -263,7 +263,9 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
     for group in facts.of_kind(Kind.POSITION_DELETES):
         if not converts and group.file_count < _MIN_DELETE_FILES:
             continue
-        files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
+        files = files + group.file_count
+        total = total + group.size_in_bytes
+        groups = groups + 1
         least = min(group.file_count, data.get(group.partition, group.file_count))
         out += max(expected_files(group.size_in_bytes, target), 0 if by_partition else least)
     return Prediction(
@@ -279,7 +281,8 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
 
 def _manifests(case: _Case) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
-    facts, actions = case.facts, []
+    facts = case.facts
+    actions = []
     refusals = []
     for of_spec, files_in, files_out, saved, asked in manifest_rewrites(facts, case.findings):
         if refusal := manifest_refusal(facts.specs, facts.columns, of_spec.spec_id):
@@ -348,7 +351,9 @@ def _expiry(case: _Case) -> list[Action]:
         case.notes.append(f"{what}, but nothing may expire. {expiring.conflict}")
         case.refused.append("expire_snapshots")
         return []
-    kept, expired, summary = expiring.snapshots.kept, expiring.snapshots.expired, expiring.summary
+    kept = expiring.snapshots.kept
+    expired = expiring.snapshots.expired
+    summary = expiring.summary
     # What nobody may miss is said first.
     stays = "".join(f" {raised(sentence)}." for sentence in summary.stays)
     if not expired:
@@ -383,8 +388,10 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
     """Remove listed orphan files if a new listing agrees, only if requested by name, and if no
     other table shares the location.
     """
-    facts, storage = case.facts, case.facts.storage
-    note, is_refused = "", is_named
+    facts = case.facts
+    storage = case.facts.storage
+    note = ""
+    is_refused = is_named
     if facts.unlisted is not None:
         note = f"It is not decided which files are orphans: {facts.unlisted}."
     elif storage is None:
@@ -414,7 +421,8 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
 
 
 def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
-    facts, older_than = case.facts, at(storage.older_than_ms)
+    facts = case.facts
+    older_than = at(storage.older_than_ms)
     if case.now - older_than < ORPHAN_AGE:
         raise ParameterError(
             f"Orphan files older than {span((case.now - older_than).total_seconds() * 1000)} were "
@@ -454,7 +462,8 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
     """
     if not has_bridge(lake.spark):
         return action
-    planned, estimate = ask_planner(lake.spark, action), action.prediction
+    planned = ask_planner(lake.spark, action)
+    estimate = action.prediction
     # The planner counts by size. Spark's writer leaves a file for each data file.
     share = planned.files_in / max(1, estimate.files_in)
     out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))

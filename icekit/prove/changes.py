@@ -112,9 +112,8 @@ class Changes:
             "are_null",
             *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)),
         )
-        low, high = (
-            scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high")
-        )
+        low = scalar_sql("low", ends.schema["low"].dataType.typeName())
+        high = scalar_sql("high", ends.schema["high"].dataType.typeName())
         agree = f"{low} = value AND {high} = value OR value IS NULL AND are_null"
         return ends.where(f"NOT coalesce({agree}, false)").isEmpty()
 

@@ -127,7 +127,8 @@ def _prove(reader: Reader, snapshot_id: int) -> CommitProof:
 
 
 def _compare(reader: Reader, parent: Json, commit: Json) -> CommitProof:
-    parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
+    parent_id = parent["snapshot-id"]
+    snapshot_id = commit["snapshot-id"]
     changed = None
     if not fields_hiding_files_of(reader.head.metadata):
         changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
@@ -188,7 +189,8 @@ def _differences(
     before: _Prints, after: _Prints, fields: Sequence[PartitionField]
 ) -> list[Mismatch]:
     """The partitions that differ."""
-    spec, none = PartitionSpec(-1, tuple(fields)), Fingerprint()
+    spec = PartitionSpec(-1, tuple(fields))
+    none = Fingerprint()
     return [
         Mismatch(
             partition_path(spec, key) or "whole table", before.get(key, none), after.get(key, none)
@@ -291,7 +293,8 @@ def _keys(
         for field in default.fields
     ]
     usable = [(field, by) for field, by in keys if None not in by]
-    before, after = (tuple(str(by[side]) for _, by in usable) for side in (0, 1))
+    before = tuple((str(by[0]) for _, by in usable))
+    after = tuple((str(by[1]) for _, by in usable))
     return [field for field, _ in usable], [before, after]
 
 
@@ -354,7 +357,8 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     """The proof of a commit that only dropped delete files, none of which applied before it; None
     if it did something else, or where that cannot be asked.
     """
-    summary, parent_id = metadata.summary_of(commit), commit.get("parent-snapshot-id")
+    summary = metadata.summary_of(commit)
+    parent_id = commit.get("parent-snapshot-id")
     if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
         return None
     try:

@@ -96,7 +96,9 @@ class PositionCheck:
     java: Any
 
     def __init__(self, spark: SparkSession, found: Found, view: KeyView | None) -> None:
-        self.spark, self.found, self._view = spark, found, view
+        self.spark = spark
+        self.found = found
+        self._view = view
         self.staging = Staging(spark, found.at.table)
         self.salt = random.getrandbits(31)
         #: About one partition in so many is looked up, by their records.
@@ -194,9 +196,8 @@ class PositionCheck:
             )
         for index, (number, positions) in enumerate(pending.written.items()):
             file = self.found.data[number]
-            found, earlier = (
-                which.get(number, BitMap64()) for which in (pending.dead, pending.earlier)
-            )
+            found = pending.dead.get(number, BitMap64())
+            earlier = pending.earlier.get(number, BitMap64())
             if positions != found | earlier:
                 raise _differ(
                     f"the positions for {file.path} are not those found and those deleted before"
@@ -255,7 +256,8 @@ class PositionCheck:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
         deletes that it applies to each.
         """
-        pending, found = self.pending, self.found
+        pending = self.pending
+        found = self.found
         most = most_records(cluster_of(self.spark).executor)
         result = self.java.planned(
             found.at.snapshot_id,
@@ -302,7 +304,8 @@ class PositionCheck:
         rows, and one in how many keys.
         """
         assert self._looked_up is not None
-        samples, in_full = self._looked_up.samples, self._looked_up.in_full
+        samples = self._looked_up.samples
+        in_full = self._looked_up.in_full
         if not self._view:
             return 0, 1
         rows = sum(self._check_sample(dead, live) for dead, live in samples)

@@ -278,10 +278,13 @@ def _shared_types(before: Any, after: Any, prefix: str, left_out: list[str]) -> 
     new: dict[str, Any] = dict(after)
     if after["type"] == "struct":
         # Without the ids of identifier fields, which one of them may lack.
-        old, new = {"type": "struct", "fields": []}, {"type": "struct", "fields": []}
-        olds, news = ({f["id"]: f for f in kind["fields"]} for kind in (before, after))
+        old = {"type": "struct", "fields": []}
+        new = {"type": "struct", "fields": []}
+        olds = {f["id"]: f for f in before["fields"]}
+        news = {f["id"]: f for f in after["fields"]}
         for field_id in sorted(olds.keys() | news.keys()):
-            was, now = olds.get(field_id), news.get(field_id)
+            was = olds.get(field_id)
+            now = news.get(field_id)
             if was is None or now is None:
                 left_out.append(prefix + (was or now or {})["name"])
                 continue

@@ -201,7 +201,8 @@ def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
     What another job has removed from the table meanwhile is not missed: after a failure, the
     metadata is read again.
     """
-    name, problem = lake.sql_name(table), ""
+    name = lake.sql_name(table)
+    problem = ""
     for _ in range(_LOOKS):
         at = lake.tables.source(table).metadata_location
         try:
@@ -221,9 +222,11 @@ def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
 
 
 def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
-    spark, name = lake.spark, lake.sql_name(table)
+    spark = lake.spark
+    name = lake.sql_name(table)
     files = live_files(lake, table).distinct()
-    chosen, total = spread(files, SAMPLE), files.count()
+    chosen = spread(files, SAMPLE)
+    total = files.count()
     readable = Check(
         True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"
     )

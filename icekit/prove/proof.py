@@ -178,7 +178,8 @@ class Proof:
 
     def lines(self) -> list[str]:
         """The verdict on one line, then the checks and what they leave open, for a person."""
-        fine, wrong = "nothing that was checked was lost", "SOMETHING WAS LOST"
+        fine = "nothing that was checked was lost"
+        wrong = "SOMETHING WAS LOST"
         if self.removed:
             fine = "this run removed nothing that had to stay"
         if self.commits:

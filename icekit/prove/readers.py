@@ -58,7 +58,8 @@ class Reader:
 
 #: The share of the heap that the engine's own sets of deletes may take to be used for a
 #: proof, and the most that a delete record takes there (a composite key of long strings).
-HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
+HEAP_SHARE = 0.2
+RECORD_HEAP_BYTES = 600
 
 
 def most_records(executor: Executor) -> int:

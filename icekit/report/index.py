@@ -62,7 +62,8 @@ def write_index(index: Index, path: Path) -> Path:
     }
     savings = [row.savings for row in ranked if row.savings]
     saved = total(savings)
-    numbers, first = Counter(row.status for row in ranked), _first(ranked)
+    numbers = Counter(row.status for row in ranked)
+    first = _first(ranked)
     page = render(
         "index.html",
         title=f"Table health: {index.catalog}",
@@ -89,7 +90,8 @@ def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: unreadable tables, those whose queries go wrong, then scan savings,
     orphan files, severity, name.
     """
-    grave, savings = STATUSES.index(row.status), row.savings or Savings()
+    grave = STATUSES.index(row.status)
+    savings = row.savings or Savings()
     return (
         grave if row.status not in JUDGED else len(STATUSES) + (not changes_results(row.findings)),
         -savings.saved,
@@ -100,7 +102,8 @@ def rank(row: Row) -> tuple[int, int, int, int, str]:
 
 
 #: Tables and findings that the closing words of a run name.
-_WORST, _FINDINGS = 3, 4
+_WORST = 3
+_FINDINGS = 4
 
 
 def closing(run: ReportRun, catalog: str) -> str:

@@ -99,7 +99,9 @@ class Kernel:
 
     def end(self) -> None:
         """Release the process, whether it is alive or not."""
-        manager, self.manager, self._used = self.manager, None, 0
+        manager = self.manager
+        self.manager = None
+        self._used = 0
         if manager is not None:
             with contextlib.suppress(Exception):
                 run_sync(manager.shutdown_kernel)(now=True)
@@ -147,7 +149,8 @@ def rendered(
 
     Kills the kernel and raises :class:`~icekit.report.observing.TimedOut` after the time limit.
     """
-    output, base = Path(options.output).resolve(), slug(row.table)
+    output = Path(options.output).resolve()
+    base = slug(row.table)
     parameters = {
         "table": row.table,
         "thresholds": dict(options.thresholds),
@@ -167,7 +170,8 @@ def rendered(
                 raise TimedOut(row.table, limit) from None
             raise
     status = Status.CRASHED if error else row.status
-    title, page = f"{row.table}: {status}", output / f"{base}.html"
+    title = f"{row.table}: {status}"
+    page = output / f"{base}.html"
     write_page(notebook, title, page, failed=error is not None)
     seconds = row.seconds + time.monotonic() - started
     return replace(row, status=status, seconds=seconds, page=page.name, error=error)
@@ -211,10 +215,8 @@ def _scrubbed(notebook: Any) -> Any:
     """The notebook without secrets in logged messages and in stack traces."""
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.output_type == "error":
-            output.evalue, output.traceback = (
-                scrub(output.evalue),
-                [scrub(frame) for frame in output.traceback],
-            )
+            output.evalue = scrub(output.evalue)
+            output.traceback = [scrub(frame) for frame in output.traceback]
         elif output.output_type == "stream" and output.name == "stderr":
             output.text = scrub(output.text)
     return notebook

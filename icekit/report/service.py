@@ -62,8 +62,10 @@ class Workers:
         remembered: Mapping[str, Sequence[Health]],
         known: FactsCache | None = None,
     ) -> None:
-        self._lake, self._options = lake, options
-        self._run_id, self._remembered = run_id, remembered
+        self._lake = lake
+        self._options = options
+        self._run_id = run_id
+        self._remembered = remembered
         self._known = known or FactsCache()
         self._output = Path(options.output).resolve()
         self.count = len(names)
@@ -117,7 +119,8 @@ class Workers:
                     break
 
     def _observe_one(self, name: Identifier) -> Row:
-        started, table = time.monotonic(), display_name(name)
+        started = time.monotonic()
+        table = display_name(name)
         clear(self._output, table)
         facts, findings = self._known.observed(self._lake, name, self._options)
         savings = wins(facts, findings, Thresholds().with_changes(**self._options.thresholds))
@@ -135,7 +138,8 @@ class Workers:
                     table = observed_row.table
                     row = self._guarded(table, partial(self._render_one, observed_row, kernel))
                     # What was observed is known, whatever became of the notebook.
-                    savings, known = observed_row.savings, observed_row.health
+                    savings = observed_row.savings
+                    known = observed_row.health
                     self._done.put(replace(row, savings=savings, health=known))
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         self._facts_file(table).unlink(missing_ok=True)

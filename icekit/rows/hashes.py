@@ -190,7 +190,8 @@ def _of_items(column: pa.Array, seeds: Words) -> Words:
 
     offsets = column.offsets.to_numpy().astype(np.int64)
     sizes = np.diff(offsets)
-    first, last = int(offsets[0]), int(offsets[-1])
+    first = int(offsets[0])
+    last = int(offsets[-1])
     items = np.full(last - first, _SEED, np.uint64)
     if pa.types.is_map(column.type):
         items = _with_value(column.keys.slice(first, last - first), items)

@@ -145,7 +145,8 @@ def _task(work: Callable[..., str], table: TableWriter) -> Callable[[str], str]:
     for module in (duckdb_io, hashes, row_order, kernel):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     # By themselves: a module would be looked for on the executor.
-    refused, ruled_out = kernel.KernelRefused, kernel.RuledOut
+    refused = kernel.KernelRefused
+    ruled_out = kernel.RuledOut
 
     def answer(part: str) -> str:
         import json

@@ -26,11 +26,13 @@ from icekit.rows.row_order import SortColumn, in_order
 #: The metadata of an Arrow field that has the id of the Parquet column.
 FIELD_ID = b"PARQUET:field_id"
 #: The ids of the columns with a row's lineage (table spec, "Reserved Field IDs").
-ROW_ID, LAST_UPDATED = 2_147_483_540, 2_147_483_539
+ROW_ID = 2_147_483_540
+LAST_UPDATED = 2_147_483_539
 # Rows that are decoded at a time: small enough for a processor's cache.
 _BATCH_ROWS = 16_384
 # A row group is complete with so many rows, or bytes in memory: what a worker holds beside DuckDB.
-_ROW_GROUP_ROWS, _ROW_GROUP_BYTES = 1_000_000, 64 << 20
+_ROW_GROUP_ROWS = 1_000_000
+_ROW_GROUP_BYTES = 64 << 20
 # A column whose dictionary takes more than this share of the old file's column gets none.
 _DICTIONARY_SHARE = 0.3
 # An order has the sequence number above the place (icekit.deletes.applies.order_of).
@@ -170,7 +172,8 @@ class _Files:
     def __init__(self, part: Part, table: TableWriter) -> None:
         import pyarrow.fs
 
-        self.part, self.table = part, table
+        self.part = part
+        self.table = table
         self.filesystem = table.filesystem or pyarrow.fs.LocalFileSystem()
         self.rows = 0
         self.deleted_by_position = 0
@@ -467,7 +470,8 @@ def _as_type(column: pa.Array, source: pa.Field, wanted: pa.Field) -> pa.Array:
     """A column in the type that the table has today; raises :class:`KernelRefused` for a change
     that is not known to be exact.
     """
-    before, after = source.type, wanted.type
+    before = source.type
+    after = wanted.type
     if before == after and _same_ids(source, wanted):
         return column
     if pa.types.is_struct(before) and pa.types.is_struct(after):
@@ -501,7 +505,8 @@ def _as_type(column: pa.Array, source: pa.Field, wanted: pa.Field) -> pa.Array:
 
 def _same_ids(source: pa.Field, wanted: pa.Field) -> bool:
     """Whether all fields inside have the ids that they have in the table."""
-    inner, outer = _inside(source.type), _inside(wanted.type)
+    inner = _inside(source.type)
+    outer = _inside(wanted.type)
     return len(inner) == len(outer) and all(
         _id_of(one) == _id_of(other) and _same_ids(one, other)
         for one, other in zip(inner, outer, strict=True)
@@ -510,7 +515,8 @@ def _same_ids(source: pa.Field, wanted: pa.Field) -> bool:
 
 def _same_names(source: pa.Field, wanted: pa.Field) -> bool:
     """Whether nested fields have the names and the simple types that they have in the table."""
-    inner, outer = _inside(source.type), _inside(wanted.type)
+    inner = _inside(source.type)
+    outer = _inside(wanted.type)
     if not inner or len(inner) != len(outer):
         return False
     for one, other in zip(inner, outer, strict=True):
@@ -597,7 +603,9 @@ class _NewFiles:
     """
 
     def __init__(self, part: Part, table: TableWriter, files: _Files) -> None:
-        self.part, self.table, self.files = part, table, files
+        self.part = part
+        self.table = table
+        self.files = files
         self._filesystem = files.filesystem
         #: Of each file its path, rows, bytes, and the offsets of its row groups.
         self.closed: list[dict[str, Any]] = []

@@ -137,7 +137,8 @@ def _check_executors(spark: SparkSession, table: Any) -> None:
 
 
 def _check_field(iceberg_field: Json) -> None:
-    name, kind = iceberg_field.get("name"), iceberg_field["type"]
+    name = iceberg_field.get("name")
+    kind = iceberg_field["type"]
     if iceberg_field.get("initial-default") is not None:
         raise KernelUnavailable(f"column {name} has an initial default")
     _check_type(name, kind)

@@ -99,7 +99,8 @@ def _register(lake: Lake, copy: ScratchTable, metadata: Json, chosen: Json | Non
             at = {"table": display_name(copy.table), "snapshot_id": chosen["snapshot-id"]}
             spark.sql(call(lake.name, "set_current_snapshot", **at))
         loaded = load_table(spark, lake.sql_name(copy.table))
-        io, current = loaded.io(), loaded.currentSnapshot()
+        io = loaded.io()
+        current = loaded.currentSnapshot()
         # A catalog may grant access only to a table's own location.
         if current is not None:
             current.allManifests(io)
@@ -226,7 +227,8 @@ def _table_of_one_file(lake: Lake, made: ScratchTable) -> tuple[list[str], Any]:
         f"TBLPROPERTIES ({properties}) AS SELECT 1 AS id"
     )
     loaded = load_table(lake.spark, name)
-    io, snapshot = loaded.io(), loaded.currentSnapshot()
+    io = loaded.io()
+    snapshot = loaded.currentSnapshot()
     return [
         str(snapshot.manifestListLocation()),
         *(str(manifest.path()) for manifest in elements(snapshot.allManifests(io))),

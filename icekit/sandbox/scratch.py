@@ -170,7 +170,8 @@ def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
     known: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
         known = load_metadata(lake.tables.source(made.table))
-    uuid, whose = metadata.get("table-uuid"), ownership(properties_of(known))
+    uuid = metadata.get("table-uuid")
+    whose = ownership(properties_of(known))
     if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
         raise IcekitError("another table has its name now")
     # A snapshot that was committed through the scratch table has its manifest list in the folder.
@@ -293,7 +294,8 @@ class StaleClone:
 
     def line(self, now: int) -> str:
         """One line with the table, its age and whether its process is dead."""
-        name, whose = display_name(self.table), self.whose
+        name = display_name(self.table)
+        whose = self.whose
         if whose is None:
             return f"{name}  unknown: its metadata cannot be read"
         age = span(max(0, now - whose.started_ms))

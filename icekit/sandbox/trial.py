@@ -145,7 +145,8 @@ class Sandbox:
         """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may
         write more than is left.
         """
-        spark, before = self.lake.spark, head(self.lake, self.table).snapshot_id
+        spark = self.lake.spark
+        before = head(self.lake, self.table).snapshot_id
         with (
             lent(spark, settings or {}),
             self.budget.watching(spark, expected_bytes),
@@ -287,7 +288,8 @@ class Trial:
         Rows are copied in file order, neither shuffled nor sorted, so that the copy is clustered as
         poorly as the table.
         """
-        lake, facts = self.lake, self.facts
+        lake = self.lake
+        facts = self.facts
         copy = ScratchTable.new(facts.table, facts.location)
         kept = {
             name: value
@@ -319,7 +321,8 @@ class Trial:
 
     def _fill(self, copy: str) -> None:
         """Copy the rows of the sample as they lie."""
-        lake, facts = self.lake, self.facts
+        lake = self.lake
+        facts = self.facts
         # Without an id, the columns are those that the table has now, as those of the copy.
         version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
@@ -364,7 +367,8 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 
 def packed(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
     """The groups that fit this many bytes together, each if there is room left for it."""
-    fitting, reached = [], 0
+    fitting = []
+    reached = 0
     for group in groups:
         if reached + group.size_in_bytes <= limit_bytes:
             fitting.append(group)

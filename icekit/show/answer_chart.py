@@ -27,7 +27,8 @@ def answer_chart(answer: Answer) -> Chart:
     """Each measure of the variants: now in orange, as advised in blue, what else was tried in
     grey.
     """
-    measured, variants = answer.measured, list(answer.measured.rounds)
+    measured = answer.measured
+    variants = list(answer.measured.rounds)
     differing = [
         m
         for m in measured.measures

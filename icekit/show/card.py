@@ -34,10 +34,13 @@ WIDTH = 80
 FINDINGS = 5
 _LABEL = 12
 _BAR = 18
-_LEAST, _UNLIMITED = 40, 100_000
+_LEAST = 40
+_UNLIMITED = 100_000
 
 _PAINT = {Severity.CRITICAL: "1;31", Severity.WARNING: "33", Severity.INFO: "36"}
-_BOLD, _DIM, _GREEN = "1", "2", "32"
+_BOLD = "1"
+_DIM = "2"
+_GREEN = "32"
 _PLAIN = ""
 
 
@@ -249,7 +252,8 @@ def sized(
     """The same, each range with its lower limit in bytes."""
     sizes = file_sizes(facts, thresholds, coarse=True)
     for row in range(len(sizes)):
-        files, share = sizes["file_count"][row], sizes["share_of_bytes"][row] or 0
+        files = sizes["file_count"][row]
+        share = sizes["share_of_bytes"][row] or 0
         bar = "█" * math.ceil(_BAR * sizes["share_of_files"][row])
         figures = f"{count(files, 'file')}, {percent(share)} of bytes {bar}" if files else "0"
         left_alone = "no rewrite" * sizes["left_alone"][row]
@@ -314,7 +318,8 @@ def _undersized(facts: TableFacts, thresholds: Thresholds | None) -> str:
     """How many of all data files are smaller than those that a rewrite leaves alone."""
     sizes = file_sizes(facts, thresholds, coarse=True)
     first = sizes["left_alone"].index(True)
-    files, limit = sum(sizes["file_count"][:first]), sizes["lower_bytes"][first]
+    files = sum(sizes["file_count"][:first])
+    limit = sizes["lower_bytes"][first]
     return f"; {files:,} undersized (under {size(limit)})" if files else ""
 
 

@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 # Okabe and Ito, "Color Universal Design": distinguishable with any colour vision.
-BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#000000",
-)
-GREY, BAND = "#595959", "#D9EFE6"
+BLUE = "#0072B2"
+ORANGE = "#E69F00"
+GREEN = "#009E73"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+BLACK = "#000000"
+GREY = "#595959"
+BAND = "#D9EFE6"
 
 # A phone shrinks a figure of 1152 pixels to 360: 13 points become 9 pixels.
-WIDTH, DPI, FONT, SMALL = 7.2, 160, 13, 12
+WIDTH = 7.2
+DPI = 160
+FONT = 13
+SMALL = 12
 #: The most characters of a row's name: a third of the width.
 NAME = 30
 _STEPS = [1, 2, 5, 10]

@@ -73,10 +73,13 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     table = tables.file_sizes(facts, thresholds)
     if not table:
         return nothing("No data files: nothing to draw.")
-    lowers, uppers, counts = table["lower_bytes"], table["upper_bytes"], table["file_count"]
+    lowers = table["lower_bytes"]
+    uppers = table["upper_bytes"]
+    counts = table["file_count"]
     inside = [row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone]
     band = size_range(lowers[inside[0]], uppers[inside[-1]])
-    target, total = facts.target_bytes, facts.data
+    target = facts.target_bytes
+    total = facts.data
     rows = [row + 0.5 for row in range(len(table))]
     looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
     percentages = [100 * (share or 0) for share in table["share_of_bytes"]]
@@ -99,10 +102,8 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
         names = [*map(size, lowers), "∞" if uppers[-1] is None else size(uppers[-1])]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    of_files, of_bytes = (
-        sum(table[name][row] or 0 for row in inside)
-        for name in ("share_of_files", "share_of_bytes")
-    )
+    of_files = sum(table["share_of_files"][row] or 0 for row in inside)
+    of_bytes = sum(table["share_of_bytes"][row] or 0 for row in inside)
     sentence = (
         f"{count(total.file_count, 'data file')} of {facts.name}, {size(total.size_in_bytes)} in "
         f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}). "
@@ -118,7 +119,8 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     if not table:
         return nothing("No delete files or deletion vectors: nothing to draw.")
     limit = (thresholds or Thresholds()).delete_ratio
-    names, records = _short(table["partition"]), table["record_count"][:WORST]
+    names = _short(table["partition"])
+    records = table["record_count"][:WORST]
     # A partition without data has no ratio: a note replaces its bar.
     kinds = [
         Bars(
@@ -131,7 +133,8 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     ]
     ratios = table["deletes_per_record"]
     notes = list(map(_share, ratios[:WORST]))
-    title, height = f"Deleted share of records: {facts.name}", 1.9 + 0.31 * len(names)
+    title = f"Deleted share of records: {facts.name}"
+    height = 1.9 + 0.31 * len(names)
     with canvas(title, height) as (figure, (axes,)):
         limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
         bar_rows(axes, names, kinds, notes, "Delete records per data record (%)")
@@ -161,9 +164,12 @@ def partitions(facts: TableFacts) -> Chart:
     table = tables.worst_partitions(facts, WORST)
     if not table:
         return nothing("No data files: nothing to draw.")
-    names, files, needed = table["partition"], table["file_count"], table["files_needed"]
+    names = table["partition"]
+    files = table["file_count"]
+    needed = table["files_needed"]
     target = size(facts.target_bytes)
-    title, height = f"Data files by partition: {facts.name}", 1.9 + 0.31 * len(table)
+    title = f"Data files by partition: {facts.name}"
+    height = 1.9 + 0.31 * len(table)
     with canvas(title, height) as (figure, (axes,)):
         needed_rows(axes, _short(names), "data files", files, needed, target)
     everywhere = facts.of_kind(Kind.DATA)
@@ -186,7 +192,8 @@ def manifests(facts: TableFacts) -> Chart:
         return nothing("No manifests: nothing to draw.")
     target = size(facts.int_setting("commit.manifest.target-size-bytes"))
     with canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table)) as (figure, (axes,)):
-        existing, needed = table["manifest_count"], table["manifests_needed"]
+        existing = table["manifest_count"]
+        needed = table["manifests_needed"]
         needed_rows(axes, table["content"], "manifests", existing, needed, target)
     parts = [
         f"{number:,} with {content}, {size(mean)} and {entries:,.1f} live entries each on "
@@ -260,7 +267,8 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         c.prediction for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen
     ]
     rewritten = total_of(chosen)
-    taken, saved = rewritten.bytes_in, rewritten.file_opens_saved
+    taken = rewritten.bytes_in
+    saved = rewritten.file_opens_saved
     total = facts.data.size_in_bytes
     with canvas(f"Savings of a rewrite: {facts.name}", 3.8) as (figure, (axes,)):
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)

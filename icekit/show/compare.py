@@ -131,7 +131,8 @@ class ComparedStates(Shown):
         """The verdict, what got worse and better, the next step, the files by size, and the
         figures that differ.
         """
-        worse, better = self.changes.worse, self.changes.better
+        worse = self.changes.worse
+        better = self.changes.better
         kind = "warning" if worse else "fine" if better else "info"
         name = self.after.name
         if self.before.name != name:
@@ -217,7 +218,8 @@ def compare(
     :class:`~icekit.common.errors.ParameterError` for a report that cannot be read.
     """
     limits = thresholds or Thresholds()
-    first, second = (_read(each, lake, limits) for each in (before, after))
+    first = _read(before, lake, limits)
+    second = _read(after, lake, limits)
     return ComparedStates(first, second, limits)
 
 
@@ -228,5 +230,6 @@ def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) 
         return document.load_facts(Path(what))
     name, at, ref = what.rpartition("@")
     if not at or "`" in ref:
-        name, ref = what, ""
+        name = what
+        ref = ""
     return observe(lake or Lake.connect(), name, ref=ref, size_ratios=limits.size_ratios)

@@ -37,7 +37,9 @@ def file_sizes(
         "share_of_bytes": SHARE,
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
-    limits, target, total = thresholds or Thresholds(), facts.target_bytes, facts.data
+    limits = thresholds or Thresholds()
+    target = facts.target_bytes
+    total = facts.data
     low = min_file_size(target, limits.min_file_size_ratio)
     high = max_file_size(target, limits.max_file_size_ratio)
     edges = set(facts.data_edges)
@@ -127,7 +129,8 @@ def manifests(facts: TableFacts) -> Grid:
         "entry_count": COUNT("entries"),
         "entries_per_manifest": NUMBER("entries per manifest"),
     }
-    target, m = facts.int_setting("commit.manifest.target-size-bytes"), facts.manifests
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    m = facts.manifests
     kinds = [
         ("data", m.data_count, m.data_bytes, m.data_entry_count),
         ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count),

@@ -136,9 +136,11 @@ def put_in_force(
     is_set = properties.items() <= facts.properties.items()
     changes = [] if is_set else [to_set(facts, properties, why, **fields)]
     if setting.is_of_session:
-        name, value = setting.name, setting.value or ""
+        name = setting.name
+        value = setting.value or ""
         reason = f"The session's {name} = {value} overrides the table's property."
-        sql, undo = reset_session(name), set_session(name, value)
+        sql = reset_session(name)
+        undo = set_session(name, value)
         changes.append(Change(name, value, None, reason, (sql,), (undo,)))
     return changes
 
@@ -200,7 +202,8 @@ class Measurements:
 
     def pair(self, name: str, now: str, after: str) -> tuple[float, float] | None:
         """A figure of two variants; None unless both were measured."""
-        before, then = self.value(now, name), self.value(after, name)
+        before = self.value(now, name)
+        then = self.value(after, name)
         return None if before is None or then is None else (before, then)
 
     def effects(self, now: str, after: str | None) -> Grid:
@@ -209,7 +212,8 @@ class Measurements:
         """
         rows = []
         for m in sorted(self.measures, key=lambda m: m.is_cost):
-            before, then = (self.value(name or "", m.name) for name in (now, after))
+            before = self.value(now or "", m.name)
+            then = self.value(after or "", m.name)
             if then is not None and then != before:
                 written = "–" if before is None else m.unit.write(before)
                 kind = "cost" if m.is_cost and then > (before or 0) else ""

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 #: Choices: how far below the target a file may be; target sizes that a partition of a large commit
 # should have; recent commits to choose from.
-TOLERANCE, ENOUGH, _RECENT = 0.15, 12, 20
+TOLERANCE = 0.15
+ENOUGH = 12
+_RECENT = 20
 #: Spark's split of a large file; a writer's task reads about as much.
-_SPLIT_BYTES, _MIN_SPLIT_BYTES = 128 << 20, 64 << 10
+_SPLIT_BYTES = 128 << 20
+_MIN_SPLIT_BYTES = 64 << 10
 #: A commit with more files than this for each partition and each target size did not bring its
 # rows together.
 _SCATTERED = 2.0
@@ -79,7 +82,9 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
         "end-snapshot-id": str(commit.snapshot_id),
     }
     if is_scattered:
-        how, tasks, options["file-open-cost"] = "one task per file that it wrote", 0, _ALONE
+        how = "one task per file that it wrote"
+        tasks = 0
+        options["file-open-cost"] = _ALONE
     return TrialRows(
         described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
         table=facts.sql_name,

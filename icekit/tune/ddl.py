@@ -15,7 +15,8 @@ from icekit.iceberg.definition import PartitionSpec
 from icekit.tune.answer import Change
 from icekit.tune.filters import Columns
 
-SORT, ZORDER = "sort", "zorder"
+SORT = "sort"
+ZORDER = "zorder"
 OLD_DATA = "existing data files"
 
 #: What one statement rewrites at most: one file group of Iceberg's (max-file-group-size-bytes).

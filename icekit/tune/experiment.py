@@ -120,17 +120,22 @@ class Experiment:
         are others of it.
         """
         stopped = self.trial.stopped
-        confidence, because = Confidence.HIGH, "tried on zero-copy clones of the table."
+        confidence = Confidence.HIGH
+        because = "tried on zero-copy clones of the table."
         if samples := [box.scale for box in self.boxes.values() if box.is_sample]:
             share = percent(1 / max(samples))
             confidence = Confidence.MEDIUM
             because = f"tried on a copied sample of {share} of the table."
         if stopped:
-            confidence, because = Confidence.LOW, f"the trial is incomplete: {stopped}."
+            confidence = Confidence.LOW
+            because = f"the trial is incomplete: {stopped}."
         if not (is_enough and self.measured.rounds):
             why = f": {stopped}" if stopped else ""
-            confidence, because = Confidence.NONE, f"too little was measured{why}."
-            verdict, changes, fields = f"No advice: {because}", (), {}
+            confidence = Confidence.NONE
+            because = f"too little was measured{why}."
+            verdict = f"No advice: {because}"
+            changes = ()
+            fields = {}
         return Answer(
             question=question,
             facts=self.trial.facts,

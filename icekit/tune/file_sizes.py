@@ -39,15 +39,17 @@ from icekit.tune.commits import (
 )
 from icekit.tune.experiment import Experiment, Figures, scale_files
 
-NOW, SIZED = "now", "another advisory size"
+NOW = "now"
+SIZED = "another advisory size"
 HASH = "hash"
-DISTRIBUTION, _DISTRIBUTION_SESSION = (
-    "write.distribution-mode",
-    "spark.sql.iceberg.distribution-mode",
-)
-FILES, MEAN = "data files of a typical commit", "mean file of a typical commit"
-LARGE_FILES, LARGE_MEAN = "data files of a large commit", "mean file of a large commit"
-SHUFFLED, TIME = "bytes shuffled by a large commit", "time of a large commit"
+DISTRIBUTION = "write.distribution-mode"
+_DISTRIBUTION_SESSION = "spark.sql.iceberg.distribution-mode"
+FILES = "data files of a typical commit"
+MEAN = "mean file of a typical commit"
+LARGE_FILES = "data files of a large commit"
+LARGE_MEAN = "mean file of a large commit"
+SHUFFLED = "bytes shuffled by a large commit"
+TIME = "time of a large commit"
 _MEASURES = (
     Measure(FILES, COUNT),
     Measure(MEAN, BYTES),
@@ -56,10 +58,8 @@ _MEASURES = (
     Measure(SHUFFLED, BYTES, is_cost=True),
     Measure(TIME, SECONDS, is_cost=True),
 )
-ADVISORY, _ADVISORY_SESSION = (
-    "write.spark.advisory-partition-size-bytes",
-    "spark.sql.iceberg.advisory-partition-size",
-)
+ADVISORY = "write.spark.advisory-partition-size-bytes"
+_ADVISORY_SESSION = "spark.sql.iceberg.advisory-partition-size"
 COMMIT_FREQUENCY = "commit frequency"
 #: Choices: a shuffle or another size must save this share of the files, and more than one.
 _GAIN = 0.15
@@ -67,7 +67,8 @@ _GAIN = 0.15
 # about 93 % of the target, because the open row group counts uncompressed
 # (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of
 # the first.
-_ROOM, _TRIES = 0.9, 2
+_ROOM = 0.9
+_TRIES = 2
 
 
 def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
@@ -91,7 +92,8 @@ class CommitTrial:
     """
 
     def __init__(self, trial: Trial) -> None:
-        self.facts, spark = trial.facts, trial.lake.spark
+        self.facts = trial.facts
+        spark = trial.lake.spark
         append = next(d for d in self.facts.distribution if d.operation == "append")
         mode = InForce(DISTRIBUTION, append.mode, append.origin)
         self.mode = in_force(spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode)
@@ -157,10 +159,8 @@ def better_mode(measured: Measurements) -> str | None:
     """
     if NOW not in measured.rounds or HASH not in measured.rounds:
         return None
-    now, hashed = (
-        sum(measured.value(mode, files) or 0 for files in (FILES, LARGE_FILES))
-        for mode in (NOW, HASH)
-    )
+    now = sum(measured.value(NOW, files) or 0 for files in (FILES, LARGE_FILES))
+    hashed = sum(measured.value(HASH, files) or 0 for files in (FILES, LARGE_FILES))
     return HASH if _are_fewer(now, hashed) else None
 
 
@@ -180,7 +180,8 @@ def next_advisory(
     last = written.get(SIZED if tried else base)
     if last is None or not last.shuffle_bytes or last.largest_partition_bytes < target_bytes:
         return None
-    mean, room = last.size_in_bytes / last.files, _ROOM * target_bytes
+    mean = last.size_in_bytes / last.files
+    room = _ROOM * target_bytes
     if mean >= (1 - TOLERANCE) * target_bytes:
         return None
     if not tried:
@@ -191,7 +192,8 @@ def next_advisory(
 
 
 def _answer(experiment: Experiment, commits: CommitTrial) -> Answer:
-    measured, facts = experiment.measured, commits.facts
+    measured = experiment.measured
+    facts = commits.facts
     best = better_mode(measured)
     files = measured.pair(LARGE_FILES, best or NOW, SIZED)
     is_sized = files is not None and _are_fewer(*files)
@@ -239,7 +241,8 @@ def _target(facts: TableFacts) -> Iterator[Change]:
 
 
 def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> list[Change]:
-    facts, now = commits.facts, commits.now
+    facts = commits.facts
+    now = commits.now
     why = f"It is {now} because of {commits.mode.origin}{measured.gain(NOW, best)}."
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
@@ -250,7 +253,8 @@ def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> lis
 
 def _advisory(commits: CommitTrial, gain: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
-    facts, tried = commits.facts, int(commits.settings[SIZED][_ADVISORY_SESSION])
+    facts = commits.facts
+    tried = int(commits.settings[SIZED][_ADVISORY_SESSION])
     value = str(round(tried * facts.target_bytes / commits.target_bytes))
     why = f"An advisory size of {size(int(value))} was tried{gain}."
     effect = "a task sorts as much as this in its memory, or spills"
@@ -281,7 +285,8 @@ def _interval(facts: TableFacts) -> Iterator[Change]:
 
 
 def _notes(commits: CommitTrial) -> Iterator[str]:
-    facts, target = commits.facts, commits.target_bytes
+    facts = commits.facts
+    target = commits.target_bytes
     advisory = commits.advisory
     yield f"The advisory partition size is {advisory.value or 'not set'} ({advisory.origin})."
     for source in filter(None, commits.sources.values()):

@@ -16,7 +16,8 @@ from icekit.iceberg.where import among, in_units, literal_of, moment_literal, st
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
 #: The operators of lookups, and that of a condition on nulls.
-EQUALITY, NULLS = frozenset({"=", "in"}), "is null"
+EQUALITY = frozenset({"=", "in"})
+NULLS = "is null"
 
 
 @frozen
@@ -160,7 +161,10 @@ def parse(text: str, columns: Columns, unknown: set[str]) -> Node:
 
 class _Reader:
     def __init__(self, text: str, columns: Columns, unknown: set[str]) -> None:
-        self.text, self.columns, self.unknown, self.position = text, columns, unknown, 0
+        self.text = text
+        self.columns = columns
+        self.unknown = unknown
+        self.position = 0
         # A name may contain anything, so known columns are tried, the longest name first.
         names = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
         self.condition = re.compile(

@@ -27,12 +27,12 @@ from icekit.tune.filters import EQUALITY, NULLS, Asked, Filter, operators
 from icekit.tune.queries import Sample, read_filters, sample, sort_columns
 
 NOW = "now"
-READ, OPENED, ROWS = (
-    "bytes that filters read",
-    "data files that a query opens",
-    "rows that lookups read",
-)
-FILES, SIZE, REWRITE = "data files", "bytes of data files", "time to rewrite the data files"
+READ = "bytes that filters read"
+OPENED = "data files that a query opens"
+ROWS = "rows that lookups read"
+FILES = "data files"
+SIZE = "bytes of data files"
+REWRITE = "time to rewrite the data files"
 _MEASURES = (
     Measure(READ, SHARE),
     Measure(OPENED, NUMBER),
@@ -41,22 +41,23 @@ _MEASURES = (
     Measure(ROWS, COUNT),
     Measure(REWRITE, SECONDS, is_cost=True),
 )
-SPEC, ORDER = "partition spec", "sort order"
+SPEC = "partition spec"
+ORDER = "sort order"
 #: Choices: the lookups of a bloom filter; the columns to sample.
-_LOOKUPS, _MOST_COLUMNS = 8, 6
+_LOOKUPS = 8
+_MOST_COLUMNS = 6
 #: A choice: what a simpler layout may read more than the best, as a share.
 _SIMPLER = 0.1
 #: Choices: how much larger another layout may make the data; the days within which queries must
 # pay a rewrite back.
-_GROWN, _PAYBACK_DAYS = 1.25, 365
+_GROWN = 1.25
+_PAYBACK_DAYS = 365
 #: The smallest target file size of a scaled-down sample.
 _LEAST_TARGET = 64 << 10
 #: A choice: the share of what filters read that a layout must save.
 _GAIN = 0.2
-_ENABLED, _NDV = (
-    "write.parquet.bloom-filter-enabled.column.",
-    "write.parquet.bloom-filter-ndv.column.",
-)
+_ENABLED = "write.parquet.bloom-filter-enabled.column."
+_NDV = "write.parquet.bloom-filter-ndv.column."
 #: Transforms of times, and the microseconds of a unit, the coarsest first.
 _UNITS = {"year": 365 * 86_400_000_000, "month": 30 * 86_400_000_000, "day": 86_400_000_000}
 
@@ -93,7 +94,8 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iter
     """The layouts to try, the simplest first: the own order again, one and two sort columns,
     z-order, a coarser and a finer spec, a bloom filter.
     """
-    current, own = fields_of(facts.default_spec), own_order(facts)
+    current = fields_of(facts.default_spec)
+    own = own_order(facts)
     single = {f.column for f in current if f.transform == "identity"}
     columns = tuple(c for c in sort_columns(facts, filters) if c not in single)[:2]
     if facts.sort_order and (own is None or own.columns[0] in columns[:1]):
@@ -170,7 +172,8 @@ def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
 
     A coarser spec is advised for its fewer files, if filters read no more with it.
     """
-    before, files = measured.value(NOW, READ) or 0.0, measured.value(NOW, FILES) or 1.0
+    before = measured.value(NOW, READ) or 0.0
+    files = measured.value(NOW, FILES) or 1.0
     most = _GROWN * (measured.value(NOW, SIZE) or math.inf)
     reads = {
         name: read
@@ -204,7 +207,8 @@ def saves_by_bloom(measured: Measurements, name: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    rows, sizes = (measured.pair(figure, NOW, name) for figure in (ROWS, SIZE))
+    rows = measured.pair(ROWS, NOW, name)
+    sizes = measured.pair(SIZE, NOW, name)
     if rows is None or sizes is None or not rows[0]:
         return False
     return 1 - rows[1] / rows[0] - max(0.0, sizes[1] / sizes[0] - 1) >= _GAIN
@@ -214,7 +218,8 @@ def queries_until_paid(measured: Measurements, name: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    read, sizes = (measured.pair(figure, NOW, name) for figure in (READ, SIZE))
+    read = measured.pair(READ, NOW, name)
+    sizes = measured.pair(SIZE, NOW, name)
     if read is None or sizes is None:
         return None
     saved = read[0] * sizes[0] - read[1] * sizes[1]
@@ -232,7 +237,8 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
 
     Raises :class:`~icekit.common.errors.ParameterError` for filters that cannot be read.
     """
-    lake, facts = trial.lake, trial.facts
+    lake = trial.lake
+    facts = trial.facts
     queries = read_filters(lake, facts, options.filters, options.event_log)
     columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
     if not columns:
@@ -304,7 +310,8 @@ def _look_up(_: str, box: Sandbox, column: str, lookups: Sequence[str]) -> Figur
     """Run lookups, and count the rows of all row groups that neither statistics nor bloom filters
     rule out: Iceberg passes complete row groups to Spark.
     """
-    term, rows = identifier(*box.observe().by_name[column].names), 0
+    term = identifier(*box.observe().by_name[column].names)
+    rows = 0
     for where in lookups:
         with box.budget.watching(box.lake.spark):
             frame = box.lake.spark.sql(
@@ -336,11 +343,13 @@ def _answer(
     notes: Sequence[str],
     reads_per_day: float,
 ) -> Answer:
-    facts, measured = experiment.trial.facts, experiment.measured
+    facts = experiment.trial.facts
+    measured = experiment.measured
     now = measured.value(NOW, READ)
     if now is None:
         return experiment.answer("layout", "", (), notes, is_enough=False)
-    best, why = chosen(measured, tried), "no layout that was tried saves enough"
+    best = chosen(measured, tried)
+    why = "no layout that was tried saves enough"
     paid = queries_until_paid(measured, best) if best is not None else None
     if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
         # Spans are in milliseconds.
@@ -360,7 +369,8 @@ def _answer(
         changes = list(_changes(facts, tried[best], why))
     for bloom, layout in tried.items():
         if layout.bloom and saves_by_bloom(measured, bloom):
-            before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
+            before = plain(measured.value(NOW, ROWS) or 0)
+            after = plain(measured.value(bloom, ROWS) or 0)
             why = (
                 f"Lookups on {layout.bloom} read {after} rows instead of {before} with a bloom "
                 "filter; the table stays as it is partitioned and sorted."
@@ -369,7 +379,8 @@ def _answer(
             changes.append(replace(change, is_alternative=best is not None))
             if best is None:
                 reads = f"lookups read {after} rows instead of {before}"
-                best, verdict = bloom, f"Set a bloom filter on {layout.bloom}: {reads}."
+                best = bloom
+                verdict = f"Set a bloom filter on {layout.bloom}: {reads}."
     return experiment.answer("layout", verdict, changes, notes, advised=best)
 
 
@@ -381,7 +392,9 @@ def _changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
-    current, table, columns = fields_of(facts.default_spec), facts.sql_name, facts.by_name
+    current = fields_of(facts.default_spec)
+    table = facts.sql_name
+    columns = facts.by_name
     if layout.spec != current:
         effect = (
             "jobs that overwrite by partition replace other partitions than before, and "

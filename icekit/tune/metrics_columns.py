@@ -31,25 +31,35 @@ from icekit.tune.queries import Sample, read_filters, sample, sort_columns
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
 
-NOW, BOUNDS, USED = "now", "longer bounds", "only used columns"
+NOW = "now"
+BOUNDS = "longer bounds"
+USED = "only used columns"
 SHORT = "shorter bounds"
-READ, BYTES_OF = "data files that a filter reads", "bytes of manifests"
+READ = "data files that a filter reads"
+BYTES_OF = "bytes of manifests"
 _MEASURES = (Measure(READ, NUMBER), Measure(BYTES_OF, BYTES))
-DEFAULT, COLUMN = "write.metadata.metrics.default", "write.metadata.metrics.column."
-NONE, COUNTS, FULL = "none", "counts", "full"
+DEFAULT = "write.metadata.metrics.default"
+COLUMN = "write.metadata.metrics.column."
+NONE = "none"
+COUNTS = "counts"
+FULL = "full"
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128)
 _TRUNCATE = re.compile(r"truncate\((\d+)\)")
 #: Choices: filters must read this share fewer files, and one at least; the share of sampled values
 # that may have the same bound.
-_GAIN, _COLLIDING = 0.1, 0.01
+_GAIN = 0.1
+_COLLIDING = 0.01
 #: Choices: unused statistics are worth a change if manifests shrink by this share, and have this
 # many such columns or bytes.
-_UNUSED_SHARE, _UNUSED_COLUMNS, _UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
+_UNUSED_SHARE = 0.3
+_UNUSED_COLUMNS = Thresholds().metrics_columns
+_UNUSED_BYTES = 64 << 20
 #: A choice: the bytes of one column's statistics in a manifest entry that are worth shorter bounds.
 _HEAVY_BYTES = 1024
 #: The columns that a note lists, and the data files whose statistics are measured.
-_SHOWN, _SAMPLED = 100, 300
+_SHOWN = 100
+_SAMPLED = 300
 _NUMBER_MAPS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
 _BOUND_MAPS = ("lower_bounds", "upper_bounds")
 _REWRITTEN = "Each table was rewritten, so that only the metrics of their columns differ."
@@ -93,7 +103,8 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
     written = facts.bound_columns
     modes: dict[str, str] = {}
     for name in (*(name for f in filters for name in f.columns), *written):
-        column, used_by = facts.by_name.get(name), operators(filters, name)
+        column = facts.by_name.get(name)
+        used_by = operators(filters, name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
         modes[name] = truncate(LENGTHS[0])
@@ -180,7 +191,8 @@ def chosen(measured: Measurements) -> str | None:
     much smaller manifests, or bounds that were large are short.
     """
     for name in (USED, SHORT, BOUNDS):
-        reads, sizes = (measured.pair(figure, NOW, name) for figure in (READ, BYTES_OF))
+        reads = measured.pair(READ, NOW, name)
+        sizes = measured.pair(BYTES_OF, NOW, name)
         if reads is None or sizes is None or reads[1] > reads[0]:
             continue
         is_smaller = name == USED and sizes[1] <= (1 - _UNUSED_SHARE) * sizes[0]
@@ -206,7 +218,8 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     Raises :class:`~icekit.common.errors.ParameterError` for an invalid filter, and for an event log
     that cannot be read.
     """
-    lake, facts = trial.lake, trial.facts
+    lake = trial.lake
+    facts = trial.facts
     queries = read_filters(lake, facts, options.filters, options.event_log)
     if not queries.filters:
         return unknown_filters("metrics-columns", facts, queries.notes)
@@ -305,13 +318,15 @@ def _advice(
         )
         return f"Rewrite the existing files. {old}", [ddl.rewrite_old(facts, old, None)]
     if best is None:
-        read, files = plain(measured.value(NOW, READ) or 0), facts.data.file_count
+        read = plain(measured.value(NOW, READ) or 0)
+        files = facts.data.file_count
         verdict = (
             f"No change: a filter reads {read} of {count(files, 'data file')}, and no other "
             "metrics mode is worth it."
         )
         return verdict, [Change(DEFAULT, now, now, why)]
-    properties, gain = settings[best], measured.gain(NOW, best)
+    properties = settings[best]
+    gain = measured.gain(NOW, best)
     names = [name.removeprefix("write.metadata.metrics.") for name in properties]
     effect = _EFFECT if best == USED else None
     if best == BOUNDS:

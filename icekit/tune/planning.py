@@ -40,26 +40,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: The variants; the planning modes are called as Iceberg does.
-NOW, LOCAL, DISTRIBUTED, REWRITTEN = "now", "local", "distributed", "manifests rewritten"
-OPENED, PLANNING, MANIFESTS = (
-    "manifests that a query opens",
-    "time to plan a full scan",
-    "data manifests",
-)
+NOW = "now"
+LOCAL = "local"
+DISTRIBUTED = "distributed"
+REWRITTEN = "manifests rewritten"
+OPENED = "manifests that a query opens"
+PLANNING = "time to plan a full scan"
+MANIFESTS = "data manifests"
 _MEASURES = (Measure(OPENED, NUMBER), Measure(PLANNING, SECONDS), Measure(MANIFESTS, COUNT))
-_MODE, _SESSION_MODE = "read.data-planning-mode", "spark.sql.iceberg.data-planning-mode"
-_DELETE_MODE, _SESSION_DELETE_MODE = (
-    "read.delete-planning-mode",
-    "spark.sql.iceberg.delete-planning-mode",
-)
+_MODE = "read.data-planning-mode"
+_SESSION_MODE = "spark.sql.iceberg.data-planning-mode"
+_DELETE_MODE = "read.delete-planning-mode"
+_SESSION_DELETE_MODE = "spark.sql.iceberg.delete-planning-mode"
 #: Choices: the share and the seconds of planning that a change must save, and the manifests.
-_GAIN, _SECONDS, _MANIFESTS_SAVED = 0.25, 1.0, 8
+_GAIN = 0.25
+_SECONDS = 1.0
+_MANIFESTS_SAVED = 8
 #: The most filters to plan, those with the greatest weight; and the most files of a scan that
 # Spark plans, as it keeps a task for each.
-_MOST_FILTERS, _MOST_FILES = 20, 500_000
+_MOST_FILTERS = 20
+_MOST_FILES = 500_000
 #: Reads per second that S3 allows for one prefix before it splits it, and a choice: the seconds of
 # one small request.
-_GETS_PER_SECOND, _REQUEST_SECONDS = 5_500, 0.02
+_GETS_PER_SECOND = 5_500
+_REQUEST_SECONDS = 0.02
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss"})
 
 
@@ -70,7 +74,9 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries;
     without them, the declared columns do. Raises :class:`~icekit.common.errors.ParameterError`.
     """
-    lake, facts, spark = trial.lake, trial.facts, trial.lake.spark
+    lake = trial.lake
+    facts = trial.facts
+    spark = trial.lake.spark
     queries = read_filters(lake, facts, options.filters, options.event_log)
     asked = queries.asked(lake, facts, _MOST_FILTERS)
     experiment = Experiment(
@@ -179,7 +185,8 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
     """
     existing = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
     kept = partial(Change, MANIFESTS, existing, existing)
-    opened, number = measured.pair(OPENED, NOW, REWRITTEN), measured.value(REWRITTEN, MANIFESTS)
+    opened = measured.pair(OPENED, NOW, REWRITTEN)
+    number = measured.value(REWRITTEN, MANIFESTS)
     if opened is None or number is None:
         return kept("A rewrite of the manifests was not tried.")
     before, after = opened

@@ -100,7 +100,8 @@ def reads_per_day(path: str, table: Identifier) -> float:
 def _scans(plan: Event, name: str) -> list[str]:
     scans = []
     for node in _nodes(plan):
-        kind, text = (str(node.get(key, "")) for key in ("nodeName", "simpleString"))
+        kind = str(node.get("nodeName", ""))
+        text = str(node.get("simpleString", ""))
         # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
         written = text.partition("table=")[2].partition(",")[0].rstrip(")")
         if kind.startswith(_WRITES) and f".{written}".endswith(f".{name}"):
@@ -317,7 +318,8 @@ DRAWS = 8
 #: For each column the values of some rows, except nulls, with the types that facts use.
 Sample = Mapping[str, list[Any]]
 #: How finely rows are drawn.
-_HASHES, _SEED = 1 << 30, 7
+_HASHES = 1 << 30
+_SEED = 7
 _SPARK_TYPES = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz", "fixed": "binary"}
 
 

@@ -131,7 +131,8 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     tree = Tree(spark, text)
     plan = parsed(spark, text)
     name = kind(plan.child() if kind(plan) == "UnresolvedWith" else plan)
-    wanted, node = _KINDS.get(name), tree.dml
+    wanted = _KINDS.get(name)
+    node = tree.dml
     if wanted is None:
         raise StatementRefused(
             f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these."
@@ -179,7 +180,8 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
             "table's name."
         )
     target, branch = resolved(spark, parts)
-    where, source = tree.child(node, "WhereClause"), None
+    where = tree.child(node, "WhereClause")
+    source = None
     condition = where.getChild(1) if where is not None else None
     if wanted == "MERGE":
         using = tree.between(node, "USING", "ON")

@@ -167,7 +167,7 @@ def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None
         return None
     rival = max(merging, key=lambda c: break_even(copying, c, commits))
     # As measured, and where repeats favour one mode or the other most.
-    reads, low, high = (
-        break_even(copying.shifted(-sign), rival.shifted(sign), commits) for sign in (0, 1, -1)
-    )
+    reads = break_even(copying.shifted(0), rival.shifted(0), commits)
+    low = break_even(copying.shifted(-1), rival.shifted(1), commits)
+    high = break_even(copying.shifted(1), rival.shifted(-1), commits)
     return BreakEven(reads, low, high)

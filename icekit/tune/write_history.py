@@ -28,17 +28,20 @@ if TYPE_CHECKING:
 
 #: A statement for any table, named with its catalog.
 ForTable = Callable[[Identifier], str]
-COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
+COPY_ON_WRITE = "copy-on-write"
+MERGE_ON_READ = "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
 #: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
 # mode governs.
 ROW_LEVEL = (*OPERATIONS, "upsert")
 #: Choices: the share of rows that a commit changes where the history does not say; the share of
 # files from which on a commit is scattered.
-_DEFAULT_SHARE, _SCATTERED_SHARE = 0.01, 0.5
+_DEFAULT_SHARE = 0.01
+_SCATTERED_SHARE = 0.5
 _MERGE = "spark.merge-into.num-target-rows-"
 _DAY_MS = 86_400_000
-_HASHED_COLUMNS, _UNIT = 8, 1_000_000
+_HASHED_COLUMNS = 8
+_UNIT = 1_000_000
 
 
 @frozen
@@ -66,31 +69,38 @@ class PastCommit:
         added, removed, added_rows, removed_rows = map(
             number, ("added-data-files", "deleted-data-files", "added-records", "deleted-records")
         )
-        positions, equalities = number("added-position-deletes"), number("added-equality-deletes")
+        positions = number("added-position-deletes")
+        equalities = number("added-equality-deletes")
         merged = [
             number(_MERGE + name)
             for name in ("deleted", "updated", "inserted")
             if _MERGE + name in summary
         ]
-        kind, deletes = str(summary.get("operation") or "unknown"), number("added-delete-files")
+        kind = str(summary.get("operation") or "unknown")
+        deletes = number("added-delete-files")
         rows: int | None = None
         touched = 0
         # A dynamic overwrite puts other rows in the place of whole partitions.
         if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
             pass
         elif equalities:
-            kind, rows = "upsert", max(equalities, added_rows)
+            kind = "upsert"
+            rows = max(equalities, added_rows)
         elif merged:
-            kind, rows, touched = "merge", sum(merged), deletes if positions else removed
+            kind = "merge"
+            rows = sum(merged)
+            touched = deletes if positions else removed
         elif positions:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
             kind = "update" if added else "delete"
-            rows, touched = max(positions, added_rows), deletes
+            rows = max(positions, added_rows)
+            touched = deletes
         elif removed and not added:
             kind = "drop"
         elif removed and added_rows <= removed_rows:
-            rows, touched = removed_rows - added_rows or None, removed
+            rows = removed_rows - added_rows or None
+            touched = removed
             kind = "delete" if rows else "update"
         before = number("total-data-files") - added + removed
         return cls(
@@ -157,7 +167,8 @@ class Shape:
             if self.operation == "merge"
             else ""
         )
-        rows, files = percent(self.share), percent(self.file_share)
+        rows = percent(self.share)
+        files = percent(self.file_share)
         return f"{self.operation.upper()} of {rows} of the rows in {files} of the files{stand_in}"
 
 
@@ -167,14 +178,16 @@ def shaped_like(
     """The shape of a table's row-level commits so far; what the options state is taken, what is
     unknown is the default.
     """
-    share, file_share = options.share, options.file_share
+    share = options.share
+    file_share = options.file_share
     row_level = [c for c in history if c.kind in ROW_LEVEL]
     kinds = Counter(c.kind for c in row_level if c.kind in OPERATIONS)
     kind = options.operation or (
         kinds.most_common(1)[0][0] if kinds else "update" if row_level else "merge"
     )
     same = [c for c in row_level if c.kind == kind] or row_level
-    rows, touched = _median(c.rows_changed for c in same), _median(c.file_share for c in same)
+    rows = _median(c.rows_changed for c in same)
+    touched = _median(c.file_share for c in same)
     if not share:
         share = (
             min(max(rows / facts.data.record_count, 1e-6), 1.0)

@@ -46,12 +46,12 @@ from icekit.tune.write_history import (
     writes_per_day,
 )
 
-COMMIT, SCAN, COMPACTION = "cost of a commit", "cost of a scan", "cost of a compaction"
-OPENS, WRITTEN, FILES = (
-    "delete files that a scan opens",
-    "bytes that a commit writes",
-    "files that a commit writes",
-)
+COMMIT = "cost of a commit"
+SCAN = "cost of a scan"
+COMPACTION = "cost of a compaction"
+OPENS = "delete files that a scan opens"
+WRITTEN = "bytes that a commit writes"
+FILES = "files that a commit writes"
 _MEASURES = (
     Measure(TOTAL, SECONDS),
     Measure(COMMIT, SECONDS, of=median),
@@ -65,7 +65,8 @@ _MEASURES = (
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
 #: Choices: the share of the cost that a change must save; what a scan of the deletes must stand
 # out by from what repeats differ by.
-_MARGIN, _STANDS_OUT = 0.1, 4.0
+_MARGIN = 0.1
+_STANDS_OUT = 4.0
 #: A clone that is not measured: the first statements and scans of a session take longer.
 _WARM_UP = "warm-up"
 #: What an upgrade to a format version means.
@@ -87,9 +88,9 @@ def costs_of(
     reference = measured.value(COPY_ON_WRITE, SCAN)
     for mode in modes:
         name = mode.name
-        write, scan, compaction = (
-            measured.value(name, measure) for measure in (COMMIT, SCAN, COMPACTION)
-        )
+        write = measured.value(name, COMMIT)
+        scan = measured.value(name, SCAN)
+        compaction = measured.value(name, COMPACTION)
         if mode.is_copy_on_write:
             compaction = 0.0
         if write is None or scan is None or reference is None or compaction is None:
@@ -116,7 +117,8 @@ def costs_of(
 
 def is_settled(measured: Measurements) -> bool:
     """Tell whether what deletes add to a scan stands out from what repeats of it differ by."""
-    reference, error = measured.value(COPY_ON_WRITE, SCAN), measured.spread(COPY_ON_WRITE, SCAN)
+    reference = measured.value(COPY_ON_WRITE, SCAN)
+    error = measured.spread(COPY_ON_WRITE, SCAN)
     return all(
         (measured.value(name, SCAN) or 0.0) - (reference or 0.0)
         > _STANDS_OUT * (measured.spread(name, SCAN) + error)
@@ -150,7 +152,8 @@ def advise(
     """What to do at a number of ``reads`` per commit and of ``commits`` between compactions (None:
     not known, the cheapest).
     """
-    setting, now = f"write.{operation}.mode", current_mode(facts, operation)
+    setting = f"write.{operation}.mode"
+    now = current_mode(facts, operation)
 
     def kept(verdict: str) -> Advice:
         return (Change(setting, now.mode, now.mode, ""),), verdict, None
@@ -182,7 +185,8 @@ def advise(
         )
         why = f"It saves {percent(gain)}: {figures}; {even}."
         changes = (_to_mode(facts, operation, best.mode, why, now.mode),)
-        verdict, advised = f"Set {setting} to {best.mode.mode}: {figures}.", best.mode.name
+        verdict = f"Set {setting} to {best.mode.mode}: {figures}."
+        advised = best.mode.name
     newer = [c for c in costs if c.mode.format_version > now.format_version]
     upgrade = min(newer, key=cost.__getitem__, default=best)
     least = max(best.write_error + upgrade.write_error, _MARGIN * cost[best])
@@ -198,7 +202,8 @@ def advise(
 
 def _to_mode(facts: TableFacts, operation: str, mode: Mode, why: str, now: str) -> Change:
     """Set the mode, and the format version that it needs."""
-    version, effect = {}, None
+    version = {}
+    effect = None
     if mode.format_version > facts.format_version and not mode.is_copy_on_write:
         version = {"format-version": str(mode.format_version)}
         effect = _UPGRADES[mode.format_version]
@@ -221,7 +226,8 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     Raises :class:`~icekit.common.errors.ParameterError` and
     :class:`~icekit.common.errors.StatementRefused`.
     """
-    lake, facts = trial.lake, trial.facts
+    lake = trial.lake
+    facts = trial.facts
     own = _own_statement(trial, options) if options.statement else None
     if options.read_filter is not None:
         # Before anything is written for it.
@@ -229,9 +235,13 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         read_predicate(lake.spark, rows, options.read_filter)
     history = past_commits(head(lake, facts.table).lineage())
     shape = shaped_like(facts, history, options)
-    operation, tried, commits = shape.operation, str(shape), options.commits
+    operation = shape.operation
+    tried = str(shape)
+    commits = options.commits
     if own is not None:
-        operation, tried, commits = own.kind.lower(), f"your {own.kind}", 1
+        operation = own.kind.lower()
+        tried = f"your {own.kind}"
+        commits = 1
     reads, reads_from = _reads(facts, history, options)
     modes = _modes(max(facts.format_version, 2))
     experiment = Experiment(
@@ -317,7 +327,8 @@ def _measure(
     """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
     on a clone of its own.
     """
-    boxes, is_own = experiment.boxes, bool(options.statement)
+    boxes = experiment.boxes
+    is_own = bool(options.statement)
     warm_up = boxes.pop(_WARM_UP, None)
     if warm_up is not None:
         run_commit(warm_up, statements[0], is_own=is_own)
@@ -376,9 +387,11 @@ def _reads(
     """Reads per row-level commit and their source; None if they are not known."""
     if options.reads_per_commit:
         return options.reads_per_commit, "as stated"
-    per_day, source = options.reads_per_day, "as stated"
+    per_day = options.reads_per_day
+    source = "as stated"
     if not per_day and options.event_log:
-        per_day, source = read_from_log(options.event_log, facts.table), "from the event log"
+        per_day = read_from_log(options.event_log, facts.table)
+        source = "from the event log"
     if not per_day:
         return None, "not known"
     writes = writes_per_day(history)

@@ -11,7 +11,9 @@ from icekit.iceberg.filter_opens import opens_of_share
 from icekit.iceberg.where import NO_BOUNDS
 
 # The property with a column's mode, Iceberg's default mode, and those that keep no bounds.
-_MODE, _BOUNDS, _NO_BOUNDS = "write.metadata.metrics.column.", "truncate(16)", {"none", "counts"}
+_MODE = "write.metadata.metrics.column."
+_BOUNDS = "truncate(16)"
+_NO_BOUNDS = {"none", "counts"}
 
 
 def metrics_missing(context: Context) -> Finding | None:
@@ -27,7 +29,8 @@ def metrics_missing(context: Context) -> Finding | None:
     without: dict[str, int] = {}
     properties: dict[str, str] = {}
     for name in used:
-        column, seen = facts.by_name.get(name), sample.column(name)
+        column = facts.by_name.get(name)
+        seen = sample.column(name)
         if column is None or column.type.startswith(NO_BOUNDS) or name in known:
             continue
         is_off = column.metrics_mode in _NO_BOUNDS
@@ -99,7 +102,8 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
 
 def too_many_metrics(context: Context) -> Finding | None:
     """Statistics of too many columns in every manifest entry."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     sample = facts.metrics_sample
     kept = [c for c in sample.columns if c.counts_file_count]
     if len(kept) <= limits.metrics_columns:
@@ -123,7 +127,8 @@ def too_many_metrics(context: Context) -> Finding | None:
 
 def unclustered_filter_columns(context: Context) -> Finding | None:
     """Declared filter columns, or the first sort column, whose bounds rule out almost no file."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     sample = facts.metrics_sample
     # Sorting clusters only the first sort column; it orders the next ones only within equal values
     # of the first.

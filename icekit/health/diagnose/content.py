@@ -22,7 +22,8 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     Sizes of columns are those of Parquet's column chunks, in the manifest entries of the sampled
     files.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     sample = facts.metrics_sample
     if not sample.column_bytes:
         return None
@@ -69,8 +70,10 @@ def bytes_outside_columns(context: Context) -> Finding | None:
 
 def thin_column_chunks(context: Context) -> Finding | None:
     """Tables so wide that a column has little in each row group, however large the files are."""
-    facts, limits = context.facts, context.thresholds
-    columns, row_group = len(facts.columns), facts.int_setting(ROW_GROUP)
+    facts = context.facts
+    limits = context.thresholds
+    columns = len(facts.columns)
+    row_group = facts.int_setting(ROW_GROUP)
     mean = facts.data.mean_bytes
     is_parquet = facts.properties.get("write.format.default", "parquet").lower() == "parquet"
     if columns < limits.wide_columns or mean is None or mean < row_group or not is_parquet:
@@ -102,14 +105,17 @@ def heavy_metadata(context: Context) -> Finding | None:
     """Manifests that are large in proportion to the data, or a metadata file that every commit and
     every reader pays for.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     manifests = facts.manifests.size_in_bytes
-    data, file = facts.data.size_in_bytes, facts.metadata_bytes or 0
+    data = facts.data.size_in_bytes
+    file = facts.metadata_bytes or 0
     is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
     is_file = file >= limits.metadata_bytes
     if not (is_listed or is_file):
         return None
-    evidence, remedy = [], []
+    evidence = []
+    remedy = []
     if is_listed:
         evidence.append(
             f"manifests hold {size(manifests)} for {size(data)} of data "

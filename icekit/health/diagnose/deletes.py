@@ -21,13 +21,15 @@ _UPSERT = "write.upsert.enabled"
 
 def equality_deletes(context: Context) -> Finding | None:
     """Equality deletes that apply to data: the most expensive kind of delete to read."""
-    facts, heap = context.facts, context.heap
+    facts = context.facts
+    heap = context.heap
     if heap.is_empty:
         return None
     applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
     rows = sum(a.data_record_count for a in applied)
     # A writer may have left data files without a row.
-    ratio, reached = (n / max(facts.data.record_count, 1) for n in (heap.delete_record_count, rows))
+    ratio = heap.delete_record_count / max(facts.data.record_count, 1)
+    reached = rows / max(facts.data.record_count, 1)
     is_critical = ratio >= context.thresholds.critical_delete_ratio
     session = "this session has" if context.session_conf is not None else "an executor usually has"
     fits = ": it fits" if heap.verdict == "fits" else ""
@@ -142,15 +144,18 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
     """Deletes of one kind in the partitions whose share of deleted records is over the limit;
     critical if their share of the table reaches the limit at which a rewrite would act.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     shares: dict[Partition, float] = {}
     deleted = 0
     for partition, ratio in delete_ratios(facts).items():
-        records, rows = ratio.totals[kind].record_count, ratio.totals[Kind.DATA].record_count
+        records = ratio.totals[kind].record_count
+        rows = ratio.totals[Kind.DATA].record_count
         if rows and records / rows >= limits.delete_ratio:
             shares[partition] = records / rows
             deleted += records
-    total, rows = facts.total(kind), facts.data.record_count
+    total = facts.total(kind)
+    rows = facts.data.record_count
     if not shares or not total.file_count:
         return None
     # Deletes that name no single file may be of files that are gone.
@@ -174,15 +179,16 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
 def v2_position_deletes(context: Context) -> Finding | None:
     """Position delete files where version 3 keeps one deletion vector per data file."""
     facts = context.facts
-    files, data = (facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DATA))
+    files = facts.total(Kind.POSITION_DELETES).file_count
+    data = facts.total(Kind.DATA).file_count
     if facts.format_version < 2 or not files:
         return None
-    remedy, statement = (
+    remedy = (
         "If every engine that reads or writes the table supports version 3, upgrade it; "
         "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
-        "delete files.",
-        context.alter({"format-version": "3"}),
+        "delete files."
     )
+    statement = context.alter({"format-version": "3"})
     if facts.format_version > 2:
         remedy = "Convert the delete files of version 2 to deletion vectors."
         statement = context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})
@@ -335,9 +341,9 @@ def _unapplied(context: Context, state: DeleteState, what: str, **fields: Any) -
     example = ""
     for each in facts.integrity.misplaced:
         if each.state is state and not example:
-            delete, data = (
-                f"{facts.partition_name(p)} of spec {p.spec_id}"
-                for p in (each.partition, each.data_partition)
+            delete = f"{facts.partition_name(each.partition)} of spec {each.partition.spec_id}"
+            data = (
+                f"{facts.partition_name(each.data_partition)} of spec {each.data_partition.spec_id}"
             )
             example = (
                 f"; {each.path}, added by snapshot {each.snapshot_id}, is in {delete} and names "

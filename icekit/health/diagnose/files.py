@@ -28,7 +28,8 @@ def small_files(context: Context) -> Finding | None:
     two. Files of older specs count where a rewrite puts them into fewer files of the current one
     (:mod:`icekit.health.facts.fan_out`). Source: SizeBasedFileRewritePlanner.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     removed: list[tuple[int, RewriteGroup, Totals]] = []
     keeps_older = False
     for together in rewrite_groups(facts):
@@ -104,7 +105,8 @@ def oversized_files(context: Context) -> Finding | None:
 
 # What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for
 # each column. Measured: 0.7 KiB with two columns.
-_BARE_FILE, _BARE_COLUMN = 512, 128
+_BARE_FILE = 512
+_BARE_COLUMN = 128
 # A choice: a target is below what a file can be if less than nine tenths of it are left for rows.
 _BARE_SHARE = 0.1
 
@@ -118,8 +120,10 @@ def target_too_small(context: Context) -> Finding | None:
     a split asks for (``min_input_files`` where the target is below what a file of these columns can
     be).
     """
-    facts, limits = context.facts, context.thresholds
-    target, split = facts.target_bytes, split_bytes(facts)
+    facts = context.facts
+    limits = context.thresholds
+    target = facts.target_bytes
+    split = split_bytes(facts)
     if target >= limits.small_target_share * split:
         return None
     bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
@@ -135,7 +139,8 @@ def target_too_small(context: Context) -> Finding | None:
             files[group.partition] = number, total
     if not files:
         return None
-    existing, total = (sum(row[i] for row in files.values()) for i in (0, 1))
+    existing = sum(row[0] for row in files.values())
+    total = sum(row[1] for row in files.values())
     enough = sum(expected_files(held, split) for _, held in files.values())
     return context.finding(
         context.paths(sorted(files, key=lambda p: -files[p][0])),

@@ -47,7 +47,8 @@ def _once(context: Context) -> str:
     """A statement that writes the rows of the affected partitions again, each position of a file
     once, in one commit; of the whole table where no simple condition selects the partitions.
     """
-    facts, table = context.facts, context.table
+    facts = context.facts
+    table = context.table
     columns = dict.fromkeys(
         identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
     )
@@ -62,7 +63,8 @@ def _once(context: Context) -> str:
 def manifest_bounds(context: Context) -> Finding | None:
     """Manifests whose partition summary in the manifest list does not cover their entries."""
     facts = context.facts
-    narrow, files = facts.integrity.narrow_manifests, facts.integrity.narrow_manifest_count
+    narrow = facts.integrity.narrow_manifests
+    files = facts.integrity.narrow_manifest_count
     if not files:
         return None
     specs = sorted({each.spec_id for each in narrow if not each.is_alone})

@@ -13,16 +13,20 @@ _MERGING = "commit.manifest-merge.enabled"
 
 def fragmented_manifests(context: Context) -> Finding | None:
     """Many manifests that would fit into few."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    number, entries = manifests.count, manifests.data_entry_count + manifests.delete_entry_count
+    number = manifests.count
+    entries = manifests.data_entry_count + manifests.delete_entry_count
     saved = sum(each.saved(target) for each in manifests.by_spec)
     if manifests.undersized_count < limits.fragmented_manifests or not any(
         each.is_fragmented(target) for each in manifests.by_spec
     ):
         return None
-    statements, evidence, remedy = [context.call("rewrite_manifests")], "", ""
+    statements = [context.call("rewrite_manifests")]
+    evidence = ""
+    remedy = ""
     if not facts.is_on(_MERGING):
         statements.append(context.alter({_MERGING: "true"}))
         evidence = f"; {_MERGING} is false"
@@ -54,7 +58,8 @@ def overlapping_manifests(context: Context) -> Finding | None:
     Checked only if a rewrite would leave several manifests; otherwise there is nothing to
     cluster.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     target = facts.int_setting("commit.manifest.target-size-bytes")
     if facts.manifests.data_bytes <= 2 * target:
         return None
@@ -86,7 +91,8 @@ def overlapping_manifests(context: Context) -> Finding | None:
 
 def snapshots_piling_up(context: Context) -> Finding | None:
     """More snapshots than anybody uses for time travel."""
-    history, limits = context.facts.history, context.thresholds
+    history = context.facts.history
+    limits = context.thresholds
     if (
         history.snapshot_count < limits.snapshots
         or history.oldest_snapshot_ms is None
@@ -208,7 +214,8 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
 
 def stale_statistics(context: Context) -> Finding | None:
     """Table or partition statistics of a snapshot from before many rows changed."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     stale = [
         age
         for age in facts.statistics

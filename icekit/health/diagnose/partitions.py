@@ -14,7 +14,8 @@ from icekit.iceberg.file_kind import Kind
 
 def skewed_partitions(context: Context) -> Finding | None:
     """One partition far larger than the rest."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     groups = sorted(_of_current_spec(facts), key=lambda g: -g.size_in_bytes)
     if len(groups) < limits.skew_min_partitions:
         return None
@@ -50,7 +51,8 @@ def over_partitioned(context: Context) -> Finding | None:
     """Most partitions are too small for one file of the target size, and compaction never combines
     files of two partitions.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     groups = _of_current_spec(facts)
     largest = limits.thin_partition_share * facts.target_bytes
     thin = sorted((g for g in groups if g.size_in_bytes < largest), key=lambda g: g.size_in_bytes)
@@ -93,7 +95,8 @@ def coarser(column: Column, transform: str, factor: float) -> str | None:
     another field.
     """
     start = "day" if (column.type, transform) == _DAYS else transform
-    transform, reached = start, 1.0
+    transform = start
+    reached = 1.0
     while transform in _COARSER and reached < factor:
         transform, times = _COARSER[transform]
         reached *= times
@@ -106,7 +109,8 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
         column = context.facts.by_name.get(field.source or "")
         if column and (coarse := coarser(column, field.transform, factor)):
             source = sql.identifier(*column.names)
-            old, new = (sql.transform_of(source, each) for each in (field.transform, coarse))
+            old = sql.transform_of(source, field.transform)
+            new = sql.transform_of(source, coarse)
             return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     return ()
 

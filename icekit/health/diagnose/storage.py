@@ -12,7 +12,8 @@ from icekit.iceberg.file_kind import Kind
 
 def missing_files(context: Context) -> Finding | None:
     """Referenced files that are gone, or of another size than their entries say."""
-    facts, missing = context.facts, context.facts.missing
+    facts = context.facts
+    missing = context.facts.missing
     if missing is None or not missing.counts:
         return None
     severity = Severity.CRITICAL if missing.fails_scans else Severity.INFO

@@ -14,7 +14,10 @@ from icekit.iceberg.snapshots import Commit
 
 # Choices: the files of one task in one commit, from which on more tasks would help; the commits of
 # a stream, and the seconds that they take at least; the recent commits that write vectors again.
-_FILES, _COMMITS, _STREAM_SECONDS, _REWRITES = 3, 100, 300, 5
+_FILES = 3
+_COMMITS = 100
+_STREAM_SECONDS = 300
+_REWRITES = 5
 
 
 def one_writing_task(context: Context) -> Finding | None:
@@ -104,17 +107,20 @@ def frequent_commits(context: Context) -> Finding | None:
     """A stream that commits so often that no file gets near the target, with the interval at which
     files would.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     appends = that_wrote_rows(facts.history.commits)[-_COMMITS:]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
     if rhythm is None:
         return None
-    gap, lasted = rhythm.seconds, rhythm.seconds * (len(appends) - 1)
+    gap = rhythm.seconds
+    lasted = rhythm.seconds * (len(appends) - 1)
     added = statistics.median(_added(c) / (c.added_data_files or 1) for c in appends)
     if gap >= limits.commit_seconds or lasted < _STREAM_SECONDS or added >= context.min_file_size:
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval, less = rhythm.interval_ms(context.min_file_size), ""
+    interval = rhythm.interval_ms(context.min_file_size)
+    less = ""
     if interval is not None:
         less = (
             f". With one commit every {span(interval)}, a file per partition would have "
@@ -139,7 +145,8 @@ def _added(commit: Commit) -> int:
 
 def distribution_mode(context: Context) -> Finding | None:
     """Recent appends that wrote several small files into each partition they touched."""
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     if facts.default_spec.is_unpartitioned or not limits.recent_commits:
         return None
     recent = [
@@ -194,7 +201,8 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     it. A table with position deletes or deletion vectors is not judged, because they may delete the
     repeated records.
     """
-    facts, sample = context.facts, context.facts.metrics_sample
+    facts = context.facts
+    sample = context.facts.metrics_sample
     if not sample.repeated or any(
         facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
     ):
@@ -228,7 +236,8 @@ def vectors_rewritten(context: Context) -> Finding | None:
     """Deletion vectors that nearly every commit of deletes writes again, because a data file has at
     most one.
     """
-    facts, limits = context.facts, context.thresholds
+    facts = context.facts
+    limits = context.thresholds
     changes = [
         c
         for c in facts.history.commits[-limits.recent_commits :]

@@ -117,7 +117,8 @@ class Rollup:
         oldest_of_all = min(oldest.values(), default=NEVER)
 
         def is_older(partition: Partition, kind: Kind, sequence: int) -> bool:
-            end, first = range_end(sequence, self.width), oldest.get(partition, NEVER)
+            end = range_end(sequence, self.width)
+            first = oldest.get(partition, NEVER)
             if kind is not Kind.EQUALITY_DELETES:
                 return kind is not Kind.DATA and end < first
             if self.is_global(partition):
@@ -187,7 +188,8 @@ class Rollup:
         """Freeze the sequence counts of the partitions to which deletes may apply."""
         with_deletes = {p for p, kind, _ in self.counted if kind is not Kind.DATA}
         everywhere = self.has_global_deletes
-        low, high = min_file_size(self.target_bytes), max_file_size(self.target_bytes)
+        low = min_file_size(self.target_bytes)
+        high = max_file_size(self.target_bytes)
         sequences: dict[Partition, dict[int, Counter[str]]] = {}
         for (partition, kind, sequence), buckets in self.counted.items():
             if not (everywhere or partition in with_deletes):

@@ -177,7 +177,8 @@ def _most_values(before: PartitionField, field: PartitionField) -> int | None:
     if before.transform in (field.transform, "identity"):
         return 1
     if before.transform in UNITS and field.transform in UNITS:
-        first, last = UNITS.index(before.transform), UNITS.index(field.transform)
+        first = UNITS.index(before.transform)
+        last = UNITS.index(field.transform)
         return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first:last])
     if before.buckets and field.buckets:
         return field.buckets if before.buckets % field.buckets else 1

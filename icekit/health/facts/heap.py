@@ -102,9 +102,8 @@ class HeapForecast(Shown):
             f"per executor of {count(self.executor.cores, 'core')}; the heap is "
             f"{size(self.executor.heap_bytes)}: {self.verdict}."
         )
-        compact, convert = (
-            command_line(verb, self.catalog, self.name) for verb in ("compact", "convert")
-        )
+        compact = command_line("compact", self.catalog, self.name)
+        convert = command_line("convert", self.catalog, self.name)
         remedy = (
             f"{compact} does not need this memory. {convert} does not need it either, and rewrites "
             "no data file."

@@ -37,7 +37,8 @@ from icekit.iceberg.partition import Partition
 
 #: A choice: the most manifests without live files that are opened to see that this is right, and
 # their bytes: after a rewrite of a large table, these are all of its old manifests.
-MOST_UNREAD, MOST_UNREAD_BYTES = 100, 8 * 2**20
+MOST_UNREAD = 100
+MOST_UNREAD_BYTES = 8 * 2**20
 
 
 def roll_up(
@@ -112,8 +113,11 @@ class _Counting:
 
     def add_data(self, manifest: Record, raw: bytes) -> set[Partition]:
         """Count the data files of a manifest; returns their partitions."""
-        counted, edges = self.rollup.counted, self.rollup.edges
-        scoped, has_deletes, reader = self.scoped, self.rollup.has_deletes, KeyReader(self.keyed)
+        counted = self.rollup.counted
+        edges = self.rollup.edges
+        scoped = self.scoped
+        has_deletes = self.rollup.has_deletes
+        reader = KeyReader(self.keyed)
         keyed = self.keyed_data = self.keyed_data or Keyed.of(self.keyed)
         partitions = set[Partition]()
         for file, partition, sequence, _ in files_of(manifest, raw, DATA_FIELDS, reader.fields):
@@ -127,7 +131,8 @@ class _Counting:
                 reader.add(file, keyed, self._row(keyed, partition, sequence))
             if scoped.deletes:
                 scoped.meet(file["file_path"], partition, sequence)
-            size, records = file["file_size_in_bytes"], file["record_count"]
+            size = file["file_size_in_bytes"]
+            records = file["record_count"]
             _count(counted[partition, Kind.DATA, sequence], edges, size, records)
         return partitions
 
@@ -140,14 +145,16 @@ class _Counting:
         keys = [file.get("equality_ids") or () for file, *_ in ids]
         of_keys = compared(self.rollup.columns, keys)
         self.keyed.update(of_keys)
-        reader, partitions = KeyReader(of_keys, (PATH_FIELD_ID,)), set[Partition]()
+        reader = KeyReader(of_keys, (PATH_FIELD_ID,))
+        partitions = set[Partition]()
         for file, partition, sequence, _ in files_of(manifest, raw, DELETE_FIELDS, reader.fields):
             kind = kind_of(file["content"], file["file_format"])
             if kind is Kind.DATA:
                 raise listed_as_other(manifest, "data files", "delete files")
             is_vector = kind is Kind.DELETION_VECTORS
             size = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
-            records, identity = file["record_count"], file_identity(file)
+            records = file["record_count"]
+            identity = file_identity(file)
             self.files.append(identity)
             partitions.add(partition)
             if kind is Kind.EQUALITY_DELETES:
@@ -166,7 +173,8 @@ class _Counting:
         self, file: Record, reader: KeyReader, partition: Partition, sequence: int
     ) -> None:
         """Add what the keys of an equality delete file may be."""
-        key, records = tuple(sorted(file.get("equality_ids") or ())), file["record_count"]
+        key = tuple(sorted(file.get("equality_ids") or ()))
+        records = file["record_count"]
         add(self.rollup.by_key[key], 1, records)
         keyed = self.keyed_deletes.get(key)
         if keyed is None:
@@ -182,7 +190,8 @@ class _Counting:
         """
         misplaced: dict[int, DeleteState] = {}
         for delete in self.scoped.deletes:
-            state, key = self.scoped.state(delete), (delete.partition, delete.kind)
+            state = self.scoped.state(delete)
+            key = (delete.partition, delete.kind)
             if state is None:
                 self.rollup.file_scoped[key] += 1
                 counts = self.rollup.counted[(*key, delete.sequence)]
@@ -197,7 +206,9 @@ class _Counting:
         """Compare the key bounds of equality deletes with those of data."""
         if not self.keyed or self.keyed_data is None:
             return
-        data, deletes, width = self.keyed_data, self.keyed_deletes, self.rollup.width
+        data = self.keyed_data
+        deletes = self.keyed_deletes
+        width = self.rollup.width
         if width > 1:
             data = data.within(width)
             deletes = {key: keyed.within(width) for key, keyed in deletes.items()}

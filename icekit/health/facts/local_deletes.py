@@ -129,17 +129,18 @@ class KeyReader:
     """
 
     def __init__(self, columns: Mapping[int, KeyColumn], other: tuple[int, ...] = ()) -> None:
-        ids, is_optional = (*other, *columns), any(not c.required for c in columns.values())
+        ids = (*other, *columns)
+        is_optional = any(not c.required for c in columns.values())
         names = BOUND_FIELDS | NULL_FIELDS if is_optional else BOUND_FIELDS
         self.fields = dict.fromkeys(names, ids) if ids else {}
         self.columns = columns
 
     def add(self, file: Record, keyed: Keyed, row: int) -> None:
         """Add a file to a row."""
-        lows, highs, nulls, values = (
-            file.get(name) or {}
-            for name in ("lower_bounds", "upper_bounds", "null_value_counts", "value_counts")
-        )
+        lows = file.get("lower_bounds") or {}
+        highs = file.get("upper_bounds") or {}
+        nulls = file.get("null_value_counts") or {}
+        values = file.get("value_counts") or {}
         for field_id, column in self.columns.items():
             if field_id in keyed.columns:
                 ends = lows.get(field_id), highs.get(field_id)
@@ -174,14 +175,17 @@ def name_contradictions(
         names = {_file_name(delete.named_path) for delete in deletes}
         raw = read(manifest["manifest_path"])
         for file, partition, _, snapshot_id in files_of(manifest, raw, DELETE_FIELDS, PATH_BOUNDS):
-            path, identity, added_by = file["file_path"], file_identity(file), snapshot_id or 0
+            path = file["file_path"]
+            identity = file_identity(file)
+            added_by = snapshot_id or 0
             kind = kind_of(file.get("content") or 0, file["file_format"])
             if identity in repeated:
                 key = path, file.get("content_offset") or 0, kind
                 listed[key].append((added_by, file["record_count"]))
                 partitions.add(partition)
             if identity in misplaced:
-                state, named = misplaced[identity], named_data_file(file) or ""
+                state = misplaced[identity]
+                named = named_data_file(file) or ""
                 deletes.append(
                     MisplacedDelete(state, path, partition, named, named, partition, added_by)
                 )

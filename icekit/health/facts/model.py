@@ -110,7 +110,8 @@ class TableFacts:
     seconds: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        files, held = count(self.data.file_count, "data file"), size(self.data.size_in_bytes)
+        files = count(self.data.file_count, "data file")
+        held = size(self.data.size_in_bytes)
         return f"<TableFacts of {self.name}: {files}, {held}>"
 
     @property
@@ -278,10 +279,8 @@ class TableFacts:
         Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
         but no filter selects such a partition, and no position deletes can be written for it.
         """
-        data, deletes = (
-            {g.partition.spec_id for k in kinds for g in self.of_kind(k)}
-            for kinds in ((Kind.DATA,), DELETE_KINDS)
-        )
+        data = {group.partition.spec_id for group in self.of_kind(Kind.DATA)}
+        deletes = {g.partition.spec_id for k in DELETE_KINDS for g in self.of_kind(k)}
         # With nulls instead of their values, deletes that apply to nothing may apply to other
         # files.
         deletes |= {each.partition.spec_id for each in self.unapplied}

@@ -254,7 +254,8 @@ class ExpirySummary:
             newest = moment(self.newest_removed_ms or 0)
             times = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
             sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {times}")
-        before_ms, after_ms = self.reach_before_ms, self.reach_after_ms
+        before_ms = self.reach_before_ms
+        after_ms = self.reach_after_ms
         if before_ms is not None and after_ms is not None and before_ms != after_ms:
             sentences.append(
                 f"time travel to before {moment(after_ms)} (it reached back to {moment(before_ms)})"
@@ -318,7 +319,8 @@ def retained(
     too_old = _refs_too_old(metadata, now_ms)
     kept: set[int] = set()
     referenced: set[int] = set()
-    names, dropped = [], []
+    names = []
+    dropped = []
     # Tags last: the walk of a branch ends where that of another one has been.
     for name, ref in sorted(refs.items(), key=lambda each: (each[1]["type"], each[0])):
         if name in too_old:

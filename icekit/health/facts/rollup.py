@@ -166,7 +166,8 @@ def file_size_histogram(
     if not buckets:
         return ()
     sizes = (*buckets, *reach)
-    first, last = bucket_of(min(sizes), edges), bucket_of(max(sizes), edges)
+    first = bucket_of(min(sizes), edges)
+    last = bucket_of(max(sizes), edges)
     bars = []
     for edge, upper in zip_longest(edges, edges[1:]):
         if first <= edge <= last:
@@ -315,7 +316,8 @@ def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCo
 
 
 #: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.
-SPLIT_BYTES, OPEN_FILE_COST = 128 * 2**20, 4 * 2**20
+SPLIT_BYTES = 128 * 2**20
+OPEN_FILE_COST = 4 * 2**20
 
 
 def split_bytes(facts: TableFacts) -> int:

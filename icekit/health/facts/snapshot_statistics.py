@@ -30,10 +30,14 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
     """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none
     of its own.
     """
-    table, partition = (
-        [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id]
-        for key in ("statistics", "partition-statistics")
-    )
+    table = [
+        file for file in metadata.get("statistics") or () if file["snapshot-id"] == snapshot_id
+    ]
+    partition = [
+        file
+        for file in metadata.get("partition-statistics") or ()
+        if file["snapshot-id"] == snapshot_id
+    ]
     statistics: list[SnapshotStatistics] = []
     if table:
         schema = schema_of(metadata)
@@ -54,7 +58,8 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
 
 def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
     """The statement that computes such statistics for the current snapshot."""
-    procedure, name = f"compute_{statistics.kind}_stats", display_name(table)
+    procedure = f"compute_{statistics.kind}_stats"
+    name = display_name(table)
     if statistics.columns:
         return call(catalog, procedure, table=name, columns=statistics.columns)
     return call(catalog, procedure, table=name)
@@ -68,7 +73,8 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
     changed = 0
     computed_for = {file["snapshot-id"] for file in statistics_files(metadata)}
     for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot)):
-        snapshot_id, summary = ancestor["snapshot-id"], summary_of(ancestor)
+        snapshot_id = ancestor["snapshot-id"]
+        summary = summary_of(ancestor)
         for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
             records = summary.get("total-records")
             age = StatisticsAge(

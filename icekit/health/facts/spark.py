@@ -70,16 +70,20 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
 
 def _files(snapshot: Snapshot) -> DataFrame:
     """The live files; with what tells which deletes apply only if there are any."""
-    edges, data = snapshot.rollup.edges, kind_code(Kind.DATA)
-    size, file = "data_file.file_size_in_bytes", file_hash("data_file.file_path")
-    manifest, more = "input_file_name()", []
+    edges = snapshot.rollup.edges
+    data = kind_code(Kind.DATA)
+    size = "data_file.file_size_in_bytes"
+    file = file_hash("data_file.file_path")
+    manifest = "input_file_name()"
+    more = []
     paths = {m["manifest_path"] for m in snapshot.rollup.manifests}
     # A string takes longer than its hash, which is used where no two manifests share it.
     if len({crc32(path.encode()) for path in paths}) == len(paths):
         manifest = f"crc32({manifest})"
     if snapshot.rollup.has_deletes:
         # Only deletion vectors have a size of content, and Iceberg before 1.8 has no such column.
-        size, file = f"coalesce(data_file.content_size_in_bytes, {size})", ENTRY
+        size = f"coalesce(data_file.content_size_in_bytes, {size})"
+        file = ENTRY
         name = file_hash(last_part("data_file.file_path"))
         more = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
     rows = snapshot.entries(
@@ -138,10 +142,8 @@ def check_listed(
     """
     if expected is None or listed == expected:
         return
-    existing, seen = (
-        f"{count(n.data, 'data file')} and {count(n.deletes, 'delete file')}"
-        for n in (expected, listed)
-    )
+    existing = f"{count(expected.data, 'data file')} and {count(expected.deletes, 'delete file')}"
+    seen = f"{count(listed.data, 'data file')} and {count(listed.deletes, 'delete file')}"
     raise MetadataUnreadable(
         f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
         f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
@@ -175,7 +177,8 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     its spec and partition, and a file with a deletion vector has no other deletes by position
     (DeleteFileIndex). Only this needs bounds of delete files, and a join by path.
     """
-    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
+    lower = f"lower_bounds[{PATH_FIELD_ID}]"
+    upper = f"upper_bounds[{PATH_FIELD_ID}]"
     path = (
         f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
         "AS path"
@@ -188,7 +191,8 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     if scoped.isEmpty():
         return rows
     is_data = f"kind = {kind_code(Kind.DATA)}"
-    data, deletes = rows.where(is_data), rows.where(f"NOT {is_data}")
+    data = rows.where(is_data)
+    deletes = rows.where(f"NOT {is_data}")
     oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
     live = grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
     beside = grouped(
@@ -240,14 +244,17 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
         table = arrow_of(_key_spans(snapshot, rows, columns))
     partitions = snapshot.partitions.read(table)
     numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
-    data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
+    data = Keyed.of(columns)
+    deletes = dict[tuple[int, ...], Keyed]()
     for partition, row in zip(partitions, table.to_pylist(), strict=True):
-        number, key = numbers[partition], tuple(row["ids"] or ())
+        number = numbers[partition]
+        key = tuple(row["ids"] or ())
         keyed = data
         if row["kind"] != kind_code(Kind.DATA):
             keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
         into = keyed.row(number, row["sequence"])
-        keyed.files[into], keyed.records[into] = row["files"], row["records"]
+        keyed.files[into] = row["files"]
+        keyed.records[into] = row["records"]
         for column, spans in keyed.columns.items():
             spans.merge(into, *(row[f"{name}{column}"] for name in spans._fields))
     rollup.rule_out(list(numbers), data, deletes)
@@ -259,11 +266,14 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
     """
     from pyspark.sql import functions as F
 
-    equality, rollup = kind_code(Kind.EQUALITY_DELETES), snapshot.rollup
-    stated, spans = [], []
+    equality = kind_code(Kind.EQUALITY_DELETES)
+    rollup = snapshot.rollup
+    stated = []
+    spans = []
     for i, column in columns.items():
         metrics = f"readable_metrics.{identifier(column.name)}"
-        nulls, values = (f"{metrics}.{name}_count" for name in ("null_value", "value"))
+        nulls = f"{metrics}.null_value_count"
+        values = f"{metrics}.value_count"
         maybe = "false" if column.required else f"coalesce({nulls}, 1) > 0"
         only = f"coalesce({maybe} AND {nulls} = {values}, false)"
         kind = _SPARK_TYPES.get(column.type, column.type)
@@ -323,7 +333,8 @@ def _by_manifest(
     """
     from pyspark.sql import functions as F
 
-    specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
+    specs = snapshot.rollup.specs
+    columns = snapshot.partitions.columns
     narrow: list[NarrowManifest] = []
     live_counts: dict[str, int] = {}
     manifests = {m["manifest_path"]: m for m in snapshot.rollup.manifests}

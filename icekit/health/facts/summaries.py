@@ -35,8 +35,10 @@ def field_ranges(
     for field, values in zip(fields, values_of, strict=False):
         present = [comparable(field.result_type, value) for value in values if value is not None]
         numbers = [value for value in present if value == value]  # NaN is not equal to itself
-        low, high = min(numbers, default=None), max(numbers, default=None)
-        has_null, has_nan = len(present) < len(values), len(numbers) < len(present)
+        low = min(numbers, default=None)
+        high = max(numbers, default=None)
+        has_null = len(present) < len(values)
+        has_nan = len(numbers) < len(present)
         ranges.append(FieldRange(low, high, has_null, has_nan))
     return ranges
 

@@ -278,7 +278,8 @@ class WriterLog:
         """
         if not self._values:
             return ()
-        lineages, snapshots = self.lineages, self._snapshots
+        lineages = self.lineages
+        snapshots = self._snapshots
         newest: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
         last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
         for branch in lineages.branches:
@@ -386,7 +387,8 @@ def chain(lineages: Lineages, state: WriterState, dropped: Collection[str] = ())
             continue
         for each in lineages.ranges(branch, snapshot_id):
             before = widest.get(each.path, each)
-            start, stop = min(each.start, before.start), max(each.stop, before.stop)
+            start = min(each.start, before.start)
+            stop = max(each.stop, before.stop)
             widest[each.path] = Range(each.path, start, stop)
     return list(widest.values())
 

@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from icekit.engine.tables import TableSource
 
 #: Choices: the most snapshots, and bytes of manifests, that are read without Spark.
-_FEW_SNAPSHOTS, _FEW_BYTES = 64, 1 << 24
+_FEW_SNAPSHOTS = 64
+_FEW_BYTES = 1 << 24
 #: Choices: the most folders outside a table's own that are told apart, and the most local folders.
-_FOLDERS, _LOCAL_FOLDERS = 100, 100_000
+_FOLDERS = 100
+_LOCAL_FOLDERS = 100_000
 
 
 @frozen
@@ -59,7 +61,8 @@ def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
     these, except local ones.
     """
     tops = _tops(own)
-    local, elsewhere = set[str](), set[str]()
+    local = set[str]()
+    elsewhere = set[str]()
     for location in paths:
         family, _, path = normal(location)
         folder = folder_of(path)
@@ -131,7 +134,8 @@ def may_name(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
 
 
 def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
-    own, snapshots = declared_paths(metadata), metadata.get("snapshots") or ()
+    own = declared_paths(metadata)
+    snapshots = metadata.get("snapshots") or ()
     if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
         manifests = manifests_of(source, metadata).values()
         if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:

@@ -59,7 +59,8 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     )
     with explaining(table):
         listed = spark.sql(statement).toDF("file_path")
-        total, chosen = listed.count(), spread(listed, WEIGHED)
+        total = listed.count()
+        chosen = spread(listed, WEIGHED)
         sizes = _sizes(spark, table, chosen)
     return StorageFacts(
         int(older_than.timestamp() * 1000),

@@ -103,7 +103,8 @@ def search_storage(
         found = search.run() if reason is None else None
     if found is None:
         found = _search_in_spark(lake, table, searched, search.seeks_orphans, reason or "")
-    missing, unlisted = found.missing, found.unlisted
+    missing = found.missing
+    unlisted = found.unlisted
     if unlisted or (missing is not None and missing.counts):
         current = snapshots_by_id(head(lake, table).metadata)
         if not snapshots_by_id(searched.metadata).keys() <= current.keys():
@@ -147,7 +148,9 @@ class _Search:
     """A search without Spark; ``progress`` says what it does now."""
 
     def __init__(self, source: TableSource, searched: Searched, collector: str) -> None:
-        self.source, self.searched, self.collector = source, searched, collector
+        self.source = source
+        self.searched = searched
+        self.collector = collector
         self.seeks_orphans = True
         self.metadata: Json = searched.metadata
         self.named = NamedFiles()
@@ -200,7 +203,8 @@ class _Search:
         """Compare one listing with what the metadata names, and look up what the listing does not
         have.
         """
-        files, location = self.source.files, self.metadata["location"]
+        files = self.source.files
+        location = self.metadata["location"]
         assert files is not None  # or Spark searches
         try:
             self._read_names()

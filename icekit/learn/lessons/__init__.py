@@ -110,7 +110,8 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     table, such as one that Iceberg answers from metadata; an error in the query raises Spark's own
     exception.
     """
-    took, planning = [], []
+    took = []
+    planning = []
     for _ in range(runs + 1):
         frame = lake.spark.sql(query)
         started = time.monotonic()
@@ -146,10 +147,8 @@ def storage(lake: Lake, table: str | Identifier) -> FolderSize:
     """
     home = embedded(lake).joinpath("warehouse", *lake.identifier(table))
     # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
-    data, metadata = (
-        [path.stat().st_size for path in home.glob(f"{part}/**/[!.]*") if path.is_file()]
-        for part in ("data", "metadata")
-    )
+    data = [path.stat().st_size for path in home.glob("data/**/[!.]*") if path.is_file()]
+    metadata = [path.stat().st_size for path in home.glob("metadata/**/[!.]*") if path.is_file()]
     return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
 
 

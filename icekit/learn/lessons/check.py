@@ -243,7 +243,8 @@ def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
     """
     if not isinstance(column, str):
         raise NotYet("Write the name of a column into loser, as a string in quotes.")
-    was, now = (facts.metrics_sample.column(column) for facts in (before, after))
+    was = before.metrics_sample.column(column)
+    now = after.metrics_sample.column(column)
     if was is None or now is None or was.stab_share is None or now.stab_share is None:
         raise NotYet(f"There is no column {column!r} with bounds in both tables of columns.")
     message = (

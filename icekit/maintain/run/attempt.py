@@ -339,7 +339,8 @@ class Runner:
         """Report from time to time how long the action has taken, and note its commits before they
         can expire.
         """
-        reported, looked = [0.0], [0.0]
+        reported = [0.0]
+        looked = [0.0]
 
         def tick(seconds: float) -> None:
             if self.lost():

@@ -95,7 +95,8 @@ class CheckpointedRun(Runner):
             version = iceberg_version(self.lake.spark, self.lake.name)
             require_api(self.lake.spark, self.plan.actions)
             self.ledger.save_run(self.record)
-            self.run_id, self.lost = self.record.run_id, lost
+            self.run_id = self.record.run_id
+            self.lost = lost
             try:
                 for index, action in enumerate(self.plan.actions):
                     self._one(action, before.get(action.action_id), index)
@@ -178,7 +179,8 @@ class CheckpointedRun(Runner):
 
     def _part(self, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
-        progress, started_ms = self._begun(action, record), now_ms()
+        progress = self._begun(action, record)
+        started_ms = now_ms()
 
         def save(status: Status, error: str | None = None) -> None:
             is_over = status is not Status.RUNNING
@@ -213,7 +215,8 @@ class CheckpointedRun(Runner):
         parts: Sequence[Action] = ()
         error_class: str | None = None
         try:
-            status, error = self._done(guard, progress), None
+            status = self._done(guard, progress)
+            error = None
         except (Exception, KeyboardInterrupt) as problem:
             status, error = ended_by(problem)
             error_class = type(problem).__name__ if error else None

@@ -68,7 +68,8 @@ def cause_of(
     changed anything. ``has_committed``: the attempt itself has moved the branch. ``is_expired``:
     snapshots that an expiry was to remove are gone.
     """
-    kind, message = kind_of(failure), reason(failure)
+    kind = kind_of(failure)
+    message = reason(failure)
     if kind == "capacity":
         return TooLarge(message)
     conflict = Conflict(with_changes(outside, message))

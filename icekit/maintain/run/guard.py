@@ -80,8 +80,12 @@ class Guard:
     """
 
     def __init__(self, run: Runner, action: Action, progress: ActionProgress) -> None:
-        self.run, self.action, self.progress = run, action, progress
-        self.lake, self.say, self.stop = run.lake, run.say, run.stop
+        self.run = run
+        self.action = action
+        self.progress = progress
+        self.lake = run.lake
+        self.say = run.say
+        self.stop = run.stop
 
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises if it must not run."""
@@ -103,7 +107,8 @@ class Guard:
         commits = self.progress.commits
         if not commits:
             return None
-        table, branch = self.action.table, self.action.branch
+        table = self.action.table
+        branch = self.action.branch
         lost = lost_files(
             self.lake,
             table,
@@ -164,7 +169,8 @@ class _Removal(Guard):
         A table of another format names every file in its location. Raises
         :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
         """
-        spark, tag = self.lake.spark, new_tag()
+        spark = self.lake.spark
+        tag = new_tag()
         uuid = self.metadata().get("table-uuid")
 
         def named(table: Identifier) -> str | None:
@@ -227,10 +233,12 @@ class ExpiryGuard(_Removal):
     what it kept.
     """
 
-    refusal, of_clones = "Snapshots were not expired", False
+    refusal = "Snapshots were not expired"
+    of_clones = False
 
     def ready(self) -> Action | None:
-        now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
+        now = dt.datetime.now(dt.UTC)
+        older_than = self.action.older_than
         last = int(str(self.action.arguments.get("retain_last", 1)))
         if older_than is None or now - older_than < dt.timedelta(hours=LEAST_HOURS) or last < 1:
             raise ParameterError(
@@ -238,7 +246,8 @@ class ExpiryGuard(_Removal):
                 f"of {LEAST_HOURS:g} or more."
             )
         self.before = self.metadata()
-        older_than_ms, now_ms = (int(each.timestamp() * 1000) for each in (older_than, now))
+        older_than_ms = int(older_than.timestamp() * 1000)
+        now_ms = int(now.timestamp() * 1000)
         self.retention = self.action.retention or Retention()
         expiring = expiry_before(self.before, older_than_ms, last, self.retention, now_ms)
         self.summary = expiring.summary
@@ -250,7 +259,8 @@ class ExpiryGuard(_Removal):
             raise RemovalRefused(f"{self.refusal}. {conflict}")
         self.checked = tuple(dict.fromkeys((*self.named, *soon.expired)))
         self.must_stay = tuple(each for each in soon.kept if each not in self.checked)
-        self.refs, self.dropped = soon.refs, soon.refs_dropped
+        self.refs = soon.refs
+        self.dropped = soon.refs_dropped
         if not (split.expired or split.refs_dropped):
             return None
         files = self._ending(frozenset(self.checked)).persist()
@@ -310,7 +320,8 @@ class ExpiryGuard(_Removal):
 
     def _ending_in_spark(self) -> DataFrame:
         """The data and delete files, and the manifests, that no kept snapshot has."""
-        spark, name = self.lake.spark, self.action.sql_name
+        spark = self.lake.spark
+        name = self.action.sql_name
         kept = f"IN ({', '.join(map(str, self.must_stay))})"
         every = (
             metadata_table(spark, name, "all_entries")
@@ -386,7 +397,8 @@ class OrphanGuard(_Removal):
     remove files that appeared after the check.
     """
 
-    refusal, of_clones = "Orphan files were not removed", True
+    refusal = "Orphan files were not removed"
+    of_clones = True
     view = ""
     listed = left = 0
 
@@ -458,7 +470,8 @@ class OrphanGuard(_Removal):
         paths that begin with it.
         """
         location = self.metadata()["location"].rstrip("/")
-        plain, path = normal(location).path, path_sql("file_path")
+        plain = normal(location).path
+        path = path_sql("file_path")
         return (
             f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT "
             f"startswith(file_path, {sql.literal(location + '/')}) THEN "

@@ -81,7 +81,8 @@ def read_options(options: Proving) -> CommandOptions:
         if isinstance(options, kind)
     )
     own = options.changed(kind)
-    limits, trial = Limits(prove=options.prove), own.pop("trial", False)
+    limits = Limits(prove=options.prove)
+    trial = own.pop("trial", False)
     own.pop("prove", None)
     settings: Any = own
     if isinstance(options, CompactSection):

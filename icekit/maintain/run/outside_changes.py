@@ -151,7 +151,8 @@ def _definition(before: Json, now: Json) -> Iterator[str]:
         yield "a new sort order"
     if before.get("location") != now.get("location"):
         yield "a new location"
-    old, new = properties_of(before), properties_of(now)
+    old = properties_of(before)
+    new = properties_of(now)
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
             yield f"property {name} was removed"

@@ -186,18 +186,23 @@ def changes(
     """What got worse and better: findings that came, went or changed their severity (with their
     ``evidence`` by name, if it is given), and figures that crossed their threshold.
     """
-    worse, better = list[str](), list[str]()
-    had, has = dict(before.findings), dict(now.findings)
+    worse = list[str]()
+    better = list[str]()
+    had = dict(before.findings)
+    has = dict(now.findings)
     rank = ["", *map(str, Severity)].index
     for name in has | had:
-        old, new = had.get(name, ""), has.get(name, "")
+        old = had.get(name, "")
+        new = has.get(name, "")
         state = f"is now {new}" if old and new else "is new" if new else "is gone"
         if old != new:
             changed = worse if rank(new) > rank(old) else better
             parts = (f"{name.replace('_', ' ')} {state}", (evidence or {}).get(name))
             changed.append(": ".join(filter(None, parts)))
     for measure in MEASURES:
-        was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
+        was = measure.value(before)
+        value = measure.value(now)
+        limit = measure.limit(now, limits)
         if was is None or value is None:
             continue
         is_past = measure.is_past(value, limit)

@@ -141,7 +141,8 @@ class _Pass:
         self.rules: Mapping[str, Rule] = {rule.name: rule for rule in self.policy.rules}
         # What is left of the budget of bytes, files and rows.
         self.left = dict(self.policy.budget)
-        started, hours = self.result.started, self.policy.hours
+        started = self.result.started
+        hours = self.policy.hours
         minutes = self.left.pop("budget_minutes", None)
         ends = [hours and hours.ends(started), minutes and started + dt.timedelta(minutes=minutes)]
         self.deadline = min((end for end in ends if end), default=_NEVER)
@@ -226,7 +227,8 @@ class _Pass:
             self.say(f"{table.table}: {status}: {known or trace(problem)}")
 
     def _steps(self, table: TableResult) -> Iterator[Step]:
-        name, rule = parse_identifier(table.table), self.rules[table.rule]
+        name = parse_identifier(table.table)
+        rule = self.rules[table.rule]
         if rule.execute:
             held = holding(self.lake, name, self.ledger)
             record = interrupted(self.lake, name, self.ledger)
@@ -269,7 +271,8 @@ class _Pass:
 
     def _run(self, table: TableResult, command: str, record: RunRecord | None, stop: Stop) -> Step:
         """Resume a run, or plan a command and run the plan, until the time of the pass is over."""
-        name, rule = parse_identifier(table.table), self.rules[table.rule]
+        name = parse_identifier(table.table)
+        rule = self.rules[table.rule]
         given: dict[str, Any] = {
             "ledger": self.ledger,
             "limits": rule.actions[command].limits,
@@ -319,7 +322,8 @@ class _Pass:
         which needs no Spark.
         """
         facts, findings = self._observed(table)
-        lake, rule = self.lake, self.rules[table.rule]
+        lake = self.lake
+        rule = self.rules[table.rule]
         settings = rule.actions[command].settings
         given: dict[str, Any] = {"thresholds": rule.thresholds, "now": self.clock()}
         if command == "convert":

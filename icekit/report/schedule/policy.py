@@ -43,7 +43,8 @@ class Hours:
         first, last, zone = window.groups("UTC") if window else ("", "", "UTC")
         require_known(zone, sorted(available_timezones()), "time zone")
         try:
-            start, end = dt.time.fromisoformat(first), dt.time.fromisoformat(last)
+            start = dt.time.fromisoformat(first)
+            end = dt.time.fromisoformat(last)
         except ValueError:
             start = end = dt.time.min
         if start == end:
@@ -59,10 +60,8 @@ class Hours:
         for first in (now.astimezone(self.zone).date() - day, now.astimezone(self.zone).date()):
             last = first if self.end > self.start else first + day
             # In UTC, because two times of one zone are compared by the clock on the wall.
-            start, end = (
-                dt.datetime.combine(*at, self.zone).astimezone(dt.UTC)
-                for at in ((first, self.start), (last, self.end))
-            )
+            start = dt.datetime.combine(first, self.start, self.zone).astimezone(dt.UTC)
+            end = dt.datetime.combine(last, self.end, self.zone).astimezone(dt.UTC)
             if start <= now < end:
                 return end
         return None

@@ -18,7 +18,9 @@ from icekit.report.schedule.policy import Rule, SchedulePolicy, read
 
 #: The most bytes of a policy's file, the most values in it (one that an alias repeats counts each
 # time), and the most levels of lists and mappings.
-MOST_BYTES, MOST_VALUES, MOST_LEVELS = 1 << 18, 20_000, 20
+MOST_BYTES = 1 << 18
+MOST_VALUES = 20_000
+MOST_LEVELS = 20
 
 _NO_KEYS = (
     "it has no keys; `icekit schedule example` prints a policy to start from (a section without "
@@ -119,7 +121,8 @@ class _Reader:
         self._count(node, path)
         pairs: dict[str, tuple[int, Any]] = {}
         for name, below in node.value:
-            key, line = str(name.value), name.start_mark.line + 1
+            key = str(name.value)
+            line = name.start_mark.line + 1
             if key in pairs:
                 message = f"a key appears twice, first in line {pairs[key][0]}; keep one"
                 self.note(line, path, message)

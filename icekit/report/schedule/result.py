@@ -85,7 +85,8 @@ class TableResult:
 
     def end(self, reported: Status, error: str) -> None:
         """Note how its report or its work ended."""
-        self.reported, self.error = reported, error
+        self.reported = reported
+        self.error = error
         self.status = _worst([reported, *(step.status for step in self.steps)])
 
     def add(self, step: Step) -> None:
@@ -127,7 +128,8 @@ class PassResult:
         """Note how it ended: the exit status is 130 if it was stopped by hand or by a signal, else
         the most serious of its tables and problems (2).
         """
-        self.seconds, self.interrupted = seconds, interrupted
+        self.seconds = seconds
+        self.interrupted = interrupted
         # What the window or the budget stopped goes on in the next pass.
         statuses = {table.status for table in self.tables} - {Status.STOPPED}
         self.exit_status = EXIT_STOPPED if interrupted else exit_status(statuses, self.problems)

@@ -64,7 +64,9 @@ class CompactionExplorer(Explorer):
         trial: bool = False,
     ) -> None:
         super().__init__(view)
-        self.policy, self.limits, self.trial = policy, limits or Limits(), trial
+        self.policy = policy
+        self.limits = limits or Limits()
+        self.trial = trial
         self.ledger = ledger or None
         self.given = plan
         self.plan: Plan | None = None
@@ -75,7 +77,9 @@ class CompactionExplorer(Explorer):
         """What the plan that was given, or one by arithmetic on facts, covers of all partitions
         that are worth a rewrite, as a chart.
         """
-        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
+        facts = self.view.facts
+        findings = self.view.findings
+        limits = self.view.thresholds
         plan = self.given
         if plan is None or plan.table != facts.table:
             plan = plan_purely(facts, findings, self.policy, thresholds=limits)
@@ -84,8 +88,10 @@ class CompactionExplorer(Explorer):
 
     def build(self) -> Any:
         """What the policy covers, then the buttons, then what they did."""
-        self.savings, self.planned = picture(), picture()
-        self.behind, self.result = picture(), picture()
+        self.savings = picture()
+        self.planned = picture()
+        self.behind = picture()
+        self.result = picture()
         self.ask = button(
             "Plan (dry run)",
             "ask the engine's planner what it would rewrite; starts Spark, and runs nothing on the "
@@ -124,7 +130,8 @@ class CompactionExplorer(Explorer):
 
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
-        name, outcome = self.view.facts.name, self.ran()
+        name = self.view.facts.name
+        outcome = self.ran()
         self.go.description = f"Run this plan on {name}"
         self.again.description = f"Resume on {name}"
         if outcome:
@@ -170,7 +177,10 @@ class CompactionExplorer(Explorer):
 
     def _plan(self) -> None:
         view = self.view
-        lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
+        lake = view.lake
+        facts = view.facts
+        findings = view.findings
+        limits = view.thresholds
         self._forget()
 
         def job(say: Say, stop: Stop) -> Plan:
@@ -236,7 +246,8 @@ class CompactionExplorer(Explorer):
     def _go(self, what: str, verb: Callable[..., Outcome]) -> None:
         """Run, and look at the table again; all of it on the table that is in view now."""
         view = self.view
-        before, ratios = view.facts, view.thresholds.size_ratios
+        before = view.facts
+        ratios = view.thresholds.size_ratios
 
         def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts]:
             outcome = verb(ledger=self.ledger, limits=self.limits, stop=stop, progress=say)

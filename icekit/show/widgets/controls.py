@@ -111,7 +111,8 @@ class Progress:
         self.cancel = button("Cancel", cancels, self._cancel)
         self.cancel.disabled = True
         self.log = picture()
-        self._view, self._cancels = view, cancels
+        self._view = view
+        self._cancels = cancels
         self._lines: list[str] = []
         self._thread: threading.Thread | None = None
         self._stop = Stop()
@@ -163,9 +164,11 @@ class Progress:
                 self._view.let_go()
             sentence, kind = done(result)
         except BaseException as error:
-            sentence, kind = why(error), "critical"
+            sentence = why(error)
+            kind = "critical"
             if isinstance(error, Stopped) or self._stop.is_set:
-                sentence, kind = f"Cancelled: {self._cancels}", "warning"
+                sentence = f"Cancelled: {self._cancels}"
+                kind = "warning"
         self._end(sentence, kind)
 
     def _cancel(self) -> None:
@@ -212,7 +215,8 @@ class Question:
         yes.
         """
         self._answered = answered
-        self.yes.description, self.yes.tooltip = f"Yes, {what} it on {name}", sentence
+        self.yes.description = f"Yes, {what} it on {name}"
+        self.yes.tooltip = sentence
         self.no.description = f"No, do not {what} it"
         self._asked.value = note(sentence, "warning")
         self.box.layout.display = ""
@@ -241,7 +245,8 @@ class View:
     """
 
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None) -> None:
-        self.lake, self.held = lake, ""
+        self.lake = lake
+        self.held = ""
         self._listeners: dict[object, Callable[[], None]] = {}
         self._holders: list[Callable[[], None]] = []
         self._show(facts, thresholds or Thresholds())
@@ -299,7 +304,8 @@ class View:
         was.
         """
         self.findings = diagnose(facts, thresholds, session_conf=self.lake.session_conf())
-        self.facts, self.thresholds = facts, thresholds
+        self.facts = facts
+        self.thresholds = thresholds
         _call(self._listeners.values())
 
 

@@ -100,7 +100,9 @@ class Chooser(Explorer):
         )
 
     def _observe(self) -> None:
-        table, ref, view = self.table.value.strip(), self.ref.value.strip(), self.view
+        table = self.table.value.strip()
+        ref = self.ref.value.strip()
+        view = self.view
         lake = view.lake
 
         def job(_: Say, stop: Stop) -> TableFacts:
@@ -124,7 +126,8 @@ class Chooser(Explorer):
 
     def _follow(self) -> None:
         if self.table.value != self.view.facts.name:
-            self.table.value, self.ref.value = self.view.facts.name, self.view.facts.ref or ""
+            self.table.value = self.view.facts.name
+            self.ref.value = self.view.facts.ref or ""
         self.card.value = self.static()
 
     def _rest(self) -> None:
@@ -181,7 +184,9 @@ class ThresholdsExplorer(Explorer):
 
     def static(self) -> str:
         """The findings, each with its threshold, then the sizes of the files."""
-        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
+        facts = self.view.facts
+        findings = self.view.findings
+        limits = self.view.thresholds
         line = (
             f"Snapshot {dict(lines(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
@@ -197,7 +202,8 @@ class ThresholdsExplorer(Explorer):
             "set every threshold to the value in the notebook's parameters",
             self._reset,
         )
-        self.message, self.cards = picture(), picture()
+        self.message = picture()
+        self.cards = picture()
         self.view.on_change(self._follow)
         self._show()
         rows = [
@@ -260,7 +266,8 @@ class Following(Explorer):
 
     def __init__(self, view: View, draw: Callable[..., Any], name: object = None) -> None:
         super().__init__(view)
-        self._draw, self._name = draw, name or draw
+        self._draw = draw
+        self._name = name or draw
         self._is_by_limits = "thresholds" in inspect.signature(draw).parameters
         self._make()
 

@@ -94,13 +94,12 @@ def partitioned_join(
     )
 
 
-AS_IS, NARROWER = "as it is", "narrower ON"
-FILES, OPENED, SHUFFLED, TIME = (
-    "files of the target opened",
-    "size of these files",
-    "bytes shuffled",
-    "time on a clone",
-)
+AS_IS = "as it is"
+NARROWER = "narrower ON"
+FILES = "files of the target opened"
+OPENED = "size of these files"
+SHUFFLED = "bytes shuffled"
+TIME = "time on a clone"
 _MEASURES = (
     Measure(FILES, COUNT),
     Measure(OPENED, BYTES),
@@ -140,7 +139,8 @@ def review_merge(
             )
         trial = Trial.of(lake, tuple(name), budget, progress=progress)
         review = MergeReview.of(spark, statement, trial.facts)
-        measured, rows = Measurements(_MEASURES), set[str]()
+        measured = Measurements(_MEASURES)
+        rows = set[str]()
         measured.add(AS_IS, _planned(review.plan))
         if review.narrower is not None:
             measured.add(NARROWER, _planned(review.narrower.plan))
@@ -232,7 +232,8 @@ class MergeReview:
 
     def changes(self) -> Iterator[Change]:
         """The proposals, and what was checked."""
-        plan, narrower = self.plan, self.narrower
+        plan = self.plan
+        narrower = self.narrower
         change = Change(NARROWER, None, None, f"There is none: {self.why_not}.")
         if narrower is not None:
             columns = " and ".join(f"{a.equality.column} ({a.form})" for a in narrower.added)
@@ -253,10 +254,8 @@ class MergeReview:
         opened = f"The target scan opens {self.opened()}."
         why = f"{opened} Filters that reached Iceberg: {plan.scan.filters}."
         yield Change("pruning", None, None, why)
-        before, after = (
-            "with" if is_shuffled else "without"
-            for is_shuffled in (plan.is_target_shuffled, plan.is_write_shuffled)
-        )
+        before = "with" if plan.is_target_shuffled else "without"
+        after = "with" if plan.is_write_shuffled else "without"
         why = (
             f"Spark plans {plan.join}, {before} a shuffle of the target before it and {after} a "
             "shuffle of the rows that are written."
@@ -265,7 +264,8 @@ class MergeReview:
 
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
-        scan, total = self.plan.scan, self.total
+        scan = self.plan.scan
+        total = self.total
         times = count(scan.delete_files, "time")
         deletes = f", and delete files {times}" if scan.delete_files else ""
         return (

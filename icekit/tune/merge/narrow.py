@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-VALUES, RANGES, BOUNDS = "values", "ranges", "bounds"
+VALUES = "values"
+RANGES = "ranges"
+BOUNDS = "bounds"
 #: Iceberg's limit for the values of one IN; also of units of time.
 _MOST_VALUES = 200
 # Spark's types in which Spark's order, Iceberg's order and equality agree, with Iceberg's names.
@@ -90,7 +92,8 @@ class Added:
         """The predicate of a term; raises ValueError or OverflowError for a time without a
         literal.
         """
-        data_type, parts = self.equality.type, [f"{term} IS NULL"] if self.has_nulls else []
+        data_type = self.equality.type
+        parts = [f"{term} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
             parts += in_units(term, data_type, self.equality.unit, self.values)
         elif self.form == BOUNDS:
@@ -141,7 +144,8 @@ def _is_of(expression: Any, plan: Any) -> bool:
 def _equality(facts: TableFacts, mine: Any, other: Any, is_null_safe: bool) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
     column = mine.child() if kind(mine) == "Cast" else mine
-    own, compared = (str(side.dataType().simpleString()) for side in (column, mine))
+    own = str(column.dataType().simpleString())
+    compared = str(mine.dataType().simpleString())
     if kind(column) != "AttributeReference" or (
         own != compared and (own, compared) != ("int", "bigint")
     ):
@@ -182,8 +186,10 @@ def values_of(spark: SparkSession, statement: Statement, keys: MergeKeys) -> lis
     queried: list[str] = []
     listed: list[DataFrame] = []
     for equality, field in zip(keys.equalities, frame.schema, strict=True):
-        name, type_name = field.name, field.dataType.typeName()
-        low, high = (scalar_sql(f"{end}({name})", type_name) for end in ("min", "max"))
+        name = field.name
+        type_name = field.dataType.typeName()
+        low = scalar_sql(f"min({name})", type_name)
+        high = scalar_sql(f"max({name})", type_name)
         value = scalar_sql(name, type_name)
         if equality.unit:
             unit = f"{identifier(statement.target[0])}.system.{equality.unit}s({name})"
@@ -284,14 +290,16 @@ def _needed(
         sql = statement.with_condition(_predicate(statement, predicates))
         return merge_plan(spark, sql, statement.target)
 
-    chosen, plan = tuple(added), planned_with(added) if added else before
+    chosen = tuple(added)
+    plan = planned_with(added) if added else before
     if plan.size_in_bytes >= before.size_in_bytes:
         return (), before
     for each in sorted(added, key=lambda a: len(a.predicate("")), reverse=True):
         fewer = tuple(a for a in chosen if a is not each)
         without = planned_with(fewer) if fewer else before
         if without.size_in_bytes <= plan.size_in_bytes:
-            chosen, plan = fewer, without
+            chosen = fewer
+            plan = without
     return chosen, plan
 
 

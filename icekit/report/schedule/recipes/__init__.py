@@ -43,7 +43,8 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     Raises the errors of :func:`icekit.report.schedule.reading.read_policy`.
     """
     file = file.expanduser().absolute()
-    policy, python = read_policy(file), str(Path(sys.executable).absolute())
+    policy = read_policy(file)
+    python = str(Path(sys.executable).absolute())
     env_file = file.with_suffix(".env")
     words = [python, "-m", "icekit", "schedule", "run", str(file)]
     carried = environment(policy)
@@ -55,7 +56,8 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         f"set -a; if [ -r {env} ]; then . {env}; fi; set +a; cd {shlex.quote(str(file.parent))} "
         f"&& exec {shlex.join(words)}"
     )
-    log, notebooks = shlex.quote(str(file.with_suffix(".log"))), str(policy.output / "notebooks")
+    log = shlex.quote(str(file.with_suffix(".log")))
+    notebooks = str(policy.output / "notebooks")
     fill = {
         "NAME": policy.name,
         "SLUG": re.sub(r"[^A-Za-z0-9_-]", "-", policy.name),
