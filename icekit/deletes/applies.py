@@ -47,8 +47,8 @@ def order_of(sequence: int, place: int = _LAST) -> int:
     return (sequence << _PLACE_BITS) | place
 
 
-def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
-    """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled
+def unless_ruled_out(is_matched: str, order: str, words: str, file: str) -> str:
+    """SQL for ``is_matched``, which tells whether a delete matches a row; fails if the delete is ruled
     out for the row's ``file``.
 
     ``order`` is the delete's, and ``words`` has a bit for each place that is ruled out (null: none
@@ -58,7 +58,7 @@ def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
     word = f"get({words}, CAST({bit} DIV 64 AS int))"
     is_ruled_out = f"coalesce(bit_get({word}, CAST({bit} % 64 AS int)) = 1, false)"
     failure = f"CAST(raise_error(concat('{_FAILURE} ', {file})) AS boolean)"
-    return f"if({found}, if({is_ruled_out}, {failure}, true), false)"
+    return f"if({is_matched}, if({is_ruled_out}, {failure}, true), false)"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyroaring import BitMap64
 
 from icekit.deletes.applies import EVERYWHERE, FILE, OWN, not_shown, order_of
-from icekit.deletes.find import Found
+from icekit.deletes.find import ConversionInputs
 from icekit.deletes.listing import joined
 from icekit.engine.bridge import compiled
 from icekit.engine.compat import arrow_of
@@ -28,24 +28,24 @@ _MOST_PARTITIONS = 8
 
 
 def positions_by_kernel(
-    spark: SparkSession, found: Found, meanwhile: Callable[[], None]
+    spark: SparkSession, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``found.data``; ``meanwhile`` is other
+    """The deleted positions per data file, by its place in ``inputs.data``; ``meanwhile`` is other
     work that has a core of its own.
 
     Raises :class:`~icekit.rows.table_writer.KernelUnavailable` where Spark has to find them.
     """
-    _check_defaults(found)
-    keys = {field_id: column.type_name for field_id, column in found.keys.columns.items()}
-    reader = key_reader(spark, found.at.table, keys)
+    _check_defaults(inputs)
+    keys = {field_id: column.type_name for field_id, column in inputs.keys.columns.items()}
+    reader = key_reader(spark, inputs.snapshot_deletes.table, keys)
     numbers_by_part: dict[int, list[int]] = defaultdict(list)
-    for number, file in enumerate(found.data):
+    for number, file in enumerate(inputs.data):
         numbers_by_part[file.part].append(number)
-    is_global = any(key_set.is_global for key_set in found.key_sets)
+    is_global = any(key_set.is_global for key_set in inputs.key_sets)
     if is_global and len(numbers_by_part) > _MOST_PARTITIONS:
         raise KernelUnavailable("deletes of all partitions apply to many")
-    parts = list(_parts(spark, found, numbers_by_part))
-    size = sum(file.size for file in (*found.data, *found.deletes))
+    parts = list(_parts(spark, inputs, numbers_by_part))
+    size = sum(file.size for file in (*inputs.data, *inputs.deletes))
     try:
         by_part = deleted_positions(spark, parts, reader, meanwhile, size)
     except RuledOut as error:
@@ -53,38 +53,38 @@ def positions_by_kernel(
     except KernelFailed as error:
         raise KernelUnavailable("it failed") from error
     return {
-        numbers[place]: BitMap64.deserialize(bitmap)
+        numbers[index]: BitMap64.deserialize(bitmap)
         for numbers, bitmaps in zip(numbers_by_part.values(), by_part, strict=True)
-        for place, bitmap in bitmaps.items()
+        for index, bitmap in bitmaps.items()
     }
 
 
-def _check_defaults(found: Found) -> None:
-    for field_id in found.keys.columns:
-        for path in paths_to(found.at.metadata, field_id):
+def _check_defaults(inputs: ConversionInputs) -> None:
+    for field_id in inputs.keys.columns:
+        for path in paths_to(inputs.snapshot_deletes.metadata, field_id):
             if any(each.get("initial-default") is not None for each in path):
                 raise KernelUnavailable("a key column has an initial default")
 
 
 def _parts(
-    spark: SparkSession, found: Found, numbers_by_part: Mapping[int, Sequence[int]]
+    spark: SparkSession, inputs: ConversionInputs, numbers_by_part: Mapping[int, Sequence[int]]
 ) -> Iterator[str]:
     """What the kernel is told of each partition."""
-    table = found.at.table
-    listing = found.at.listing.java
+    table = inputs.snapshot_deletes.table
+    listing = inputs.snapshot_deletes.listing.java
     java = compiled(spark, table, "Kernel", table)
-    if refusal := java.refusal(listing, len(found.data), len(found.deletes)):
+    if refusal := java.refusal(listing, len(inputs.data), len(inputs.deletes)):
         raise KernelUnavailable(str(refusal))
     first_places = joined(numbers[0] for numbers in numbers_by_part.values())
     constants = json.loads(java.constants(listing, first_places))
-    ruled_out = _ruled_out(found)
+    ruled_out = _ruled_out(inputs)
     for (part, numbers), values in zip(numbers_by_part.items(), constants, strict=True):
         data = [
             {
-                "path": found.data[number].path,
-                "sequence": found.data[number].sequence,
+                "path": inputs.data[number].path,
+                "sequence": inputs.data[number].sequence,
                 "first_row_id": None,
-                "rows": found.data[number].records,
+                "rows": inputs.data[number].records,
                 "constants": values,
             }
             for number in numbers
@@ -92,7 +92,7 @@ def _parts(
         yield json.dumps(
             {
                 "data": data,
-                "deletes": list(_deletes(found, part, numbers, ruled_out)),
+                "deletes": list(_deletes(inputs, part, numbers, ruled_out)),
                 "position_deletes": [],
                 "vectors": [],
                 "chosen": [],
@@ -104,14 +104,17 @@ def _parts(
 
 
 def _deletes(
-    found: Found, part: int, numbers: Sequence[int], ruled_out: Mapping[int, Mapping[str, Any]]
+    inputs: ConversionInputs,
+    part: int,
+    numbers: Sequence[int],
+    ruled_out: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     """The equality deletes of a partition, by their key."""
-    for key_set in found.key_sets:
+    for key_set in inputs.key_sets:
         column = EVERYWHERE if key_set.is_global else OWN
         files = [
-            (file.path, order_of(file.sequence, place))
-            for _, file, place in found.deletes_of(key_set)
+            (file.path, order_of(file.sequence, index))
+            for _, file, index in inputs.deletes_of(key_set)
             if key_set.is_global or file.part == part
         ]
         if files:
@@ -122,8 +125,8 @@ def _deletes(
             }
 
 
-def _ruled_out(found: Found) -> Mapping[int, Mapping[str, Any]]:
+def _ruled_out(inputs: ConversionInputs) -> Mapping[int, Mapping[str, Any]]:
     """The deletes that are ruled out for data files, by the file's number."""
-    if found.ruled_out is None:
+    if inputs.ruled_out is None:
         return {}
-    return {row[FILE]: row for row in arrow_of(found.ruled_out).to_pylist()}
+    return {row[FILE]: row for row in arrow_of(inputs.ruled_out).to_pylist()}

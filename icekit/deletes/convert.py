@@ -23,7 +23,7 @@ from icekit.deletes.delete_files import (
     positions_of,
     vector_positions,
 )
-from icekit.deletes.find import Found, find, remaining
+from icekit.deletes.find import ConversionInputs, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.listing import Scope, joined, local, placed
@@ -46,43 +46,43 @@ if TYPE_CHECKING:
 
 
 def deleted_positions(
-    spark: SparkSession, view: KeyView, found: Found, meanwhile: Callable[[], None]
+    spark: SparkSession, view: KeyView, inputs: ConversionInputs, meanwhile: Callable[[], None]
 ) -> dict[int, BitMap64]:
-    """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
-    of ``found``, by which Spark finds them where the kernel cannot. ``meanwhile`` is Spark's work
+    """The deleted positions per data file, by its place in ``inputs.data``; ``view`` is the key view
+    of ``inputs``, by which Spark finds them where the kernel cannot. ``meanwhile`` is Spark's work
     while the kernel finds them.
     """
     with contextlib.suppress(KernelUnavailable):
-        return positions_by_kernel(spark, found, meanwhile)
-    records = sum(key_set.records for key_set in found.key_sets)
+        return positions_by_kernel(spark, inputs, meanwhile)
+    records = sum(key_set.records for key_set in inputs.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     settings = {
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.shuffle.partitions": str(spread),
     }
     with lent(spark, settings):
-        dead = dead_rows(view, found)
-        with disagreement(lambda number: found.data[int(number)].path):
-            return by_file(arrow_of(words(dead, records)))
+        deleted_rows = dead_rows(view, inputs)
+        with disagreement(lambda number: inputs.data[int(number)].path):
+            return by_file(arrow_of(words(deleted_rows, records)))
 
 
 def merge(
-    spark: SparkSession, name: Identifier, positions: dict[int, BitMap64], found: Found
+    spark: SparkSession, name: Identifier, positions: dict[int, BitMap64], inputs: ConversionInputs
 ) -> tuple[list[Any], dict[int, BitMap64]]:
     """Merge existing position deletes into the new vectors, because a data file has at most one
     vector; returns the delete files they replace, and the existing positions.
     """
-    numbers = {found.data[number].path: number for number in positions}
+    numbers = {inputs.data[number].path: number for number in positions}
     if not numbers:
         return [], {}
-    own, shared = position_deletes(found.at.listing.java, numbers)
-    if not (shared or own):
+    own_deletes, shared_records = position_deletes(inputs.snapshot_deletes.listing.java, numbers)
+    if not (shared_records or own_deletes):
         return [], {}
-    if found.at.listing.tasks is None:
-        before = _earlier_positions(spark, name, numbers, own, shared, found)
+    if inputs.snapshot_deletes.listing.tasks is None:
+        before = _earlier_positions(spark, name, numbers, own_deletes, shared_records, inputs)
     else:
-        before = _earlier_positions_of_tasks(spark, numbers, found)
-    for path, deletes in own.items():
+        before = _earlier_positions_of_tasks(spark, numbers, inputs)
+    for path, deletes in own_deletes.items():
         # A vector that is replaced but was not read in full would bring its rows back. It names
         # each position once; other files may name one again.
         expected = max(int(delete.recordCount()) if _is_vector(delete) else 1 for delete in deletes)
@@ -95,7 +95,7 @@ def merge(
     for number, deleted in before.items():
         # Not in place: the positions found are compared with these before the commit.
         positions[number] = positions[number] | deleted
-    return [delete for deletes in own.values() for delete in deletes], before
+    return [delete for deletes in own_deletes.values() for delete in deletes], before
 
 
 def _is_vector(delete: Any) -> bool:
@@ -104,13 +104,15 @@ def _is_vector(delete: Any) -> bool:
 
 
 def _earlier_positions_of_tasks(
-    spark: SparkSession, numbers: Mapping[str, int], found: Found
+    spark: SparkSession, numbers: Mapping[str, int], inputs: ConversionInputs
 ) -> dict[int, BitMap64]:
     """The positions that the listing's tasks delete in some data files, which have ``numbers`` by
     their paths; by these numbers.
     """
-    staging = Staging(spark, found.at.table)
-    answers = list(elements(staging.java.vectors(found.at.listing.tasks, joined(numbers))))
+    staging = Staging(spark, inputs.snapshot_deletes.table)
+    answers = list(
+        elements(staging.java.vectors(inputs.snapshot_deletes.listing.tasks, joined(numbers)))
+    )
     return {
         numbers[str(path)]: vector_positions(bytes(blob))
         for path, blob in zip(answers[::2], answers[1::2], strict=True)
@@ -121,14 +123,14 @@ def _earlier_positions(
     spark: SparkSession,
     name: Identifier,
     numbers: Mapping[str, int],
-    own: Mapping[str, Sequence[Any]],
-    shared: Mapping[str, int],
-    found: Found,
+    own_deletes: Mapping[str, Sequence[Any]],
+    shared_records: Mapping[str, int],
+    inputs: ConversionInputs,
 ) -> dict[int, BitMap64]:
     """The same of the whole snapshot, by one query: of delete files that are each data file's
     ``own``, and of those that several data files share.
     """
-    with_vector = {path for path, deletes in own.items() if any(map(_is_vector, deletes))}
+    with_vector = {path for path, deletes in own_deletes.items() if any(map(_is_vector, deletes))}
     by_path = local(
         spark,
         {
@@ -138,42 +140,48 @@ def _earlier_positions(
         },
     )
     if names := named_as_columns_of_position_deletes(
-        found.at.specs.values(), found.at.format_version
+        inputs.snapshot_deletes.specs.values(), inputs.snapshot_deletes.format_version
     ):
         raise ConversionRefused(
             "Iceberg cannot read the positions that are deleted already, which the new deletion "
             "vectors must hold, because a partition field has the name of a column of its table "
             f"position_deletes ({', '.join(names)}). Run icekit compact, which applies all deletes."
         )
-    if names := fields_hiding_positions(found.at.specs.values()):
+    if names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
             f"{positions_hidden(names)}. Run icekit compact, which applies all deletes."
         )
-    listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
-    _check_shared(spark, listed, shared)
-    joined_rows = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path)
+    position_rows = metadata_table(
+        spark, name, "position_deletes", inputs.snapshot_deletes.snapshot_id
+    )
+    _check_shared(spark, position_rows, shared_records)
+    joined_rows = position_rows.join(
+        by_path.hint("broadcast"), position_rows.file_path == by_path.path
+    )
     if with_vector:
         # A vector replaces all other position deletes of its data file.
         joined_rows = joined_rows.where("NOT has_vector OR content_offset IS NOT NULL")
-    records = sum(found.data[number].records for number in numbers.values())
+    records = sum(inputs.data[number].records for number in numbers.values())
     return by_file(arrow_of(words(joined_rows.select("f", "pos"), records)))
 
 
-def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
+def _check_shared(
+    spark: SparkSession, position_rows: DataFrame, shared_records: Mapping[str, int]
+) -> None:
     """Check that the metadata table lists all delete files of several data files: readers ignore
     such files once a vector exists.
     """
-    if not shared:
+    if not shared_records:
         return
-    paths = local(spark, {"path": (pa.string(), shared)})
-    read = there.join(
-        paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi"
+    paths = local(spark, {"path": (pa.string(), shared_records)})
+    read = position_rows.join(
+        paths.hint("broadcast"), position_rows.delete_file_path == paths.path, "left_semi"
     ).count()
-    expected = sum(shared.values())
+    expected = sum(shared_records.values())
     if read != expected:
         raise ConversionRefused(
-            f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
+            f"Only {read:,} of {expected:,} rows of {count(len(shared_records), 'position delete file')} "
             "could be read. Nothing was changed; run it again."
         )
 
@@ -208,30 +216,30 @@ _REFUSALS = {
 
 
 @frozen
-class Pending:
+class NewDeletes:
     """What a conversion has written, before its commit; or what a rewrite reads with, which no
     commit gets.
 
-    ``dead`` are the positions found, by a file's place in ``found.data``, and ``earlier`` those that
-    were deleted before, where a deletion vector replaces other deletes. ``written`` are both of them
-    for each place, ``added`` the delete files that hold them, in this order; ``removed`` the delete
-    files that go.
+    ``found_positions`` are those of deleted rows, by a file's index in ``inputs.data``, and
+    ``earlier_positions`` those that were deleted before, where a deletion vector replaces other
+    deletes. ``written_positions`` are both of them for each index, ``added_files`` the delete files
+    that hold them, in this order; ``removed_files`` the delete files that go.
     """
 
-    found: Found
-    dead: Mapping[int, BitMap64]
-    earlier: Mapping[int, BitMap64]
-    written: Mapping[int, BitMap64]
-    added: Sequence[Any]
-    removed: Sequence[Any]
+    inputs: ConversionInputs
+    found_positions: Mapping[int, BitMap64]
+    earlier_positions: Mapping[int, BitMap64]
+    written_positions: Mapping[int, BitMap64]
+    added_files: Sequence[Any]
+    removed_files: Sequence[Any]
 
     @property
-    def touched(self) -> list[str]:
-        """The data files that ``added`` refers to."""
-        return [self.found.data[number].path for number in self.written]
+    def data_paths(self) -> list[str]:
+        """The data files that ``added_files`` refer to."""
+        return [self.inputs.data[number].path for number in self.written_positions]
 
 
-def conversion_of(spark: SparkSession, staging: Staging, pending: Pending) -> Any:
+def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes) -> Any:
     """The Java object that tells what a scan would read after the commit; ``staging`` is of the
     table.
     """
@@ -240,9 +248,9 @@ def conversion_of(spark: SparkSession, staging: Staging, pending: Pending) -> An
         staging.table,
         "Conversion",
         staging.java,
-        list(pending.added),
-        list(pending.removed),
-        placed(pending.found.deletes),
+        list(new_deletes.added_files),
+        list(new_deletes.removed_files),
+        placed(new_deletes.inputs.deletes),
     )
 
 
@@ -252,53 +260,65 @@ class Check(Protocol):
     def look_up(self) -> None:
         """Do what can be done before the positions are known."""
 
-    def run(self, pending: Pending) -> Mapping[str, str]:
+    def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
         """Check what is about to be committed; returns what the commit's summary says of it, and
         raises if it is not right.
         """
 
 
 #: Makes the check of a commit from what was found, and its key view.
-MakeCheck = Callable[["SparkSession", Found, KeyView | None], Check]
+MakeCheck = Callable[["SparkSession", ConversionInputs, KeyView | None], Check]
 
 
 def write_deletes(
-    spark: SparkSession, name: Identifier, found: Found, writer: Writer, check: MakeCheck | None
-) -> tuple[Pending, Mapping[str, str]]:
+    spark: SparkSession,
+    name: Identifier,
+    inputs: ConversionInputs,
+    writer: Writer,
+    check: MakeCheck | None,
+) -> tuple[NewDeletes, Mapping[str, str]]:
     """Write the delete files that replace equality deletes, and check them; also returns what the
     summary of a commit says of the check. ``writer`` can remove them.
     """
     with ExitStack() as stack:
-        view = KeyView(spark, found, stack) if found.data else None
-        checking = None if check is None else check(spark, found, view)
+        view = KeyView(spark, inputs, stack) if inputs.data else None
+        checking = None if check is None else check(spark, inputs, view)
         meanwhile = checking.look_up if checking else (lambda: None)
-        positions = deleted_positions(spark, view, found, meanwhile) if view else {}
-        dead = dict(positions)
-        _check_listed_once(found, positions)
-        has_vectors = found.at.format_version >= 3
-        replaced, earlier = merge(spark, name, positions, found) if has_vectors else ([], {})
-        written = dict(sorted(positions.items()))
-        added = writer.write([(n, found.data[n], every) for n, every in written.items()])
-        removed = [*replaced, *(found.equality_deletes() if found.is_last else ())]
-        pending = Pending(found, dead, earlier, written, added, removed)
-        is_idle = not added and not removed
-        return pending, {} if checking is None or is_idle else checking.run(pending)
+        positions = deleted_positions(spark, view, inputs, meanwhile) if view else {}
+        found_positions = dict(positions)
+        _check_listed_once(inputs, positions)
+        has_vectors = inputs.snapshot_deletes.format_version >= 3
+        replaced, earlier = merge(spark, name, positions, inputs) if has_vectors else ([], {})
+        written_positions = dict(sorted(positions.items()))
+        added_files = writer.write(
+            [(n, inputs.data[n], file_positions) for n, file_positions in written_positions.items()]
+        )
+        removed_files = [*replaced, *(inputs.equality_deletes() if inputs.is_last else ())]
+        new_deletes = NewDeletes(
+            inputs, found_positions, earlier, written_positions, added_files, removed_files
+        )
+        is_idle = not added_files and not removed_files
+        return new_deletes, {} if checking is None or is_idle else checking.run(new_deletes)
 
 
-def commit(pending: Pending, branch: str | None, tags: Mapping[str, str]) -> None:
+def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str]) -> None:
     """Replace equality deletes with position deletes in one commit, which fails if another commit
     interferes; its summary has ``tags``.
 
     The touched data files, and the files to be removed, must still exist. Deletes committed since
     the snapshot that the files were found at stay, and apply.
     """
-    at = pending.found.at
-    delta = at.table.newRowDelta().validateFromSnapshot(at.snapshot_id).validateDeletedFiles()
-    if pending.touched:
-        delta = delta.validateDataFilesExist(pending.touched)
-    for file in pending.added:
+    snapshot_deletes = new_deletes.inputs.snapshot_deletes
+    delta = (
+        snapshot_deletes.table.newRowDelta()
+        .validateFromSnapshot(snapshot_deletes.snapshot_id)
+        .validateDeletedFiles()
+    )
+    if new_deletes.data_paths:
+        delta = delta.validateDataFilesExist(new_deletes.data_paths)
+    for file in new_deletes.added_files:
         delta.addDeletes(file)
-    for file in pending.removed:
+    for file in new_deletes.removed_files:
         delta.removeDeletes(file)
     for key, value in tags.items():
         delta.set(key, value)
@@ -334,13 +354,13 @@ def convert(
     for index in range(slices):
         # Read again for each slice: its snapshot must contain the commits of earlier slices, or
         # the conversion must stop.
-        at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
-        found = find(spark, at, (index, slices))
-        if found is None:
+        snapshot_deletes = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
+        inputs = find(spark, snapshot_deletes, (index, slices))
+        if inputs is None:
             return
         if index == 0:
-            up_to = max(file.sequence for file in found.deletes)
-        conversion.slice(found)
+            up_to = max(file.sequence for file in inputs.deletes)
+        conversion.slice(inputs)
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
 
 
@@ -360,25 +380,27 @@ class _Conversion:
     listed_at: list[tuple[int, int]] = field(default_factory=list)
     marks: set[str] = field(default_factory=set)
 
-    def slice(self, found: Found) -> None:
+    def slice(self, inputs: ConversionInputs) -> None:
         """Commit one slice."""
-        deletes = {file.path for file in found.deletes}
+        deletes = {file.path for file in inputs.deletes}
         if not self.listed_at:
             self.deletes = deletes
         elif not self.deletes.issuperset(deletes):
             raise CommitConflict("older equality deletes were added while others were converted")
         else:
-            self._check_earlier(found)
-        self.listed_at.append((found.at.snapshot_id, found.at.sequence_number))
-        self._convert(found)
+            self._check_earlier(inputs)
+        self.listed_at.append(
+            (inputs.snapshot_deletes.snapshot_id, inputs.snapshot_deletes.sequence_number)
+        )
+        self._convert(inputs)
 
-    def _check_earlier(self, found: Found) -> None:
+    def _check_earlier(self, inputs: ConversionInputs) -> None:
         """Check that a slice still fits the earlier ones: their commits and, before the deletes are
         removed, all data files they apply to.
         """
         listed_at, sequences = zip(*self.listed_at, strict=True)
         try:
-            commits = since(found.at, listed_at[0])
+            commits = since(inputs.snapshot_deletes, listed_at[0])
         except SnapshotNotFound:
             raise CommitConflict(
                 "the table was rolled back, or its snapshots expired, while its equality deletes "
@@ -386,35 +408,46 @@ class _Conversion:
             ) from None
         marks = {str(summary_of(commit).get(_MARK)) for commit in commits}
         # What a slice has seen counts only where the table has come from there.
-        known = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
-        if not self.marks <= marks or not known.issuperset(listed_at):
+        lineage_ids = {listed_at[0], *(int(commit["snapshot-id"]) for commit in commits)}
+        if not self.marks <= marks or not lineage_ids.issuperset(listed_at):
             raise CommitConflict(
                 "the table was rolled back while its equality deletes were converted"
             )
-        if not found.is_last:
+        if not inputs.is_last:
             return
-        if files := found.at.listing.uncovered(found.at.scopes, sequences, found.slices[1]):
+        if files := inputs.snapshot_deletes.listing.uncovered(
+            inputs.snapshot_deletes.scopes, sequences, inputs.slices[1]
+        ):
             raise CommitConflict(
                 f"another commit added {count(len(files), 'data file')} to which the equality "
                 "deletes apply while they were converted (a compaction may keep an old sequence "
                 f"number): {files[0]}"
             )
 
-    def _convert(self, found: Found) -> None:
+    def _convert(self, inputs: ConversionInputs) -> None:
         """One commit: the positions found; the last commit also removes the equality deletes."""
         spark = self.spark
         name = self.name
-        at = found.at
-        writer = Writer(spark, at.table, at.listing.java, at.format_version)
+        snapshot_deletes = inputs.snapshot_deletes
+        writer = Writer(
+            spark,
+            snapshot_deletes.table,
+            snapshot_deletes.listing.java,
+            snapshot_deletes.format_version,
+        )
         mark = uuid.uuid4().hex
         is_committing = False
         try:
-            pending, checked = write_deletes(spark, name, found, writer, self.check)
-            if not pending.added and not pending.removed:
+            new_deletes, checked = write_deletes(spark, name, inputs, writer, self.check)
+            if not new_deletes.added_files and not new_deletes.removed_files:
                 return
             self.before_commit()
             is_committing = True
-            commit(pending, self.branch, {**self.tags(at.scopes), **checked, _MARK: mark})
+            commit(
+                new_deletes,
+                self.branch,
+                {**self.tags(snapshot_deletes.scopes), **checked, _MARK: mark},
+            )
         except Exception as error:
             # A commit whose answer was lost may still be made: the files it names must exist.
             if not is_committing or _was_not_made(spark, name, error, mark):
@@ -423,10 +456,10 @@ class _Conversion:
         self.marks.add(mark)
 
 
-def _check_listed_once(found: Found, positions: Iterable[int]) -> None:
+def _check_listed_once(inputs: ConversionInputs, positions: Iterable[int]) -> None:
     """Refuse to delete rows of a data file that the table has more than once."""
-    paths = [found.data[number].path for number in positions]
-    if twice := found.at.listing.repeated(paths):
+    paths = [inputs.data[number].path for number in positions]
+    if twice := inputs.snapshot_deletes.listing.repeated(paths):
         raise ConversionRefused(
             f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
             f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "

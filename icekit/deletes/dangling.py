@@ -71,9 +71,9 @@ def _dangling(
     try:
         return _java(spark, table).of(snapshot_id), snapshot_id
     except Exception as error:
-        known = explain(error, name)
-        if isinstance(known, MetadataUnreadable):
-            raise known from error
+        explained = explain(error, name)
+        if isinstance(explained, MetadataUnreadable):
+            raise explained from error
         raise
 
 

@@ -73,7 +73,7 @@ def position_file(path: str, positions: BitMap64) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    every = listed(positions)
+    sorted_positions = listed(positions)
     schema = pa.schema(
         [
             pa.field(
@@ -87,8 +87,10 @@ def position_file(path: str, positions: BitMap64) -> bytes:
             ),
         ]
     )
-    paths = pa.DictionaryArray.from_arrays(np.zeros(len(every), dtype=np.int32), pa.array([path]))
-    table = pa.Table.from_arrays([paths, pa.array(every)], schema=schema)
+    paths = pa.DictionaryArray.from_arrays(
+        np.zeros(len(sorted_positions), dtype=np.int32), pa.array([path])
+    )
+    table = pa.Table.from_arrays([paths, pa.array(sorted_positions)], schema=schema)
     out = io.BytesIO()
     # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
@@ -113,10 +115,10 @@ def position_deletes(
     """The position delete files and deletion vectors of some data files, by data file; and of those
     that cover several data files how many rows each has, by path. ``listing`` is Java's.
     """
-    own, shared = elements(listing.positionDeletes(joined(paths)))
+    own_deletes, shared_records = elements(listing.positionDeletes(joined(paths)))
     return (
-        {path: list(elements(own.get(path))) for path in elements(own.keySet())},
-        {path: int(shared.get(path)) for path in elements(shared.keySet())},
+        {path: list(elements(own_deletes.get(path))) for path in elements(own_deletes.keySet())},
+        {path: int(shared_records.get(path)) for path in elements(shared_records.keySet())},
     )
 
 
@@ -131,18 +133,18 @@ class Writer:
         self._java = compiled(spark, table, "PositionWriter", table, listing)
         self.written: list[str] = []
 
-    def write(self, found: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+    def write(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
         """Position delete files, or deletion vectors from format version 3 on, for the positions in
         data files, which have their places in the listing.
         """
         if self._version < 3:
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                return list(pool.map(lambda one: self._position_file(*one), found))
-        chunks = range(0, len(found), VECTORS_PER_FILE)
+                return list(pool.map(lambda one: self._position_file(*one), positions_by_file))
+        chunks = range(0, len(positions_by_file), VECTORS_PER_FILE)
         return [
             each
             for start in chunks
-            for each in self._vectors(found[start : start + VECTORS_PER_FILE])
+            for each in self._vectors(positions_by_file[start : start + VECTORS_PER_FILE])
         ]
 
     def _position_file(self, number: int, file: File, positions: BitMap64) -> Any:
@@ -151,15 +153,15 @@ class Writer:
         ends = positions.min(), positions.max()
         return self._java.write(number, location, content, len(positions), *ends)
 
-    def _vectors(self, found: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
-        location = self._location(found[0][0], "puffin")
-        blobs = [vector_blob(positions) for _, _, positions in found]
-        given = (
+    def _vectors(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:
+        location = self._location(positions_by_file[0][0], "puffin")
+        blobs = [vector_blob(positions) for _, _, positions in positions_by_file]
+        figures = (
             value
-            for (number, _, positions), blob in zip(found, blobs, strict=True)
+            for (number, _, positions), blob in zip(positions_by_file, blobs, strict=True)
             for value in (number, len(blob), len(positions))
         )
-        return list(elements(self._java.vectors(location, b"".join(blobs), joined(given))))
+        return list(elements(self._java.vectors(location, b"".join(blobs), joined(figures))))
 
     def _location(self, number: int, suffix: str) -> str:
         """Where a new file for a data file belongs; noted before it is written."""

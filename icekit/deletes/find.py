@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class At(Head):
+class SnapshotDeletes(Head):
     """A table at a snapshot, and its equality deletes by partition."""
 
     table: Any
@@ -50,12 +50,12 @@ class At(Head):
 
 
 @frozen
-class Found:
+class ConversionInputs:
     """The input of a conversion: the table at a snapshot, its equality deletes and the data files
     they apply to: all, or a part of them (``slices``: (2, 5) is the third of five).
     """
 
-    at: At
+    snapshot_deletes: SnapshotDeletes
     slices: tuple[int, int]
     deletes: Sequence[File]
     data: Sequence[File]
@@ -84,7 +84,10 @@ class Found:
 
     def equality_deletes(self) -> list[Any]:
         """``deletes`` as files of Iceberg's API."""
-        return [self.at.listing.java.deleteFile(place) for place in range(len(self.deletes))]
+        return [
+            self.snapshot_deletes.listing.java.deleteFile(index)
+            for index in range(len(self.deletes))
+        ]
 
     @property
     def data_records(self) -> int:
@@ -99,7 +102,7 @@ def remaining(
     branch: str | None = None,
     partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
-) -> At | None:
+) -> SnapshotDeletes | None:
     """Roll up the equality deletes of the current table (named with its catalog); None for a table
     without snapshots.
 
@@ -124,33 +127,37 @@ def remaining(
     if snapshot is None:
         return None
     check_metadata(metadata, str(table.operations().current().metadataFileLocation()))
-    known = {spec.spec_id: spec for spec in specs_of(metadata)}
+    specs_by_id = {spec.spec_id: spec for spec in specs_of(metadata)}
     snapshot_id = int(snapshot["snapshot-id"])
-    chosen = None if partitions is None else set(partitions)
-    listing = DeleteListing(spark, table, snapshot_id, known, up_to)
+    chosen_partitions = None if partitions is None else set(partitions)
+    listing = DeleteListing(spark, table, snapshot_id, specs_by_id, up_to)
     expected = None
     # Without a list: format version 1 with its manifests inline, and so without deletes.
     if location := snapshot.get("manifest-list"):
         expected = file_counts(manifest_list(read_bytes(table.io(), location), location))
     check_listed(spark, name, snapshot_id, expected, listing.counted)
-    by_partition = [s for s in listing.scopes if chosen is None or s.partition in chosen]
-    return At(metadata, snapshot, table, known, listing, by_partition)
+    by_partition = [
+        s for s in listing.scopes if chosen_partitions is None or s.partition in chosen_partitions
+    ]
+    return SnapshotDeletes(metadata, snapshot, table, specs_by_id, listing, by_partition)
 
 
-def find(spark: SparkSession, at: At | None, slices: tuple[int, int] = (0, 1)) -> Found | None:
+def find(
+    spark: SparkSession, snapshot_deletes: SnapshotDeletes | None, slices: tuple[int, int] = (0, 1)
+) -> ConversionInputs | None:
     """List the equality deletes that :func:`remaining` rolled up, and the data files they apply to;
     None if there are none.
 
     ``slices`` takes a part of the data files, (2, 5) the third of five. Raises
     :class:`~icekit.common.errors.ConversionRefused` for keys that cannot be converted.
     """
-    if at is None or not at.scopes:
+    if snapshot_deletes is None or not snapshot_deletes.scopes:
         return None
-    deletes, data = at.listing.files(at.scopes, slices)
-    _check_listed(at, deletes, data, is_whole=slices[1] == 1)
-    _check_partitions(at.specs, {file.spec_id for file in (*deletes, *data)})
+    deletes, data = snapshot_deletes.listing.files(snapshot_deletes.scopes, slices)
+    _check_listed(snapshot_deletes, deletes, data, is_whole=slices[1] == 1)
+    _check_partitions(snapshot_deletes.specs, {file.spec_id for file in (*deletes, *data)})
     _check_deletes(deletes)
-    keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
+    keys = keys_of(snapshot_deletes.metadata, (i for file in deletes for i in file.field_ids))
     key_sets: list[KeySet] = []
     for (is_global, ids), of_key in groupby(sorted(deletes, key=_key), _key):
         files = list(of_key)
@@ -165,26 +172,39 @@ def find(spark: SparkSession, at: At | None, slices: tuple[int, int] = (0, 1)) -
         )
     left_out = None
     if data:
-        left_out = ruled_out(spark, at.table, at.snapshot_id, data, deletes, tasks=at.listing.tasks)
-    return Found(at, slices, deletes, data, keys, key_sets, left_out)
+        left_out = ruled_out(
+            spark,
+            snapshot_deletes.table,
+            snapshot_deletes.snapshot_id,
+            data,
+            deletes,
+            tasks=snapshot_deletes.listing.tasks,
+        )
+    return ConversionInputs(snapshot_deletes, slices, deletes, data, keys, key_sets, left_out)
 
 
 def _key(delete: File) -> tuple[bool, tuple[int, ...]]:
     return delete.is_global, delete.field_ids
 
 
-def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
+def _check_listed(
+    snapshot_deletes: SnapshotDeletes,
+    deletes: Sequence[File],
+    data: Sequence[File],
+    *,
+    is_whole: bool,
+) -> None:
     """Check that everything counted was also listed: an overlooked data file would get its deleted
     rows back.
     """
-    expected = sum(scope.delete_files for scope in at.scopes)
-    over = len(data)
+    expected = sum(scope.delete_files for scope in snapshot_deletes.scopes)
+    expected_data_files = len(data)
     # Deletes of several unpartitioned specs apply to the same data files.
-    if is_whole and not any(scope.is_global for scope in at.scopes):
-        over = sum(scope.data_files for scope in at.scopes)
-    if (len(deletes), len(data)) != (expected, over):
+    if is_whole and not any(scope.is_global for scope in snapshot_deletes.scopes):
+        expected_data_files = sum(scope.data_files for scope in snapshot_deletes.scopes)
+    if (len(deletes), len(data)) != (expected, expected_data_files):
         raise ConversionRefused(
-            f"Counted {count(expected, 'equality delete file')} for {count(over, 'data file')}, "
+            f"Counted {count(expected, 'equality delete file')} for {count(expected_data_files, 'data file')}, "
             f"but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run it again."
         )
 
@@ -200,10 +220,10 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
     """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a
     partition field whose column was dropped.
     """
-    gone = sorted({name for i in used for name in specs[i].dropped})
-    if gone:
+    dropped_fields = sorted({name for i in used for name in specs[i].dropped})
+    if dropped_fields:
         raise ConversionRefused(
-            f"The source column of partition field {', '.join(map(identifier, gone))} was "
+            f"The source column of partition field {', '.join(map(identifier, dropped_fields))} was "
             "dropped, and Iceberg can no longer write delete files for such partitions. Run "
             "icekit compact, which then rewrites the whole table."
         )

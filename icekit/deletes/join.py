@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from icekit.common.sql import identifier
 from icekit.deletes.applies import EVERYWHERE, OWN, order_of, unless_ruled_out
 from icekit.deletes.applies import FILE as RULED_FILE
-from icekit.deletes.find import Found
+from icekit.deletes.find import ConversionInputs
 from icekit.deletes.key_view import FILE, PART, SEQUENCE, KeyView
 from icekit.deletes.keys import KeySet
 
@@ -30,7 +30,7 @@ ROW_ORDER = "icekit order"
 ROW_PART = "icekit part"
 
 
-def dead_rows(view: KeyView, found: Found) -> DataFrame:
+def dead_rows(view: KeyView, inputs: ConversionInputs) -> DataFrame:
     """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear
     twice.
 
@@ -40,12 +40,15 @@ def dead_rows(view: KeyView, found: Found) -> DataFrame:
     """
     return reduce(
         lambda first, second: first.unionAll(second),
-        (_dead(view, key_set, found.ruled_out) for key_set in found.key_sets),
+        (_dead(view, key_set, inputs.ruled_out) for key_set in inputs.key_sets),
     )
 
 
 def looked_up(
-    view: KeyView, key_sets: Sequence[KeySet], sample: str = "true", given: DataFrame | None = None
+    view: KeyView,
+    key_sets: Sequence[KeySet],
+    sample: str = "true",
+    read_deletes: DataFrame | None = None,
 ) -> DataFrame:
     """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a
     newer delete, of any key set.
@@ -64,13 +67,15 @@ def looked_up(
         *(f"{sql} AS {identifier(row_key(field_id))}" for field_id, sql in keys.items()),
     )
     for key_set in key_sets:
-        deletes = given
+        deletes = read_deletes
         if deletes is None or key_set is not first:
-            taken = sample if key_set.columns == first.columns else "true"
-            deletes = hinted(deduplicated(view, key_set, taken), key_set.records)
+            delete_filter = sample if key_set.columns == first.columns else "true"
+            deletes = hinted(deduplicated(view, key_set, delete_filter), key_set.records)
         rows = with_newest(rows, key_set, deletes)
-    dead = " OR ".join(f"{identifier(newest_of(key_set))} IS NOT NULL" for key_set in key_sets)
-    return rows.selectExpr(FILE, "pos", f"({dead}) AS dead")
+    is_deleted = " OR ".join(
+        f"{identifier(newest_of(key_set))} IS NOT NULL" for key_set in key_sets
+    )
+    return rows.selectExpr(FILE, "pos", f"({is_deleted}) AS dead")
 
 
 def row_key(field_id: int) -> str:
@@ -108,29 +113,29 @@ def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
     return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(values)}), {one_in}) = 0"
 
 
-def words(dead: DataFrame, records: int, *more: str) -> DataFrame:
+def words(deleted_rows: DataFrame, records: int, *extra_columns: str) -> DataFrame:
     """Positions of rows as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a
     row counts once.
 
-    At most one bit per row, plus as much again for the word numbers, so the driver can hold a
+    SnapshotDeletes most one bit per row, plus as much again for the word numbers, so the driver can hold a
     batch. Positions with different values in the columns ``more`` are kept apart.
     """
     from pyspark.sql import functions as F
 
     # Only numbers, so that Spark aggregates in generated code; grouped by 32,768 positions first.
-    placed = dead.selectExpr(
+    numbered_rows = deleted_rows.selectExpr(
         "f",
         "shiftright(pos, 15) AS b",
         "shiftright(pos, 6) AS word",
         "shiftleft(1L, CAST(pos & 63 AS int)) AS bit",
-        *more,
+        *extra_columns,
     )
     gathered = (
-        placed.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b")
-        .groupBy("f", "b", "word", *more)
+        numbered_rows.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b")
+        .groupBy("f", "b", "word", *extra_columns)
         .agg(F.bit_or("bit").alias("bits"))
     )
-    return gathered.select("f", "word", "bits", *more)
+    return gathered.select("f", "word", "bits", *extra_columns)
 
 
 def tasks(records: int) -> int:
@@ -147,7 +152,7 @@ def deduplicated(view: KeyView, key_set: KeySet, where: str = "true") -> DataFra
 
 
 def hinted(deletes: DataFrame, records: int) -> DataFrame:
-    """At most so many deletes, for a plain join: if they are few, every task gets all of them."""
+    """SnapshotDeletes most so many deletes, for a plain join: if they are few, every task gets all of them."""
     return deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge")
 
 
@@ -197,11 +202,11 @@ def _dead(view: KeyView, key_set: KeySet, ruled_out: DataFrame | None) -> DataFr
     matched = (
         rows.alias("r").join(once.alias("d"), on).select(f"r.{FILE}", "r.pos", f"d.{SEQUENCE}")
     )
-    placed = matched.join(
+    placed_rows = matched.join(
         ruled_out.hint("broadcast"), matched[FILE] == ruled_out[RULED_FILE], "left"
     )
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
-    return placed.where(unless_ruled_out("true", SEQUENCE, words, FILE)).select(FILE, "pos")
+    return placed_rows.where(unless_ruled_out("true", SEQUENCE, words, FILE)).select(FILE, "pos")
 
 
 def _max(column: str) -> Column:

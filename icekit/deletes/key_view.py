@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from icekit.deletes.applies import order_of
-from icekit.deletes.find import Found
+from icekit.deletes.find import ConversionInputs
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys, KeySet
 from icekit.deletes.listing import File, joined
@@ -52,12 +52,16 @@ class KeyView:
     the listing), :data:`SEQUENCE` (:func:`~icekit.deletes.applies.order_of`) and :data:`PART`.
     """
 
-    def __init__(self, spark: SparkSession, found: Found, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, spark: SparkSession, inputs: ConversionInputs, stack: contextlib.ExitStack
+    ) -> None:
         self._spark = spark
-        self._found = found
+        self._inputs = inputs
         self._stack = stack
-        metadata = _metadata(found.at.metadata, found.keys, found.at.specs)
-        self._table = KeyTable(spark, found.at.table, metadata)
+        metadata = _metadata(
+            inputs.snapshot_deletes.metadata, inputs.keys, inputs.snapshot_deletes.specs
+        )
+        self._table = KeyTable(spark, inputs.snapshot_deletes.table, metadata)
         self._spec_of_deletes = int(metadata["default-spec-id"])
         self._deletes: dict[int, DataFrame] = {}
         self._parts: Collection[int] | None = None
@@ -76,14 +80,14 @@ class KeyView:
     @cached_property
     def data(self) -> DataFrame:
         """The rows of all data files."""
-        files = [(i, file) for i, file in enumerate(self._found.data) if self._has(file)]
+        files = [(i, file) for i, file in enumerate(self._inputs.data) if self._has(file)]
         rows = [(i, order_of(file.sequence), file.part) for i, file in files]
         return self._read(rows, sum(file.size for _, file in files), is_data=True)
 
     def deletes(self, key_set: KeySet) -> DataFrame:
         """The delete records of a key set."""
         if key_set.kind not in self._deletes:
-            files = [each for each in self._found.deletes_of(key_set) if self._has(each[1])]
+            files = [each for each in self._inputs.deletes_of(key_set) if self._has(each[1])]
             rows = [(i, order_of(f.sequence, order), f.part) for i, f, order in files]
             size = sum(file.size for _, file, _ in files)
             self._deletes[key_set.kind] = self._read(rows, size, is_data=False)
@@ -93,7 +97,7 @@ class KeyView:
         self, rows: Sequence[tuple[int, ...]], size_bytes: int, *, is_data: bool
     ) -> DataFrame:
         text = joined(number for row in rows for number in row)
-        listing = self._found.at.listing.java
+        listing = self._inputs.snapshot_deletes.listing.java
         staging = self._table.staging
         tasks = self._table.java.tasks(staging.java, listing, text, is_data, self._spec_of_deletes)
         split = size_bytes // self._spark.sparkContext.defaultParallelism
@@ -113,7 +117,9 @@ def _metadata(
         {"id": first + i, "name": name, "required": True, "type": kind}
         for i, (name, kind) in enumerate(_COLUMNS)
     ]
-    own = [_identity(name, first + i, _PARTITION + i) for i, (name, _) in enumerate(_COLUMNS)]
+    own_fields = [
+        _identity(name, first + i, _PARTITION + i) for i, (name, _) in enumerate(_COLUMNS)
+    ]
     places = {
         column: _PARTITION + len(_COLUMNS) + i for i, column in enumerate(sorted(keys.columns))
     }
@@ -135,7 +141,10 @@ def _metadata(
         "partition-specs": [
             {
                 "spec-id": number,
-                "fields": [*own, *(_identity(f"i{i}", i, places[i]) for i in sorted(columns_of))],
+                "fields": [
+                    *own_fields,
+                    *(_identity(f"i{i}", i, places[i]) for i in sorted(columns_of)),
+                ],
             }
             for number, columns_of in {**constants, of_deletes: set()}.items()
         ],

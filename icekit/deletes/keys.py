@@ -72,18 +72,20 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     paths: list[Sequence[Json]] = []
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        every = list(paths_to(metadata, field_id))
-        if not every:
+        paths_of_field = list(paths_to(metadata, field_id))
+        if not paths_of_field:
             raise ConversionRefused(
                 f"Equality deletes name field {field_id}, which no schema of the table has, or "
                 "only inside a list or map, so icekit cannot tell which rows they delete."
             )
-        path = every[0]
+        path = paths_of_field[0]
         names = tuple(str(field["name"]) for field in path)
         _check(identifier(*names), path[-1]["type"])
         is_current = path_to(current, field_id) is not None
         # If any schema allowed nulls, old files may hold them.
-        required = is_current and all(field.get("required") for steps in every for field in steps)
+        required = is_current and all(
+            field.get("required") for steps in paths_of_field for field in steps
+        )
         # Of a struct that is null, each field is null (table spec, "Equality Delete Files").
         sql = identifier(*[_name(field) for field in path])
         columns[field_id] = KeyColumn(

@@ -111,7 +111,7 @@ class DeleteListing:
         )
 
     def files(
-        self, chosen: Iterable[Scope], slices: tuple[int, int] = (0, 1)
+        self, chosen_scopes: Iterable[Scope], slices: tuple[int, int] = (0, 1)
     ) -> tuple[list[File], list[File]]:
         """The equality delete files of some scopes, and the data files older than their newest; of
         these a part: (2, 5) is the third of five.
@@ -120,7 +120,7 @@ class DeleteListing:
         """
         deletes: list[File] = []
         data: list[File] = []
-        for path, *figures, key in json.loads(self.java.list(_numbers(chosen), *slices)):
+        for path, *figures, key in json.loads(self.java.list(_numbers(chosen_scopes), *slices)):
             files = data if key is None else deletes
             files.append(File(path, tuple(key or ()), *figures))
         return deletes, data
@@ -181,5 +181,5 @@ def placed(files: Iterable[File]) -> str:
     return joined(value for file in files for value in (file.path, file.part, file.sequence))
 
 
-def _numbers(chosen: Iterable[Scope]) -> str:
-    return joined(scope.number for scope in chosen)
+def _numbers(scopes: Iterable[Scope]) -> str:
+    return joined(scope.number for scope in scopes)

@@ -16,7 +16,7 @@ from icekit.common.errors import ConversionRefused
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.deletes.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
 from icekit.deletes.convert import convert
-from icekit.deletes.find import Found, find, remaining
+from icekit.deletes.find import ConversionInputs, find, remaining
 from icekit.deletes.join import (
     ROW_ORDER,
     ROW_PART,
@@ -106,23 +106,23 @@ def stripped(
         copy = stack.enter_context(clone(lake, table, snapshot_id, changed=changed))
         name = lake.sql_name(copy.table)
         try:
-            found = find(lake.spark, remaining(lake.spark, name))
+            inputs = find(lake.spark, remaining(lake.spark, name))
         except ConversionRefused:
-            found = None
-        selected = _selected(found) if found else None
-        if found is None or selected is None:
+            inputs = None
+        selected = _selected(inputs) if inputs else None
+        if inputs is None or selected is None:
             yield None
             return
-        _strip(found)
+        _strip(inputs)
         lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
-        view = KeyView(lake.spark, found, stack)
+        view = KeyView(lake.spark, inputs, stack)
         columns = [f"_file AS {identifier(_FILE)}"]
         columns += [
             f"{identifier(*c.names)} AS {identifier(row_key(c.field_id))}"
-            for c in found.keys.columns.values()
+            for c in inputs.keys.columns.values()
         ]
         keys = f"struct({', '.join(columns)})"
-        yield Stripped(name, selected, keys, lambda frame: _without_deleted(view, found, frame))
+        yield Stripped(name, selected, keys, lambda frame: _without_deleted(view, inputs, frame))
 
 
 def _with_schema_of(metadata: Json, snapshot_id: int, field_ids: Collection[int]) -> Json:
@@ -141,46 +141,46 @@ def _with_schema_of(metadata: Json, snapshot_id: int, field_ids: Collection[int]
     return with_fields(with_columns, {*field_ids, *sources})
 
 
-def _selected(found: Found) -> list[str] | None:
+def _selected(inputs: ConversionInputs) -> list[str] | None:
     """SQL for the columns that the snapshot of a clone was written with; None if a row does not
     tell which file it is of.
     """
     # A row identifies its file, but not which of two copies with different sequence numbers.
-    if found.at.listing.repeated([file.path for file in found.data]):
+    if inputs.snapshot_deletes.listing.repeated([file.path for file in inputs.data]):
         return None
-    snapshot = found.at.snapshot or {}
-    columns = schema_of(found.at.metadata, snapshot.get("schema-id"))["fields"]
+    snapshot = inputs.snapshot_deletes.snapshot or {}
+    columns = schema_of(inputs.snapshot_deletes.metadata, snapshot.get("schema-id"))["fields"]
     return [identifier(column["name"]) for column in columns]
 
 
-def _strip(found: Found) -> None:
+def _strip(inputs: ConversionInputs) -> None:
     """Remove the equality deletes from a clone, only in its metadata."""
-    delta = found.at.table.newRowDelta()
-    for delete in found.equality_deletes():
+    delta = inputs.snapshot_deletes.table.newRowDelta()
+    for delete in inputs.equality_deletes():
         delta.removeDeletes(delete)
     delta.commit()
 
 
-def _without_deleted(view: KeyView, found: Found, frame: DataFrame) -> DataFrame:
+def _without_deleted(view: KeyView, inputs: ConversionInputs, frame: DataFrame) -> DataFrame:
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
-        _FILE: (pa.string(), [f.path for f in found.data]),
-        FILE: (pa.int32(), list(range(len(found.data)))),
-        ROW_ORDER: (pa.int64(), [order_of(f.sequence) for f in found.data]),
-        ROW_PART: (pa.int32(), [f.part for f in found.data]),
+        _FILE: (pa.string(), [f.path for f in inputs.data]),
+        FILE: (pa.int32(), list(range(len(inputs.data)))),
+        ROW_ORDER: (pa.int64(), [order_of(f.sequence) for f in inputs.data]),
+        ROW_PART: (pa.int32(), [f.part for f in inputs.data]),
     }
     files = local(frame.sparkSession, columns)
-    if found.ruled_out is not None:
-        files = files.join(found.ruled_out, FILE, "left")
+    if inputs.ruled_out is not None:
+        files = files.join(inputs.ruled_out, FILE, "left")
     # Files younger than every delete are not listed, and lose no rows.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
-    for key_set in found.key_sets:
+    for key_set in inputs.key_sets:
         deletes = hinted(deduplicated(view, key_set), key_set.records)
         rows = with_newest(rows, key_set, deletes)
         newest = identifier(newest_of(key_set))
         is_deleted = f"{newest} IS NOT NULL"
-        if found.ruled_out is not None:
+        if inputs.ruled_out is not None:
             words = identifier(EVERYWHERE if key_set.is_global else OWN)
             is_deleted = unless_ruled_out(is_deleted, newest, words, identifier(_FILE))
         rows = rows.where(f"NOT {is_deleted}")
-    own = [*files.columns, *(row_key(i) for i in found.keys.columns)]
-    return rows.drop(*own, *map(newest_of, found.key_sets))
+    added_columns = [*files.columns, *(row_key(i) for i in inputs.keys.columns)]
+    return rows.drop(*added_columns, *map(newest_of, inputs.key_sets))

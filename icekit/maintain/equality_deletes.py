@@ -16,7 +16,7 @@ from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import count, counted, shorten, size
-from icekit.deletes.find import At, remaining
+from icekit.deletes.find import SnapshotDeletes, remaining
 from icekit.deletes.listing import AppliedDeletes, Scope
 from icekit.deletes.resolved import require_readable
 from icekit.engine.bridge import is_case_sensitive, require_classic
@@ -109,46 +109,65 @@ def plan_conversion(
     require_readable(lake, name, "nothing is converted")
     asked_for = None if where is None else _files_of(spark, full, where)
     check_clock(head(lake, name).metadata, display_name(name), now_ms())
-    at = remaining(spark, full, branch=branch)
-    if at is None or not at.scopes:
-        uuid = str(at.metadata.get("table-uuid")) if at else None
+    snapshot_deletes = remaining(spark, full, branch=branch)
+    if snapshot_deletes is None or not snapshot_deletes.scopes:
+        uuid = str(snapshot_deletes.metadata.get("table-uuid")) if snapshot_deletes else None
         none = ("The table has no equality deletes.",)
         return Plan(lake.name, name, uuid, None, branch, (), notes=none, converts=True)
-    chosen, notes = (at.scopes, ()) if asked_for is None else _chosen(spark, at, asked_for)
-    speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
-    up_to = max((s.max_sequence for s in chosen), default=0)
-    shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    applied = at.listing.applied()
-    actions = tuple(
-        _action(replace(shared, action_id=f"e{number}"), batch, at.specs, speed, up_to, applied)
-        for number, batch in enumerate(batches(chosen, budget), 1)
+    chosen_scopes, notes = (
+        (snapshot_deletes.scopes, ())
+        if asked_for is None
+        else _chosen(spark, snapshot_deletes, asked_for)
     )
-    of_statistics = statistics_notes(lake.name, name, at.metadata, at.snapshot_id)
+    speed = past_speed(ledger, display_name(full), EQUALITY_DELETE)
+    up_to = max((s.max_sequence for s in chosen_scopes), default=0)
+    shared = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
+    applied = snapshot_deletes.listing.applied()
+    actions = tuple(
+        _action(
+            replace(shared, action_id=f"e{number}"),
+            batch,
+            snapshot_deletes.specs,
+            speed,
+            up_to,
+            applied,
+        )
+        for number, batch in enumerate(batches(chosen_scopes, budget), 1)
+    )
+    of_statistics = statistics_notes(
+        lake.name, name, snapshot_deletes.metadata, snapshot_deletes.snapshot_id
+    )
     return Plan(
         lake.name,
         name,
-        str(at.metadata.get("table-uuid")),
-        at.snapshot_id,
+        str(snapshot_deletes.metadata.get("table-uuid")),
+        snapshot_deletes.snapshot_id,
         branch,
         actions,
-        notes=(*notes, *((*of_statistics, *_notes(at.metadata)) if actions else ())),
+        notes=(*notes, *((*of_statistics, *_notes(snapshot_deletes.metadata)) if actions else ())),
         made_at_ms=int(time.time() * 1000),
         converts=True,
     )
 
 
-def _chosen(spark: SparkSession, at: At, asked_for: Any) -> tuple[Sequence[Scope], tuple[str, ...]]:
+def _chosen(
+    spark: SparkSession, snapshot_deletes: SnapshotDeletes, asked_for: Any
+) -> tuple[Sequence[Scope], tuple[str, ...]]:
     """The deletes of the partitions that a filter selects, and a note on what it cannot select."""
-    asked, narrows = at.listing.where(asked_for, case_sensitive=is_case_sensitive(spark))
-    chosen = [s for s in at.scopes if not s.is_global and s.partition in asked]
-    everywhere = sum(s.delete_files for s in at.scopes if s.is_global)
+    filtered_partitions, narrows = snapshot_deletes.listing.where(
+        asked_for, case_sensitive=is_case_sensitive(spark)
+    )
+    chosen_scopes = [
+        s for s in snapshot_deletes.scopes if not s.is_global and s.partition in filtered_partitions
+    ]
+    global_files = sum(s.delete_files for s in snapshot_deletes.scopes if s.is_global)
     notes = {
-        "The partitions that the filter selects have no equality deletes.": not chosen,
+        "The partitions that the filter selects have no equality deletes.": not chosen_scopes,
         "The filter uses no partition column, so it selects every partition.": not narrows,
-        f"Left in place: {count(everywhere, EQUALITY_DELETE)} that can apply to any partition. "
-        "Convert without a filter to remove them.": everywhere,
+        f"Left in place: {count(global_files, EQUALITY_DELETE)} that can apply to any partition. "
+        "Convert without a filter to remove them.": global_files,
     }
-    return chosen, tuple(note for note, holds in notes.items() if holds)
+    return chosen_scopes, tuple(note for note, holds in notes.items() if holds)
 
 
 def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from icekit.deletes.convert import conversion_of, write_deletes
 from icekit.deletes.delete_files import Writer
-from icekit.deletes.find import At, find
+from icekit.deletes.find import SnapshotDeletes, find
 from icekit.deletes.listing import DeleteListing
 from icekit.iceberg.metadata import choose_snapshot, specs
 from icekit.maintain.rewrite_session import RewriteSession
@@ -31,16 +31,18 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
     specs_by_id = {spec.spec_id: spec for spec in specs(rewrite.metadata)}
     snapshot, _ = choose_snapshot(rewrite.metadata, rewrite.action.branch)
     listing = DeleteListing(spark, table, rewrite.snapshot_id, specs_by_id, tasks=tasks)
-    at = At(rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes)
-    found = find(spark, at)
-    assert found is not None
-    writer = Writer(spark, table, listing.java, at.format_version)
+    snapshot_deletes = SnapshotDeletes(
+        rewrite.metadata, snapshot, table, specs_by_id, listing, listing.scopes
+    )
+    inputs = find(spark, snapshot_deletes)
+    assert inputs is not None
+    writer = Writer(spark, table, listing.java, snapshot_deletes.format_version)
     check = PositionCheck if rewrite.check else None
     try:
-        pending, checked = write_deletes(spark, rewrite.action.sql_name, found, writer, check)
+        new_deletes, checked = write_deletes(spark, rewrite.action.sql_name, inputs, writer, check)
         positions = CheckedPositions()
         if checked:
             positions = CheckedPositions.of(checked[CHECKED_POSITIONS_TAG])
-        yield conversion_of(spark, rewrite.staging, pending).changed(tasks), positions
+        yield conversion_of(spark, rewrite.staging, new_deletes).changed(tasks), positions
     finally:
         writer.take_back()

@@ -19,9 +19,9 @@ from pyroaring import BitMap64
 
 from icekit.common import frozen
 from icekit.common.units import count
-from icekit.deletes.convert import Pending, by_file, conversion_of
+from icekit.deletes.convert import NewDeletes, by_file, conversion_of
 from icekit.deletes.delete_files import PATH_ID, POSITION_ID, listed
-from icekit.deletes.find import Found
+from icekit.deletes.find import ConversionInputs
 from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.key_view import KeyView
@@ -88,18 +88,18 @@ class _LookedUp:
 
 
 class PositionCheck:
-    """The checks of one commit of a conversion; ``view`` is the key view of ``found``, None if its
+    """The checks of one commit of a conversion; ``view`` is the key view of ``inputs``, None if its
     deletes apply to no file.
     """
 
-    pending: Pending
+    new_deletes: NewDeletes
     java: Any
 
-    def __init__(self, spark: SparkSession, found: Found, view: KeyView | None) -> None:
+    def __init__(self, spark: SparkSession, inputs: ConversionInputs, view: KeyView | None) -> None:
         self.spark = spark
-        self.found = found
+        self.inputs = inputs
         self._view = view
-        self.staging = Staging(spark, found.at.table)
+        self.staging = Staging(spark, inputs.snapshot_deletes.table)
         self.salt = random.getrandbits(31)
         #: About one partition in so many is looked up, by their records.
         self.one_partition_in = 1
@@ -107,11 +107,11 @@ class PositionCheck:
 
     def _settings(self) -> Mapping[str, str]:
         records = max(
-            self.found.data_records, sum(key_set.records for key_set in self.found.key_sets)
+            self.inputs.data_records, sum(key_set.records for key_set in self.inputs.key_sets)
         )
         partitions = max(tasks(records), self.spark.sparkContext.defaultParallelism)
         return {
-            **reading_settings(schema_of(self.found.at.metadata)),
+            **reading_settings(schema_of(self.inputs.snapshot_deletes.metadata)),
             # A cache of deletes may hide some (apache/iceberg 15039).
             CACHE_KEYS[1]: "false",
             "spark.sql.shuffle.partitions": str(partitions),
@@ -122,12 +122,12 @@ class PositionCheck:
         with lent(self.spark, self._settings()):
             self._looked_up = self._look_up()
 
-    def run(self, pending: Pending) -> Mapping[str, str]:
+    def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
         """Check what is about to be committed; returns the tag that says what was checked, and
         raises :class:`RowsDiffer` if anything is wrong.
         """
-        self.pending = pending
-        self.java = conversion_of(self.spark, self.staging, pending)
+        self.new_deletes = new_deletes
+        self.java = conversion_of(self.spark, self.staging, new_deletes)
         with lent(self.spark, self._settings()):
             return {CHECKED_POSITIONS_TAG: self._run().text()}
 
@@ -140,28 +140,28 @@ class PositionCheck:
     @cached_property
     def sample_view(self) -> KeyView:
         """The key view of the partitions in which a sample of keys is looked up."""
-        parts = {file.part for file in self.found.data}
+        parts = {file.part for file in self.inputs.data}
         records_by_part: Counter[int] = Counter()
-        for file in (*self.found.data, *self.found.deletes):
+        for file in (*self.inputs.data, *self.inputs.deletes):
             # Deletes of all partitions come to each.
             if file.part in parts:
                 records_by_part[file.part] += file.records
-        chosen, self.one_partition_in = looked_up_partitions(records_by_part)
-        return self.view if chosen == parts else self.view.of_parts(chosen)
+        chosen_parts, self.one_partition_in = looked_up_partitions(records_by_part)
+        return self.view if chosen_parts == parts else self.view.of_parts(chosen_parts)
 
     def _run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
-        resolved = sum(key_set.records for key_set in self.found.key_sets)
+        resolved = sum(key_set.records for key_set in self.inputs.key_sets)
         with ThreadPoolExecutor(2) as pool:
             looking = None
             if self._looked_up is None:
                 looking = pool.submit(for_thread(self.spark, self.look_up))
                 # Spark has found the rows itself. Small work is mostly the driver's, so the other
                 # checks go on beside it; of large work, each check needs the memory for itself.
-                if self.found.data_records + resolved >= _SMALL:
+                if self.inputs.data_records + resolved >= _SMALL:
                     looking.result()
             self._check_content()
-            if path := self.java.wrong(self.found.is_last):
+            if path := self.java.wrong(self.inputs.is_last):
                 raise _differ(
                     f"the commit would not remove the right delete files, of which one is {path}"
                 )
@@ -173,7 +173,7 @@ class PositionCheck:
             of_files = reading.result()
         return replace(
             of_files,
-            positions=sum(map(len, self.pending.written.values())),
+            positions=sum(map(len, self.new_deletes.written_positions.values())),
             resolved=resolved,
             sampled=sampled,
             one_in=one_in,
@@ -184,26 +184,26 @@ class PositionCheck:
         """Compare what Iceberg reads from each new delete file with what it is to hold: the
         positions found, and those deleted before.
         """
-        pending = self.pending
+        new_deletes = self.new_deletes
         # Iceberg's reader of deletes visits the rows of Parquet files one by one.
-        is_many = sum(map(len, pending.written.values())) > _MANY_POSITIONS
-        by_spark = is_many and self.found.at.format_version < 3
+        is_many = sum(map(len, new_deletes.written_positions.values())) > _MANY_POSITIONS
+        by_spark = is_many and self.inputs.snapshot_deletes.format_version < 3
         contents = self._read_by_spark() if by_spark else self._read_by_iceberg()
-        if len(pending.added) != len(pending.written):
+        if len(new_deletes.added_files) != len(new_deletes.written_positions):
             raise _differ(
-                f"{count(len(pending.added), 'delete file')} were written for "
-                f"{count(len(pending.written), 'data file')}"
+                f"{count(len(new_deletes.added_files), 'delete file')} were written for "
+                f"{count(len(new_deletes.written_positions), 'data file')}"
             )
-        for index, (number, positions) in enumerate(pending.written.items()):
-            file = self.found.data[number]
-            found = pending.dead.get(number, BitMap64())
-            earlier = pending.earlier.get(number, BitMap64())
-            if positions != found | earlier:
+        for index, (number, positions) in enumerate(new_deletes.written_positions.items()):
+            file = self.inputs.data[number]
+            new_positions = new_deletes.found_positions.get(number, BitMap64())
+            earlier = new_deletes.earlier_positions.get(number, BitMap64())
+            if positions != new_positions | earlier:
                 raise _differ(
                     f"the positions for {file.path} are not those found and those deleted before"
                 )
             # What a rewrite reads is counted again: the metadata may name fewer rows than there are.
-            is_counted_again = self.found.at.listing.tasks is not None
+            is_counted_again = self.inputs.snapshot_deletes.listing.tasks is not None
             if (last := positions.max()) >= file.records and not is_counted_again:
                 raise _differ(
                     f"row {last:,} of {file.path} would be deleted, which has only "
@@ -236,12 +236,14 @@ class PositionCheck:
 
         of_position = row_hash(T.StructType([T.StructField("pos", T.LongType())]))
         of_path = row_hash(T.StructType([T.StructField("file_path", T.StringType())]))
-        at = self.found.at
-        staging = KeyTable.of_fields(self.spark, at.table, at.metadata, _POSITION_FIELDS).staging
+        snapshot_deletes = self.inputs.snapshot_deletes
+        staging = KeyTable.of_fields(
+            self.spark, snapshot_deletes.table, snapshot_deletes.metadata, _POSITION_FIELDS
+        ).staging
         paths = str(self.java.referenced()).split("\0")
         path_hashes = row_hashes(pa.record_batch([pa.array(paths)], ["path"])).tolist()
         contents: dict[int, str] = {}
-        with staging.reading(staging.java.asData(list(self.pending.added))) as rows:
+        with staging.reading(staging.java.asData(list(self.new_deletes.added_files))) as rows:
             # The tasks number the files as if these were specs.
             hashed = rows.selectExpr("_spec_id AS k0", f"{of_path} AS k1", f"{of_position} AS h")
             for key, sums in prints(hashed).items():
@@ -256,27 +258,27 @@ class PositionCheck:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
         deletes that it applies to each.
         """
-        pending = self.pending
-        found = self.found
-        most = most_records(cluster_of(self.spark).executor)
+        new_deletes = self.new_deletes
+        inputs = self.inputs
+        most_deletes = most_records(cluster_of(self.spark).executor)
         result = self.java.planned(
-            found.at.snapshot_id,
-            found.at.listing.tasks,
-            placed(found.data),
-            *found.slices,
+            inputs.snapshot_deletes.snapshot_id,
+            inputs.snapshot_deletes.listing.tasks,
+            placed(inputs.data),
+            *inputs.slices,
             SAMPLED_FILES,
-            most,
+            most_deletes,
             self.salt,
         )
         for key, text in _WRONG.items():
             if path := result.get(key):
                 raise _differ(text.format(path))
         for number, line in zip(
-            pending.written, str(result.get("earlier")).splitlines(), strict=True
+            new_deletes.written_positions, str(result.get("earlier")).splitlines(), strict=True
         ):
-            if line not in {"?", _summed(pending.earlier.get(number, BitMap64()))}:
+            if line not in {"?", _summed(new_deletes.earlier_positions.get(number, BitMap64()))}:
                 raise _differ(
-                    f"the positions read as deleted before in {found.data[number].path} are not "
+                    f"the positions read as deleted before in {inputs.data[number].path} are not "
                     "those that Iceberg applies"
                 )
         return result.get("chosen")
@@ -287,7 +289,7 @@ class PositionCheck:
         """
         if not self._view:
             return _LookedUp()
-        key_sets = self.found.key_sets
+        key_sets = self.inputs.key_sets
         samples = []
         few_keys: list[KeySet] = []
         for key_set in key_sets:
@@ -297,7 +299,7 @@ class PositionCheck:
                 else:
                     others = [other for other in key_sets if other is not key_set]
                     samples.append(self._sampled([key_set, *others], deletes))
-        return _LookedUp(samples, self._found(few_keys) if few_keys else None)
+        return _LookedUp(samples, self._rows_deleted_by_join(few_keys) if few_keys else None)
 
     def _check_looked_up(self) -> tuple[int, int]:
         """Compare the rows that were looked up with those that would be deleted; returns how many
@@ -313,7 +315,7 @@ class PositionCheck:
             self._check_no_fewer(in_full)
             if not samples:
                 self._check_no_more(in_full)
-                return self.found.data_records, 1
+                return self.inputs.data_records, 1
         return rows, SAMPLED_KEYS
 
     @contextlib.contextmanager
@@ -321,7 +323,7 @@ class PositionCheck:
         """The newest delete of each sampled key of a set; None if the deletes in a sample, or the
         rows, have too few different keys to show something.
         """
-        if key_set.records < _FEW or self.found.data_records + key_set.records < _SMALL:
+        if key_set.records < _FEW or self.inputs.data_records + key_set.records < _SMALL:
             yield None
             return
         deletes = deduplicated(self.sample_view, key_set, self._sample(key_set)).persist()
@@ -340,84 +342,86 @@ class PositionCheck:
     def _sample(self, key_set: KeySet) -> str:
         return sampled([column.sql for column in key_set.columns], self.salt, SAMPLED_KEYS)
 
-    def _found(self, key_sets: Sequence[KeySet]) -> Positions:
+    def _rows_deleted_by_join(self, key_sets: Sequence[KeySet]) -> Positions:
         """The rows that a plain join finds deleted."""
         frames = [
             looked_up(self.view, [key_set]).where("dead").select("f", "pos") for key_set in key_sets
         ]
-        every = reduce(lambda one, other: one.unionAll(other), frames)
+        deleted_rows = reduce(lambda one, other: one.unionAll(other), frames)
         records = sum(key_set.records for key_set in key_sets)
-        return by_file(arrow_of(words(every, records)))
+        return by_file(arrow_of(words(deleted_rows, records)))
 
     def _check_no_fewer(self, by_number: Positions) -> None:
         """Check that all rows that a plain join finds would be deleted."""
         for number, deleted in by_number.items():
-            if lost := len(deleted - self.pending.dead.get(number, BitMap64())):
+            if lost := len(deleted - self.new_deletes.found_positions.get(number, BitMap64())):
                 raise _differ(
-                    f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay"
+                    f"in {self.inputs.data[number].path} {count(lost, 'deleted row')} would stay"
                 )
 
     def _check_no_more(self, by_number: Positions) -> None:
         """Check that no row would be deleted but those that a plain join finds."""
-        for number, positions in self.pending.dead.items():
+        for number, positions in self.new_deletes.found_positions.items():
             if len(by_number.get(number, ())) < len(positions):
                 raise _differ(
-                    f"in {self.found.data[number].path} rows without a delete would be deleted"
+                    f"in {self.inputs.data[number].path} rows without a delete would be deleted"
                 )
 
     def _sampled(
         self, key_sets: Sequence[KeySet], deletes: DataFrame
     ) -> tuple[Positions, Positions]:
         """All rows with one key in some: the dead ones, and the live ones."""
-        records = self.found.data_records // SAMPLED_KEYS
-        rows = looked_up(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
-        found = arrow_of(words(rows, records, "dead"))
-        is_dead = found.column("dead")
-        return by_file(found.filter(is_dead)), by_file(found.filter(pc.invert(is_dead)))
+        records = self.inputs.data_records // SAMPLED_KEYS
+        keyed_rows = looked_up(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
+        rows_by_position = arrow_of(words(keyed_rows, records, "dead"))
+        is_dead = rows_by_position.column("dead")
+        return by_file(rows_by_position.filter(is_dead)), by_file(
+            rows_by_position.filter(pc.invert(is_dead))
+        )
 
     def _check_sample(self, dead: Positions, live: Positions) -> int:
         """Compare the rows with sampled keys, deleted or not; returns how many."""
         for number in {*dead, *live}:
-            deleted = self.pending.dead.get(number, BitMap64())
-            lost = len(dead.get(number, BitMap64()) - deleted)
-            taken = len(live.get(number, BitMap64()) & deleted)
-            if lost or taken:
+            deleted = self.new_deletes.found_positions.get(number, BitMap64())
+            missing_count = len(dead.get(number, BitMap64()) - deleted)
+            undeleted_count = len(live.get(number, BitMap64()) & deleted)
+            if missing_count or undeleted_count:
                 raise _differ(
-                    f"for one key in {SAMPLED_KEYS}, in {self.found.data[number].path} "
-                    f"{count(lost, 'deleted row')} would stay, and {count(taken, 'row')} without "
+                    f"for one key in {SAMPLED_KEYS}, in {self.inputs.data[number].path} "
+                    f"{count(missing_count, 'deleted row')} would stay, and {count(undeleted_count, 'row')} without "
                     "a delete would be deleted"
                 )
         return sum(len(positions) for side in (dead, live) for positions in side.values())
 
-    def _check_files(self, chosen: Any) -> CheckedPositions:
+    def _check_files(self, sampled_tasks: Any) -> CheckedPositions:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the
         commit; returns how many files and rows.
 
         Where it misreads the deletes of now, that proves nothing, and is only reported.
         """
-        if not chosen:
+        if not sampled_tasks:
             return CheckedPositions()
-        if not all(column.is_read_right for column in self.found.keys.columns.values()):
-            return self._disagreement(chosen)
-        before = self._read(chosen)
-        after = self._read(self.java.changed(chosen))
+        if not all(column.is_read_right for column in self.inputs.keys.columns.values()):
+            return self._disagreement(sampled_tasks)
+        before = self._read(sampled_tasks)
+        after = self._read(self.java.changed(sampled_tasks))
         if before != after:
             raise _differ(
-                f"from {count(len(chosen), 'data file')}, Iceberg reads {before} before "
+                f"from {count(len(sampled_tasks), 'data file')}, Iceberg reads {before} before "
                 f"the commit, and would read {after} after it"
             )
-        return CheckedPositions(files=len(chosen), of_files=after.row_count)
+        return CheckedPositions(files=len(sampled_tasks), of_files=after.row_count)
 
-    def _disagreement(self, chosen: Any) -> CheckedPositions:
+    def _disagreement(self, sampled_tasks: Any) -> CheckedPositions:
         """What Iceberg's own reader shows now of some files, whose live rows it will show after the
         commit.
         """
-        rows_shown = shown(self.staging, chosen)
+        rows_shown = shown(self.staging, sampled_tasks)
         if rows_shown is None:
             return CheckedPositions()
-        live = self._read(self.java.changed(chosen)).row_count
+        live_count = self._read(self.java.changed(sampled_tasks)).row_count
         return CheckedPositions(
-            unread_live=live, shown_with_columns=rows_shown[0], shown_without=rows_shown[1]
+            unread_live=live_count, shown_with_columns=rows_shown[0], shown_without=rows_shown[1]
         )
 
     def _read(self, tasks: Any) -> Fingerprint:
