@@ -51,7 +51,7 @@ class Bundle:
         tasks = jvm.java.util.ArrayList()
         for group in self.groups:
             tasks.addAll(group.fileScanTasks())
-        together = jvm.org.apache.iceberg.actions.RewriteFileGroup(
+        joined_group = jvm.org.apache.iceberg.actions.RewriteFileGroup(
             first.info(),
             tasks,
             int(first.outputSpecId()),
@@ -60,7 +60,7 @@ class Bundle:
             len(self.groups),
         )
         keys = [key for each in self.keys for key in each]
-        work = Group(rewrite, together, keys)
+        work = Group(rewrite, joined_group, keys)
         work.is_one_file_each = True
         return work
 
@@ -88,15 +88,17 @@ def bundled(
     most_files = min(_MOST_FILES, max(_LEAST_FILES, share))
     result: list[Bundle] = []
     last: dict[bool, Bundle] = {}
-    for group, own in zip(groups, keys, strict=True):
+    for group, group_keys in zip(groups, keys, strict=True):
         size = int(group.inputFilesSizeInBytes())
         files = int(group.inputFileNum())
         becomes_one = size <= SMALL_BYTES and int(group.expectedOutputFiles()) == 1
-        applied = rewrite.applied(group, own) if becomes_one and rewrite.runner is None else None
+        applied = (
+            rewrite.applied(group, group_keys) if becomes_one and rewrite.runner is None else None
+        )
         if applied is None:
-            result.append(Bundle([group], [own]))
+            result.append(Bundle([group], [group_keys]))
             continue
-        bundle = last.get(bool(own))
+        bundle = last.get(bool(group_keys))
         if (
             bundle is None
             or len(bundle.groups) == most_groups
@@ -104,10 +106,10 @@ def bundled(
             or bundle.size_in_bytes + size > SMALL_BYTES
             or bundle.applied + applied > rewrite.most_applied
         ):
-            bundle = last[bool(own)] = Bundle()
+            bundle = last[bool(group_keys)] = Bundle()
             result.append(bundle)
         bundle.groups.append(group)
-        bundle.keys.append(own)
+        bundle.keys.append(group_keys)
         bundle.size_in_bytes += size
         bundle.files += files
         bundle.applied += applied
@@ -117,7 +119,7 @@ def bundled(
 def _for_kernel(groups: Sequence[Any], keys: Sequence[Sequence[Key]]) -> list[Bundle]:
     """Groups that are written in one Spark job and checked by the same queries."""
     result: list[Bundle] = []
-    for group, own in zip(groups, keys, strict=True):
+    for group, group_keys in zip(groups, keys, strict=True):
         size = int(group.inputFilesSizeInBytes())
         last = result[-1] if result else None
         if (
@@ -128,7 +130,7 @@ def _for_kernel(groups: Sequence[Any], keys: Sequence[Sequence[Key]]) -> list[Bu
             last = Bundle()
             result.append(last)
         last.groups.append(group)
-        last.keys.append(own)
+        last.keys.append(group_keys)
         last.size_in_bytes += size
         last.files += int(group.inputFileNum())
     return result

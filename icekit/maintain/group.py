@@ -65,14 +65,14 @@ class Group:
         if self.by_reader and rewrite.check:
             self.chosen = self.tasks
         elif self.keys and rewrite.check and self.are_keys_read_right:
-            self.chosen = self._some(SAMPLED_FILES)
+            self.chosen = self._sampled_tasks(SAMPLED_FILES)
         else:
-            self.chosen = self._some(0)
+            self.chosen = self._sampled_tasks(0)
 
     def compare_files(self, group: Any) -> None:
         """Read some whole files of a group twice, also without equality deletes."""
         if not (self.keys or self.by_reader):
-            self.chosen.addAll(self._some(SAMPLED_FILES, group.fileScanTasks()))
+            self.chosen.addAll(self._sampled_tasks(SAMPLED_FILES, group.fileScanTasks()))
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing
@@ -89,7 +89,7 @@ class Group:
                     resolving = resolved_tasks(self.rewrite, self.tasks)
                     tasks, positions = stack.enter_context(resolving)
                     if self.rewrite.check:
-                        self.chosen = self._some(SAMPLED_FILES, tasks)
+                        self.chosen = self._sampled_tasks(SAMPLED_FILES, tasks)
                 self.java.stage(tasks, name)
                 stack.callback(self.java.clear, name)
                 self.hash = self._hash(self.staging.frame(name, {}))
@@ -106,17 +106,17 @@ class Group:
                 # it. Where Iceberg's reader applies deletes, all of them have been read.
                 is_unseen = self.rewrite.runner is not None and not self.by_reader
                 unsorted = self._fingerprint(rows) if self.rewrite.check and is_unseen else None
-                planned = self._write(rows, name, files, self._options(tasks, share))
+                sums_written = self._write(rows, name, files, self._options(tasks, share))
                 checked = CheckedRows()
                 if self.rewrite.check:
-                    checked = self._checked(planned, positions, unsorted, stock)
+                    checked = self._checked(sums_written, positions, unsorted, stock)
                 self._check_deleted(tasks)
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise
 
-    def _some(self, files: int, tasks: Any = None) -> Any:
+    def _sampled_tasks(self, files: int, tasks: Any = None) -> Any:
         tasks = self.tasks if tasks is None else tasks
         return self.java.some(tasks, files, most_records(self.cluster.executor), self.rewrite.salt)
 
@@ -163,10 +163,10 @@ class Group:
         """The rows; those of the chosen files are marked."""
         from pyspark.sql import functions as F
 
-        chosen = [str(task.file().location()) for task in elements(self.chosen)]
-        if not chosen:
+        chosen_paths = [str(task.file().location()) for task in elements(self.chosen)]
+        if not chosen_paths:
             return rows
-        return rows.withColumn(self.added.is_compared, F.input_file_name().isin(chosen))
+        return rows.withColumn(self.added.is_compared, F.input_file_name().isin(chosen_paths))
 
     def _check_deleted(self, tasks: Any) -> None:
         """Check that the rows that are left out are those that are deleted by position: of each
@@ -234,13 +234,13 @@ class Group:
             sums += summed(added.hash, "chosen", identifier(added.is_compared))
         # After the sort: Spark reads all rows before it, too, to find ranges.
         hashed = rows.withColumn(added.hash, F.expr(self.hash))
-        written = hashed.observe(seen, *sums).selectExpr(*columns)
-        self.group.setOutputFiles(self.staging.write(written, name, options))
+        hashed_rows = hashed.observe(seen, *sums).selectExpr(*columns)
+        self.group.setOutputFiles(self.staging.write(hashed_rows, name, options))
         return _observed(seen)
 
     def _checked(
         self,
-        written: Mapping[str, Any],
+        sums_written: Mapping[str, Any],
         positions: CheckedPositions,
         unsorted: Fingerprint | None,
         stock: Fingerprint,
@@ -248,22 +248,24 @@ class Group:
         """Compare the new files, read back, with what was to be written; ``stock`` is what Iceberg's
         own reader reads from the chosen old files, ``positions`` what was checked of the deletes.
         """
-        planned = Fingerprint.of_sums(written, "all")
-        if unsorted not in {None, planned}:
+        written_rows = Fingerprint.of_sums(sums_written, "all")
+        if unsorted not in {None, written_rows}:
             raise differ(
-                f"{unsorted} were read from the old files, but {planned} came out of the sort"
+                f"{unsorted} were read from the old files, but {written_rows} came out of the sort"
             )
         after = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
             with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
                 after = self._fingerprint(rows)
-        if after != planned and after.row_count == planned.row_count:
+        if after != written_rows and after.row_count == written_rows.row_count:
             raise changed_values(self, after.row_count)
-        if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
-            raise differ(f"the new files hold {after}, but {planned} were to be written")
+        if after != written_rows or after.row_count != int(
+            self.java.records(self.group.addedFiles())
+        ):
+            raise differ(f"the new files hold {after}, but {written_rows} were to be written")
         files = int(self.chosen.size())
-        if files and stock != (ours := Fingerprint.of_sums(written, "chosen")):
+        if files and stock != (ours := Fingerprint.of_sums(sums_written, "chosen")):
             raise differ(
                 f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
                 f"this rewrite wrote {ours}"

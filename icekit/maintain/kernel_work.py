@@ -53,7 +53,7 @@ class KernelGroup(Group):
         self.one_group_in = 1
         # Files of which the outcome says what Iceberg's own reader shows of them.
         is_misread = rewrite.check and not self.are_keys_read_right
-        self.misread = self._some(SAMPLED_FILES if is_misread else 0)
+        self.misread = self._sampled_tasks(SAMPLED_FILES if is_misread else 0)
         self.parts: list[Any] = []
         self.written: list[Written] = []
         self.samples: Mapping[Key, Sample] = {}
@@ -61,13 +61,13 @@ class KernelGroup(Group):
         self.refusal = ""
 
     @property
-    def planned(self) -> Fingerprint:
+    def written_rows(self) -> Fingerprint:
         """The rows that the kernel wrote."""
         sums = [Fingerprint(answer.rows, answer.value % MODULUS) for answer in self.written]
         return sum(sums, Fingerprint())
 
     @property
-    def planned_of_chosen(self) -> Fingerprint:
+    def written_rows_of_chosen(self) -> Fingerprint:
         """Those of the chosen files."""
         sums = [
             Fingerprint(rows, value % MODULUS)
@@ -88,15 +88,15 @@ class KernelGroup(Group):
 
     def orders(self, kernel: Any) -> list[str]:
         """What the kernel is told of each part; ``kernel`` is an object of the Java class."""
-        chosen: Any = self.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
+        chosen_paths: Any = self.spark._jvm.java.util.HashSet()  # type: ignore[union-attr]
         for task in (*self.compared_tasks(), *elements(self.misread)):
-            chosen.add(task.file().location())
+            chosen_paths.add(task.file().location())
         # Otherwise each part becomes one file.
         files = int(self.group.expectedOutputFiles()) if self.is_whole else 1
-        most = int(self.group.maxOutputFileSize())
+        most_bytes = int(self.group.maxOutputFileSize())
         operation = uuid.uuid4().hex
         return [
-            str(kernel.part(part, chosen, files, most, number, operation))
+            str(kernel.part(part, chosen_paths, files, most_bytes, number, operation))
             for number, part in enumerate(self.parts)
         ]
 
@@ -259,24 +259,26 @@ class KernelWork:
         some of others.
         """
         in_full = [task for group in groups if group.by_reader for task in elements(group.tasks)]
-        planned = sum((group.planned for group in groups if group.by_reader), Fingerprint())
-        checked = self._compare_files(in_full, hash_sql, planned)
+        rows_of_readers = sum(
+            (group.written_rows for group in groups if group.by_reader), Fingerprint()
+        )
+        checked = self._compare_files(in_full, hash_sql, rows_of_readers)
         compared = [group for group in groups if group.compared_tasks()]
-        chosen = [task for group in compared for task in group.compared_tasks()]
-        ours = sum((group.planned_of_chosen for group in compared), Fingerprint())
-        return checked + self._compare_files(chosen, hash_sql, ours)
+        chosen_tasks = [task for group in compared for task in group.compared_tasks()]
+        ours = sum((group.written_rows_of_chosen for group in compared), Fingerprint())
+        return checked + self._compare_files(chosen_tasks, hash_sql, ours)
 
     def _compare(
         self, group: KernelGroup, sums: Mapping[str, int], names: Mapping[str, str]
     ) -> CheckedRows:
         """Compare the new files of a group, by the sums of what Spark reads there."""
         after = Fingerprint.of_sums(sums, "all")
-        planned = group.planned
+        written_rows = group.written_rows
         added = group.group.addedFiles()
-        if after != planned and after.row_count == planned.row_count:
+        if after != written_rows and after.row_count == written_rows.row_count:
             raise changed_values(group, after.row_count)
-        if after != planned or after.row_count != int(group.java.records(added)):
-            raise differ(f"the new files hold {after}, but {planned} were to be written")
+        if after != written_rows or after.row_count != int(group.java.records(added)):
+            raise differ(f"the new files hold {after}, but {written_rows} were to be written")
         for key, sample in group.samples.items():
             ours = Fingerprint.of_sums(sums, names[group.sample_sql(key)])
             if sample.live != ours:
@@ -297,7 +299,7 @@ class KernelWork:
             one_in=max((sample.one_in for sample in group.samples.values()), default=0),
             one_partition_in=group.one_group_in,
             by_reader=after.row_count if group.by_reader else 0,
-            unread_live=group.planned_of_chosen.row_count if rows_shown else 0,
+            unread_live=group.written_rows_of_chosen.row_count if rows_shown else 0,
             shown_with_columns=shown_with_columns,
             shown_without=shown_without,
         )
@@ -306,10 +308,10 @@ class KernelWork:
         """Compare what Iceberg's own reader reads from whole old files with what was written."""
         if not tasks:
             return CheckedRows()
-        together: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        task_list: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
         for task in tasks:
-            together.add(task)
-        stock = read_by_iceberg(self.rewrite.staging, together, hash_sql, asks_twice=False)
+            task_list.add(task)
+        stock = read_by_iceberg(self.rewrite.staging, task_list, hash_sql, asks_twice=False)
         if stock != ours:
             raise differ(
                 f"from {count(len(tasks), 'old file')}, Iceberg's own reader reads {stock}, but "
@@ -333,13 +335,13 @@ class KernelWork:
         for is_sampled, name in names.items():
             columns.append(f"if({is_sampled}, {hash_sql}, NULL) AS {identifier(name)}")
             aggregates += summed(name, name, f"{identifier(name)} IS NOT NULL")
-        for place, transform in self._transforms(groups).items():
-            name = f"{added.prefix} partition {place}"
+        for field_index, transform in self._transforms(groups).items():
+            name = f"{added.prefix} partition {field_index}"
             columns.append(f"{transform} AS {identifier(name)}")
             aggregates += [
-                F.expr(f"CAST(min({identifier(name)}) AS STRING)").alias(f"least {place}"),
-                F.expr(f"CAST(max({identifier(name)}) AS STRING)").alias(f"most {place}"),
-                F.expr(f"count_if(isnull({identifier(name)}))").alias(f"nulls {place}"),
+                F.expr(f"CAST(min({identifier(name)}) AS STRING)").alias(f"least {field_index}"),
+                F.expr(f"CAST(max({identifier(name)}) AS STRING)").alias(f"most {field_index}"),
+                F.expr(f"count_if(isnull({identifier(name)}))").alias(f"nulls {field_index}"),
             ]
         groups_by_path: dict[str, tuple[KernelGroup, Mapping[str, Any]]] = {}
         files: Any = self.rewrite.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
@@ -374,8 +376,8 @@ class KernelWork:
         spec_id = int(group.group.outputSpecId())
         (spec,) = (each for each in specs(self.rewrite.metadata) if each.spec_id == spec_id)
         return {
-            place: each
-            for place, each in enumerate(spec.fields)
+            index: each
+            for index, each in enumerate(spec.fields)
             if each.transform not in {"identity", "void"}
         }
 
@@ -383,8 +385,8 @@ class KernelWork:
         """SQL for each such field; all groups are written into one spec."""
         functions = f"{identifier(self.rewrite.action.catalog)}.system."
         return {
-            place: functions + transform_of(self._source(each), each.transform)
-            for place, each in self._partition_fields(groups[0]).items()
+            index: functions + transform_of(self._source(each), each.transform)
+            for index, each in self._partition_fields(groups[0]).items()
         }
 
     def _source(self, partition_field: PartitionField) -> str:
@@ -400,9 +402,9 @@ class KernelWork:
 
 def _is_of_partition(sums: Mapping[str, Any], partition: Mapping[str, Any]) -> bool:
     """Whether all rows of a file are of its partition."""
-    for place, value in partition.items():
-        values = {sums[f"least {place}"], sums[f"most {place}"]}
-        if sums[f"nulls {place}"]:
+    for field_index, value in partition.items():
+        values = {sums[f"least {field_index}"], sums[f"most {field_index}"]}
+        if sums[f"nulls {field_index}"]:
             values.add(None)
         if values != {None if value is None else str(value)}:
             return False

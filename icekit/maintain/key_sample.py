@@ -83,8 +83,8 @@ class KeySamples:
 
         added = self.added
         salt = self.rewrite.salt
-        placed = self._placed(rows.where(sampled(key.values, salt, one_in)), self.tasks)
-        marked = placed.selectExpr(
+        placed_rows = self._placed(rows.where(sampled(key.values, salt, one_in)), self.tasks)
+        marked = placed_rows.selectExpr(
             "*",
             f"{self.hash_sql} AS {identifier(added.hash)}",
             f"xxhash64({', '.join(key.values)}) AS {identifier(added.sampled)}",
@@ -114,22 +114,22 @@ class KeySamples:
             f"{value} AS {identifier(name)}"
             for value, name in zip(key.deleted_values, key.names, strict=True)
         ]
-        placed = self._placed(rows.where(where), key.files)
-        return placed.selectExpr(*keys, identifier(self.added.sequence))
+        placed_rows = self._placed(rows.where(where), key.files)
+        return placed_rows.selectExpr(*keys, identifier(self.added.sequence))
 
     def _placed(self, rows: DataFrame, files: Any) -> DataFrame:
         """Rows of some files, with the path and the sequence number of their file."""
         from pyspark.sql import functions as F
 
         added = self.added
-        listed = self.staging.files(files).toDF(added.listed_file, added.listed_sequence)
+        file_sequences = self.staging.files(files).toDF(added.listed_file, added.listed_sequence)
         # No delete would apply to a row whose file is not listed.
         sequence = (
             f"coalesce({identifier(added.listed_sequence)}, raise_error(concat("
             f"'icekit: not a file of this rewrite: ', {identifier(added.file)})))"
         )
         joined = rows.select("*", F.input_file_name().alias(added.file)).join(
-            listed.hint("broadcast"), F.col(added.file) == F.col(added.listed_file), "left"
+            file_sequences.hint("broadcast"), F.col(added.file) == F.col(added.listed_file), "left"
         )
         return joined.withColumn(added.sequence, F.expr(sequence)).drop(
             added.listed_file, added.listed_sequence

@@ -36,9 +36,11 @@ class PositionDeletes:
         self.staging = staging
         self.snapshot_id = snapshot_id
         jvm: Any = staging.spark._jvm
-        most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
+        most_positions = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
-        self.java = compiled(staging.spark, staging.table, "PositionDeletes", staging.java, most)
+        self.java = compiled(
+            staging.spark, staging.table, "PositionDeletes", staging.java, most_positions
+        )
         self._is_looked_up = False
         self._lock = threading.Lock()
 
@@ -82,25 +84,25 @@ class PositionDeletes:
         """
         java = self.java
         staging = self.staging
-        of = tasks
+        counted_tasks = tasks
         deleted = java.deleted(tasks)
         if rows is None:
             if not deleted.size():
                 return
-            of = deleted
+            counted_tasks = deleted
             rows = _count(staging, staging.java.plain(deleted))
-        records = int(java.records(of))
-        of_files = int(staging.java.records(of))
+        records = int(java.records(counted_tasks))
+        of_files = int(staging.java.records(counted_tasks))
         if of_files - rows == records >= 0:
             return
         if deleted.size():
-            self.check_paths(java.files(deleted), of)
-        expected = int(java.expected(of, None))
+            self.check_paths(java.files(deleted), counted_tasks)
+        expected = int(java.expected(counted_tasks, None))
         if of_files - rows != expected:
             # A writer may have counted the rows of a file wrongly.
-            counted = _counted(staging, java.bare(of))
-            of_files = int(java.total(counted))
-            expected = int(java.expected(of, counted))
+            rows_by_file = _counted(staging, java.bare(counted_tasks))
+            of_files = int(java.total(rows_by_file))
+            expected = int(java.expected(counted_tasks, rows_by_file))
         if of_files - rows != expected:
             raise RowsDiffer.of(
                 "files",
@@ -199,13 +201,13 @@ def _refuse(wrong: Any) -> None:
         return
     file, path, positions, instead = map(str, elements(wrong))
     verb, them = ("names", "it") if positions == "1" else ("name", "them")
-    what = (
+    problem = (
         f"{verb} the data file {path}, which the table has as {instead}"
         if path
         else "may name no data file"
     )
     raise DeletesUnmatched(
-        f"{count(int(positions), 'position delete')} in {file} {what}, so Spark does not apply "
+        f"{count(int(positions), 'position delete')} in {file} {problem}, so Spark does not apply "
         f"{them}, but other engines may. Nothing was committed. If these "
         "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
         "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."

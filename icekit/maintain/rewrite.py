@@ -180,19 +180,19 @@ class CheckedRewrite(RewriteSession):
         self, works: Sequence[tuple[Bundle, Work]], at_once: int, commits: int, *, is_partial: bool
     ) -> list[Exception]:
         """Run the groups and commit them, in so many commits; the errors of those that failed."""
-        failed: list[Exception] = []
-        raised: list[Exception] = []
-        ready: list[Written] = []
+        group_errors: list[Exception] = []
+        rewrite_errors: list[Exception] = []
+        uncommitted: list[Written] = []
         is_full = False
         enough = -(-len(works) // commits)
 
         def commit() -> None:
-            done = list(ready)
-            ready[:] = []
+            checked_groups = list(uncommitted)
+            uncommitted[:] = []
             try:
-                self._commit(done)
+                self._commit(checked_groups)
             except Exception as error:
-                raised.append(error)
+                rewrite_errors.append(error)
 
         with ThreadPoolExecutor(at_once) as pool:
             futures = [
@@ -203,27 +203,32 @@ class CheckedRewrite(RewriteSession):
                     written, errors = future.result()
                 except CancelledError:
                     continue
-                ready += written
+                uncommitted += written
                 for error in errors:
-                    (raised if _is_always_raised(error) else failed).append(error)
+                    (rewrite_errors if _is_always_raised(error) else group_errors).append(error)
                 is_full = is_full or any(kind_of(error) == "full" for error in errors)
                 if errors and (not is_partial or is_full or self.stop.is_set):
                     pool.shutdown(wait=False, cancel_futures=True)
-                if is_partial and not self.stop.is_set and not is_full and len(ready) >= enough:
+                if (
+                    is_partial
+                    and not self.stop.is_set
+                    and not is_full
+                    and len(uncommitted) >= enough
+                ):
                     commit()
         # On a full disk, the files of finished groups are what can be freed.
         may_commit = not self.stop.is_set and not is_full
-        if ready and may_commit and (is_partial or not (failed or raised)):
+        if uncommitted and may_commit and (is_partial or not (group_errors or rewrite_errors)):
             commit()
-        for group, _ in ready:
+        for group, _ in uncommitted:
             self.take_back(group)
-        if raised or (failed and not is_partial):
+        if rewrite_errors or (group_errors and not is_partial):
             # A full disk is what the others fail by, too.
-            raise min(raised or failed, key=lambda error: kind_of(error) != "full")
-        return failed
+            raise min(rewrite_errors or group_errors, key=lambda error: kind_of(error) != "full")
+        return group_errors
 
     def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
-        """Write a bundle, or where that fails each of its groups by itself; returns what is ready
+        """Write a bundle, or where that fails each of its groups by itself; returns what is uncommitted
         to be committed, and the errors.
         """
         try:
@@ -233,10 +238,13 @@ class CheckedRewrite(RewriteSession):
         except Exception as error:
             if len(bundle.groups) == 1 or self.stop.is_set or kind_of(error) == "full":
                 return [], [error]
-        alone = [self._written(*each) for each in self._works(bundle.apart())]
-        return [done for written, _ in alone for done in written], [
-            error for _, errors in alone for error in errors
-        ]
+        written_groups: list[Written] = []
+        group_errors: list[Exception] = []
+        for each in self._works(bundle.apart()):
+            written, errors = self._written(*each)
+            written_groups += written
+            group_errors += errors
+        return written_groups, group_errors
 
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
@@ -250,17 +258,17 @@ class CheckedRewrite(RewriteSession):
             "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
         }
 
-    def _commit(self, done: Sequence[Written]) -> None:
+    def _commit(self, checked_groups: Sequence[Written]) -> None:
         """Commit some groups as Iceberg's own action does; their files are removed if the commit
         certainly failed.
         """
-        checked = sum((rows for _, rows in done), CheckedRows())
+        checked = sum((rows for _, rows in checked_groups), CheckedRows())
         tags = dict(self.tags)
         if self.check:
             tags[CHECKED_TAG] = checked.text()
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
         manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
-        manager.commitOrClean({group for group, _ in done})
+        manager.commitOrClean({group for group, _ in checked_groups})
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
@@ -294,15 +302,17 @@ class CheckedRewrite(RewriteSession):
             raise self._misread(misread.values(), refusals[0])
         if self.check and field_ids:
             self._check_reader(groups)
-        most = most_records(self.cluster.executor)
-        fits = all(int(java.applied(group.fileScanTasks(), most)) >= 0 for group in groups)
+        most_deletes = most_records(self.cluster.executor)
+        fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
         # A conversion is refused where a column of a spec was dropped.
         if fits or self.dropped_specs:
             raise refusals[0]
-        much = "a data file has more deletes than fit in memory"
+        reason_unfit = "a data file has more deletes than fit in memory"
         if refused := next(filter(None, (each.__cause__ for each in refusals)), None):
-            raise ConvertFirst(f"{refused} But {much}: give Spark larger executors for that.")
-        raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {much}"))
+            raise ConvertFirst(
+                f"{refused} But {reason_unfit}: give Spark larger executors for that."
+            )
+        raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {reason_unfit}"))
 
     def _check_reader(self, groups: Sequence[Any]) -> None:
         """Refuse a rewrite by Iceberg's own reader if that gives different numbers of rows to a
@@ -383,13 +393,13 @@ _CONVERT_FIRST = (
 )
 
 
-def _slow_because(refusals: Mapping[str, int], planned: PlannedRewrite) -> str:
+def _slow_because(refusals: Mapping[str, int], planned_rewrite: PlannedRewrite) -> str:
     """A line that says why Spark wrote groups of a large rewrite, and what would be faster."""
-    if not refusals or planned.bytes_in < _LARGE_BYTES:
+    if not refusals or planned_rewrite.bytes_in < _LARGE_BYTES:
         return ""
     why, groups = max(refusals.items(), key=lambda each: each[1])
     return (
-        f"Spark itself wrote {count(groups, 'group')} of {planned.groups:,}, because {why}. "
+        f"Spark itself wrote {count(groups, 'group')} of {planned_rewrite.groups:,}, because {why}. "
         "docs/limits.md says what the faster kernel writes."
     )
 
@@ -401,9 +411,9 @@ def _choose_looked_up(groups: Sequence[KernelGroup]) -> None:
         for group in groups
         if group.keys
     }
-    chosen, one_group_in = looked_up_partitions(records_by_group)
+    chosen_groups, one_group_in = looked_up_partitions(records_by_group)
     for group in records_by_group:
-        group.is_looked_up = group in chosen
+        group.is_looked_up = group in chosen_groups
         group.one_group_in = one_group_in
 
 

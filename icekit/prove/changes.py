@@ -42,7 +42,7 @@ class Changes:
     is_complete: bool
     sides: tuple[DataFrame, DataFrame]
     changed: DataFrame
-    known: Partitions
+    partition_ids: Partitions
     specs: Mapping[int, PartitionSpec]
     catalog: str
 
@@ -51,10 +51,10 @@ class Changes:
         """Whether a file may hold rows with other values than its partition's: an identity value is
         read from the partition itself.
         """
-        return bool(self._asked)
+        return bool(self._checked_fields)
 
     @property
-    def _asked(self) -> Sequence[tuple[int, PartitionField]]:
+    def _checked_fields(self) -> Sequence[tuple[int, PartitionField]]:
         """The fields, each with its spec's id, whose values rows have in columns of their own."""
         return [
             (spec_id, field)
@@ -71,7 +71,7 @@ class Changes:
         return all(
             self._agrees(side, spec_id, field, by_id.get(field.source_id))
             for side in self.sides
-            for spec_id, field in self._asked
+            for spec_id, field in self._checked_fields
             # Where a predicate selects complete partitions of every existing spec, Spark does not
             # check the bucket of each row (SparkScanBuilder).
             if not (len(self.specs) == 1 and field.transform.startswith("bucket"))
@@ -99,13 +99,15 @@ class Changes:
             return False
         metrics = f"readable_metrics.{identifier(column.name)}"
         files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
-            *self.known.of_entries(entries),
+            *self.partition_ids.of_entries(entries),
             f"{metrics}.lower_bound AS low",
             f"{metrics}.upper_bound AS high",
             f"{metrics}.null_value_count = data_file.record_count AS are_null",
         )
-        ids = [field_id for field_id, _ in self.known.names]
-        same = [F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in self.known.scope]
+        ids = [field_id for field_id, _ in self.partition_ids.names]
+        same = [
+            F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in self.partition_ids.scope
+        ]
         inside = files.alias("e").join(F.broadcast(self.changed).alias("c"), same, "left_semi")
         ends = inside.selectExpr(
             f"p{ids.index(field.field_id)} AS value",
@@ -132,21 +134,21 @@ def changes(
     the driver receives a row per changed partition.
     """
     entries = metadata_table(spark, table, "entries", snapshot_id)
-    own = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
-    known = Partitions(specs)
-    changed = own.selectExpr(*known.of_entries(own)).distinct()
-    partitions = sorted(set(known.read(arrow_of(changed))), key=sort_key)
+    commit_entries = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
+    partition_ids = Partitions(specs)
+    changed = commit_entries.selectExpr(*partition_ids.of_entries(commit_entries)).distinct()
+    partitions = sorted(set(partition_ids.read(arrow_of(changed))), key=sort_key)
     # Live in the commit and not added by it, or removed by it: the parent's live files.
-    kept = entries.where(
+    parent_files = entries.where(
         f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END"
     )
     before = metadata_table(spark, table, "entries", parent_id).where("status < 2")
     return Changes(
         tuple(partitions),
-        is_complete=_files(kept) == _files(before),
+        is_complete=_files(parent_files) == _files(before),
         sides=(before, entries.where("status < 2")),
         changed=changed,
-        known=known,
+        partition_ids=partition_ids,
         specs=specs,
         catalog=table[0],
     )

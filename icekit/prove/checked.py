@@ -36,13 +36,13 @@ def looked_up_partitions(records_by_partition: Mapping[P, int]) -> tuple[set[P],
     """The partitions in which keys are looked up: all of a table of moderate size, else so many at
     random, one at least; and in how many partitions about one is, by their records.
     """
-    chosen: set[P] = set()
+    chosen_partitions: set[P] = set()
     looked_up = 0
     for partition in random.sample(list(records_by_partition), len(records_by_partition)):
         if looked_up < LOOKED_UP_RECORDS:
-            chosen.add(partition)
+            chosen_partitions.add(partition)
             looked_up += records_by_partition[partition]
-    return chosen, -(-sum(records_by_partition.values()) // max(1, looked_up))
+    return chosen_partitions, -(-sum(records_by_partition.values()) // max(1, looked_up))
 
 
 class RowsDiffer(IcekitError):

@@ -229,10 +229,10 @@ def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
     """Whether every row of both sides has an id: an upgraded table gets row ids with its next
     commit.
     """
-    named = {field["name"].lower() for schema in schemas for field in schema["fields"]}
+    column_names = {field["name"].lower() for schema in schemas for field in schema["fields"]}
     return all(
         snapshot.get("first-row-id") is not None for snapshot in (parent, commit)
-    ) and named.isdisjoint(LINEAGE)
+    ) and column_names.isdisjoint(LINEAGE)
 
 
 def _predicates(
@@ -244,10 +244,10 @@ def _predicates(
     if changed is None:
         why = "Iceberg cannot read which files changed: a partition column was dropped"
         return (None, None), why
-    chosen = changed.partitions
+    partitions = changed.partitions
     if not changed.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"
-    if len(chosen) > MAX_PARTITIONS:
+    if len(partitions) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
     catalog = reader.lake.name
     predicates = [
@@ -255,14 +255,16 @@ def _predicates(
             catalog,
             reader.specs,
             metadata.columns(reader.head.metadata, schema),
-            chosen,
+            partitions,
             of_rows=True,
         )
         for schema in schemas
     ]
     if None not in predicates:
         return predicates, ""
-    unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
+    unpartitioned = any(
+        reader.specs[partition.spec_id].is_unpartitioned for partition in partitions
+    )
     return (
         (None, None),
         "it changed unpartitioned files"
@@ -292,10 +294,10 @@ def _keys(
         (field, [transformed(reader.lake.name, field, each) for each in columns])
         for field in default.fields
     ]
-    usable = [(field, by) for field, by in keys if None not in by]
-    before = tuple((str(by[0]) for _, by in usable))
-    after = tuple((str(by[1]) for _, by in usable))
-    return [field for field, _ in usable], [before, after]
+    usable = [(field, sides) for field, sides in keys if None not in sides]
+    sql_before = tuple(str(sides[0]) for _, sides in usable)
+    sql_after = tuple(str(sides[1]) for _, sides in usable)
+    return [field for field, _ in usable], [sql_before, sql_after]
 
 
 def prove_rewrites(lake: Lake, table: Identifier, commits: Mapping[int, Json]) -> Proof:
@@ -311,9 +313,9 @@ def prove_rewrites(lake: Lake, table: Identifier, commits: Mapping[int, Json]) -
     for snapshot_id, commit in commits.items():
         if proof := _checked_before(snapshot_id, commit) or _scanned(lake, table, commit):
             proofs[snapshot_id] = proof
-    rest = [snapshot_id for snapshot_id in commits if snapshot_id not in proofs]
-    if rest:
-        compared = prove_commits(lake, table, rest)
+    unproved_ids = [snapshot_id for snapshot_id in commits if snapshot_id not in proofs]
+    if unproved_ids:
+        compared = prove_commits(lake, table, unproved_ids)
         proofs |= {proof.snapshot_id: proof for proof in compared.commits}
     in_order = tuple(proofs[snapshot_id] for snapshot_id in commits)
     return Proof(display_name(table), in_order, time.monotonic() - started)
@@ -362,14 +364,16 @@ def _scanned(lake: Lake, table: Identifier, commit: Json) -> CommitProof | None:
     if "removed-delete-files" not in summary or _CHANGES.intersection(summary) or parent_id is None:
         return None
     try:
-        gone, needed = removed(lake.spark, lake.sql_name(table), parent_id, commit["snapshot-id"])
+        dropped_count, needed = removed(
+            lake.spark, lake.sql_name(table), parent_id, commit["snapshot-id"]
+        )
     except Exception:
         # An expired parent, or a file that is gone: the full comparison says so.
         return None
-    if needed or not gone:
+    if needed or not dropped_count:
         return None
     statement = (
-        f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them "
+        f"dropped {count(dropped_count, 'delete file')}; a scan of the table before it gives none of them "
         "to a data file"
     )
     return CommitProof(commit["snapshot-id"], statement=statement, mode=SCANNED)

@@ -86,8 +86,8 @@ def fingerprint(
     ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on. The
     session has the :func:`reading_settings` of the table.
     """
-    more = [identifier(name) for name in LINEAGE] if lineage else []
-    columns = ["*", *more]
+    lineage_columns = [identifier(name) for name in LINEAGE] if lineage else []
+    columns = ["*", *lineage_columns]
     source = identifier(*table)
     keys: list[str] = []
     if snapshot_id is not None:
@@ -95,13 +95,13 @@ def fingerprint(
     if stripped is not None and schema is not None:
         # One struct, whose name no column of the table has.
         name = identifier(free_name("icekit keys", schema.names))
-        columns = [*stripped.selected, *more, f"{stripped.keys} AS {name}"]
+        columns = [*stripped.selected, *lineage_columns, f"{stripped.keys} AS {name}"]
         source = identifier(*stripped.table)
         keys = [f"{name}.*"]
     rows = spark.sql(f"SELECT {', '.join(columns)} FROM {source}")
     hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
-    kept = rows if where is None else rows.where(where)
-    keyed = kept.selectExpr(
+    selected_rows = rows if where is None else rows.where(where)
+    keyed = selected_rows.selectExpr(
         *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *keys
     )
     return prints(keyed if stripped is None else stripped.finish(keyed))
@@ -175,9 +175,9 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     keys = [(f.name, f.dataType.typeName()) for f in hashed.schema.fields[:-1]]
     totals = added_up(hashed, [name for name, _ in keys], *summed("h", "h"))
     # Spark converts timestamps to numbers: Python would read them in its own time zone.
-    wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
+    key_columns = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
     fingerprints: dict[tuple[Scalar, ...], Fingerprint] = {}
-    for row in totals.selectExpr(*wanted, *totals.columns[len(keys) :]).collect():
+    for row in totals.selectExpr(*key_columns, *totals.columns[len(keys) :]).collect():
         key = tuple(to_scalar(value) for value in row[: len(keys)])
         # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
         fingerprints[key] = fingerprints.get(key, Fingerprint()) + Fingerprint.of_sums(

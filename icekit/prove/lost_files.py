@@ -75,9 +75,11 @@ def _missing(
     return {snapshot_id: paths for snapshot_id, paths in by_commit.items() if paths}
 
 
-def way_back(lake: Lake, table: Identifier, at: Head, branch: str | None, snapshot_id: int) -> str:
+def way_back(
+    lake: Lake, table: Identifier, table_head: Head, branch: str | None, snapshot_id: int
+) -> str:
     """Sentences that say how to undo a commit: by its parent, or the metadata file before it."""
-    commit = snapshots_by_id(at.metadata).get(snapshot_id) or {}
+    commit = snapshots_by_id(table_head.metadata).get(snapshot_id) or {}
     sentences = []
     if (parent_id := commit.get("parent-snapshot-id")) is not None:
         statement = call(
@@ -89,7 +91,7 @@ def way_back(lake: Lake, table: Identifier, at: Head, branch: str | None, snapsh
                 f"{identifier(branch)} AS OF VERSION {parent_id}"
             )
         sentences.append(f"To roll back to its parent: {statement}.")
-    if file := _metadata_file_before(at.metadata, commit):
+    if file := _metadata_file_before(table_head.metadata, commit):
         sentences.append(f"The metadata file before it is {file}.")
     return " ".join(sentences)
 

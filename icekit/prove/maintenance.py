@@ -64,15 +64,15 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
 
 def _proof(
     table: Identifier,
-    what: str,
+    procedure: str,
     checks: Sequence[Check],
     started: float,
     removed: Sequence[str] = (),
 ) -> Proof:
     """The proof of a procedure by what it had to keep; ``removed`` is what it removed for good."""
-    kept = tuple(Check(check.ok, f"{what}: {check.statement}") for check in checks)
+    prefixed_checks = tuple(Check(check.ok, f"{procedure}: {check.statement}") for check in checks)
     seconds = time.monotonic() - started
-    return Proof(display_name(table), (), seconds, kept=kept, removed=tuple(removed))
+    return Proof(display_name(table), (), seconds, kept=prefixed_checks, removed=tuple(removed))
 
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int, *, has_ids: bool) -> Fingerprint:
@@ -109,16 +109,16 @@ def prove_history(
     started = time.monotonic()
     metadata = head(lake, table).metadata
     existing = snapshots_by_id(metadata)
-    gone = sum(snapshot_id not in existing for snapshot_id in kept)
+    missing_count = sum(snapshot_id not in existing for snapshot_id in kept)
     snapshots = Check(True, f"all {len(kept):,} snapshots that should stay exist")
-    if gone:
+    if missing_count:
         why = (
             "it is not known whether this expiry or another removed them"
             if removed_more
             else "this expiry did not name them"
         )
         missing = (
-            f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the "
+            f"{missing_count:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the "
             f"table; {why}"
         )
         snapshots = Check(None if removed_more else True, missing)
@@ -151,7 +151,7 @@ def _states_found(
     """Whether each writer still finds its state, or a newer one, as it looks for it, and whether
     the staged writes that stay can be published.
     """
-    found = {
+    newest_times = {
         (branch, state.writer, state.ids): state.committed_ms
         for state in WriterLog(metadata, other_keys).states()
         for branch in state.branches
@@ -160,7 +160,7 @@ def _states_found(
         state.text
         for state in (each.state for each in summary.states_kept)
         if any(
-            found.get((branch, state.writer, state.ids), -1) < state.committed_ms
+            newest_times.get((branch, state.writer, state.ids), -1) < state.committed_ms
             for branch in state.branches
             if branch not in summary.refs_removed
         )
@@ -176,12 +176,19 @@ def _states_found(
         states = count(len(summary.states_kept), "writer")
         checks.append(Check(True, f"{states} found their state again, as they look for it"))
     snapshots = snapshots_by_id(metadata)
-    gone = [write.text for write in summary.staged_kept if write.snapshot_id not in snapshots]
-    if gone:
+    missing_writes = [
+        write.text for write in summary.staged_kept if write.snapshot_id not in snapshots
+    ]
+    if missing_writes:
         checks.append(
-            Check(ok, f"no longer there, which this expiry did not name: {'; '.join(gone)}")
+            Check(
+                ok, f"no longer there, which this expiry did not name: {'; '.join(missing_writes)}"
+            )
         )
-    return [*checks, *(Check(True, sentence) for sentence in summary.stays if not (lost or gone))]
+    return [
+        *checks,
+        *(Check(True, sentence) for sentence in summary.stays if not (lost or missing_writes)),
+    ]
 
 
 def prove_live(
@@ -191,8 +198,8 @@ def prove_live(
     a sample of the files they name is in storage; ``checks`` are those of the removal itself.
     """
     started = time.monotonic()
-    every = [*checks, *_readable(lake, table)]
-    return _proof(table, "remove_orphan_files", every, started, removed)
+    all_checks = [*checks, *_readable(lake, table)]
+    return _proof(table, "remove_orphan_files", all_checks, started, removed)
 
 
 def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
@@ -204,15 +211,15 @@ def _readable(lake: Lake, table: Identifier) -> Sequence[Check]:
     name = lake.sql_name(table)
     problem = ""
     for _ in range(_LOOKS):
-        at = lake.tables.source(table).metadata_location
+        location_before = lake.tables.source(table).metadata_location
         try:
             return _look(lake, table)
         except Exception as error:
-            known = explain(error, name)
-            if not isinstance(known, IcekitError):
-                raise known from error
-            problem = str(known)
-        if lake.tables.source(table).metadata_location == at:
+            explained = explain(error, name)
+            if not isinstance(explained, IcekitError):
+                raise explained from error
+            problem = str(explained)
+        if lake.tables.source(table).metadata_location == location_before:
             return [Check(False, f"a manifest of a kept snapshot cannot be read: {problem}")]
     return [
         Check(
@@ -225,26 +232,31 @@ def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
     spark = lake.spark
     name = lake.sql_name(table)
     files = live_files(lake, table).distinct()
-    chosen = spread(files, SAMPLE)
+    sampled_paths = spread(files, SAMPLE)
     total = files.count()
     readable = Check(
         True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"
     )
     io = load_table(spark, name).io()
-    gone = [path for path in chosen if not io.newInputFile(path).exists()]
-    if not gone:
-        return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
+    missing_paths = [path for path in sampled_paths if not io.newInputFile(path).exists()]
+    if not missing_paths:
+        return [
+            readable,
+            Check(True, f"{len(sampled_paths):,} of them were checked in storage and exist"),
+        ]
     # Named in metadata that is read after the look: another job's expiry stops naming a file before
     # it removes it.
-    missed = referenced(lake, table, wanted(spark, frame_of_paths(spark, gone)), len(gone))
-    left = len(chosen) - len(gone)
+    missed = referenced(
+        lake, table, wanted(spark, frame_of_paths(spark, missing_paths)), len(missing_paths)
+    )
+    left = len(sampled_paths) - len(missing_paths)
     statement = (
-        f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} "
+        f"{left:,} of them were checked in storage and exist; another job removed {len(missing_paths):,} "
         "from the table meanwhile"
     )
     if missed:
         statement = (
-            f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, for "
+            f"{count(len(missed), 'file')} of {len(sampled_paths):,} checked in storage are GONE, for "
             f"example {missed[0]}"
         )
     return [readable, Check(not missed, statement)]

@@ -86,18 +86,18 @@ class CommitProof:
             return [f"{name}: {self.statement}"]
         if self.after is None:
             return [f"{name}: not provable: {self.reason}"]
-        what = f"the whole table ({self.reason})"
+        scope = f"the whole table ({self.reason})"
         if not self.reason:
-            what = count(self.partitions, "changed partition")
+            scope = count(self.partitions, "changed partition")
         left_out = (
             [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"]
             if self.columns_left_out
             else []
         )
         if not self.mismatches:
-            return [f"{name}: the same {count(self.after.row_count, 'row')} in {what}", *left_out]
+            return [f"{name}: the same {count(self.after.row_count, 'row')} in {scope}", *left_out]
         lines = [
-            f"{name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {what}",
+            f"{name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {scope}",
             *left_out,
             *(f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]),
         ]
@@ -189,14 +189,14 @@ class Proof:
         text = {True: fine, False: wrong, None: "not everything could be proved"}[self.ok]
         head = f"{self.table}: {text}"
         time_taken = f" in {self.seconds:.1f} s"
-        kept = [line for check in self.kept for line in check.lines()]
-        kept += [f"  removed for good: {each}" for each in self.removed]
+        kept_lines = [line for check in self.kept for line in check.lines()]
+        kept_lines += [f"  removed for good: {each}" for each in self.removed]
         if not self.commits:
-            return [f"{head},{time_taken}", *kept]
+            return [f"{head},{time_taken}", *kept_lines]
         if any(commit.mode == CHECKED for commit in self.commits):
             time_taken = ""  # checks before a commit are part of the time of the rewrites
         where = count(len(self.commits), "commit")
-        how = self.mode.replace("full", "compared in full")
+        comparison = self.mode.replace("full", "compared in full")
         unseen_keys = max(commit.unseen_keys for commit in self.commits)
         sample = (
             "  Compared a sample of the rows that equality deletes apply to: it finds "
@@ -204,10 +204,10 @@ class Proof:
             "every row."
         )
         return [
-            f"{head} in {where}, {how}; the checks read {count(self.rows_read, 'row')}{time_taken}",
+            f"{head} in {where}, {comparison}; the checks read {count(self.rows_read, 'row')}{time_taken}",
             *([sample] if self.is_sampled else []),
             *(line for commit in self.commits for line in commit.lines()),
-            *kept,
+            *kept_lines,
         ]
 
 

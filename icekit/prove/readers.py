@@ -106,9 +106,9 @@ def read_by_iceberg(
         no_column = rows.selectExpr("false AS k0", "0L AS h")
         by_query = prints(whole_rows.unionAll(no_column))
     read = by_query.get((True,), Fingerprint())
-    counted = by_query.get((False,), Fingerprint()).row_count
-    if read.row_count != counted:
-        raise ReadersDisagree(disagreement_of(int(tasks.size()), read.row_count, counted))
+    row_count = by_query.get((False,), Fingerprint()).row_count
+    if read.row_count != row_count:
+        raise ReadersDisagree(disagreement_of(int(tasks.size()), read.row_count, row_count))
     return read
 
 
@@ -120,7 +120,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
     lake = reader.lake
     snapshots = reader.snapshots
     version = iceberg_version(lake.spark, lake.name)
-    most = most_records(cluster_of(lake.spark).executor)
+    most_deletes = most_records(cluster_of(lake.spark).executor)
     commits = [snapshots[each] for each in snapshot_ids if each in snapshots]
     parents = [snapshots.get(commit.get("parent-snapshot-id")) for commit in commits]
     sides = {
@@ -143,7 +143,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
                 listing.key_ids,
                 reads_dropped_keys=reads_dropped_keys(version),
             )
-            if not misread and _most_applied(listing.scopes) <= most:
+            if not misread and _most_applied(listing.scopes) <= most_deletes:
                 continue
             stripped_table = None
             why = refusal or "icekit cannot resolve them either"
@@ -171,9 +171,9 @@ def _listing(reader: Reader, snapshot_id: int) -> DeleteListing:
     return DeleteListing(spark, load_now(spark, reader.name), snapshot_id, reader.specs)
 
 
-def _most_applied(found: Sequence[Scope]) -> int:
+def _most_applied(scopes: Sequence[Scope]) -> int:
     """The most records of equality deletes that a reader of a data file may have to hold."""
-    applied = [scope for scope in found if scope.data_files]
+    applied = [scope for scope in scopes if scope.data_files]
     everywhere = sum(scope.delete_records for scope in applied if scope.is_global)
     return everywhere + max(
         (scope.delete_records for scope in applied if not scope.is_global), default=0

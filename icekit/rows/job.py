@@ -113,11 +113,11 @@ def _answers(
     size = max(1, len(parts) // (_JOBS_PER_CORE * cores))
 
     def answered(start: int) -> list[str]:
-        some = parts[start : start + size]
+        job_parts = parts[start : start + size]
         try:
             if is_small:
-                return list(map(task, some))
-            answers: list[str] = context.parallelize(some, 1).map(task).collect()
+                return list(map(task, job_parts))
+            answers: list[str] = context.parallelize(job_parts, 1).map(task).collect()
         except Exception as error:
             raise KernelFailed from error
         return answers
