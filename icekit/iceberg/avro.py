@@ -67,8 +67,8 @@ def rewrite(
         sync_interval=_BLOCK_BYTES,
         sync_marker=sync,
     )
-    written = out.getvalue()
-    blocks = written[_split(written)[1] :]
+    block_bytes = out.getvalue()
+    blocks = block_bytes[_split(block_bytes)[1] :]
     new_header = change_header(header) if change_header else header
     return _encoded(new_header, sync) + blocks
 

@@ -53,14 +53,14 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
         else:
             plan.append((name, _compiled(kind, inner)[0]))
 
-    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    def read(data: bytes, offset: int) -> tuple[dict[str, Any], int]:
         record = {}
         for name, step in plan:
             if name is None:
-                at = step(data, at)
+                offset = step(data, offset)
             else:
-                record[name], at = step(data, at)
-        return record, at
+                record[name], offset = step(data, offset)
+        return record, offset
 
     return read
 
@@ -73,7 +73,7 @@ def _compiled(schema: Any, keys: Sequence[int] | None = None) -> tuple[Read, Ski
     kind = schema["type"]
     if kind == "record":
         skip = record_reader(schema, {})
-        return record_reader(schema), lambda data, at: skip(data, at)[1]
+        return record_reader(schema), lambda data, offset: skip(data, offset)[1]
     if kind == "array":
         items = schema["items"]
         return _map(items, keys) if _is_pair(items) else _array(items)
@@ -91,41 +91,41 @@ def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
     # Twice the number of the branch, in one byte; anything else is an error.
     reads = {2 * i: read for i, (read, _) in enumerate(branches)}
     skips = {2 * i: skip for i, (_, skip) in enumerate(branches)}
-    return lambda data, at: reads[data[at]](data, at + 1), lambda data, at: skips[data[at]](
-        data, at + 1
-    )
+    return lambda data, offset: reads[data[offset]](data, offset + 1), lambda data, offset: skips[
+        data[offset]
+    ](data, offset + 1)
 
 
 def _array(items: Any) -> tuple[Read, Skip]:
     read_item, skip_item = _compiled(items)
     pattern = _pattern(items)
 
-    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+    def read(data: bytes, offset: int) -> tuple[list[Any], int]:
         values: list[Any] = []
         while True:
-            count, at = _long(data, at)
+            count, offset = _long(data, offset)
             if not count:
-                return values, at
+                return values, offset
             if count < 0:
                 # The size of the block in bytes, for readers that skip it.
-                at = _skip_long(data, at)
+                offset = _skip_long(data, offset)
             for _ in range(abs(count)):
-                item, at = read_item(data, at)
+                item, offset = read_item(data, offset)
                 values.append(item)
 
-    def skip(data: bytes, at: int) -> int:
+    def skip(data: bytes, offset: int) -> int:
         while True:
-            count, at = _long(data, at)
+            count, offset = _long(data, offset)
             if not count:
-                return at
+                return offset
             if count < 0:
-                at = _skip_bytes(data, at)
+                offset = _skip_bytes(data, offset)
                 continue
-            if match := _matcher(pattern, count)(data, at):
+            if match := _matcher(pattern, count)(data, offset):
                 return match.end()
             for _ in range(count):
-                at = skip_item(data, at)
-                if at > len(data):
+                offset = skip_item(data, offset)
+                if offset > len(data):
                     raise EOFError("an array goes beyond its block")
 
     return read, skip
@@ -144,13 +144,13 @@ def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
         if pattern is not None
     ]
 
-    def read(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-        count, start = _long(data, at)
+    def read(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
+        count, start = _long(data, offset)
         match = _matcher(pattern, count)(data, start) if keys is not None else None
         if match is None:
-            pairs, at = read_pairs(data, at)
+            pairs, offset = read_pairs(data, offset)
             wanted = (each for each in pairs if keys is None or each["key"] in keys)
-            return {each["key"]: each["value"] for each in wanted}, at
+            return {each["key"]: each["value"] for each in wanted}, offset
         values = {}
         for key, until in before:
             # Not up to the zero after the pairs, which is like a key.
@@ -164,11 +164,11 @@ def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
 def _number(value: int) -> bytes:
     """A number as Avro writes it."""
     left = (value << 1) ^ (value >> 63)
-    written = bytearray()
+    encoded = bytearray()
     while left > 127:
-        written.append(left & 127 | 128)
+        encoded.append(left & 127 | 128)
         left >>= 7
-    return bytes([*written, left])
+    return bytes([*encoded, left])
 
 
 def _pattern(schema: Any) -> bytes | None:
@@ -191,53 +191,56 @@ def _matcher(pattern: bytes | None, count: int) -> Callable[[bytes, int], re.Mat
     return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL).match
 
 
-def _long(data: bytes, at: int) -> tuple[int, int]:
-    byte = data[at]
-    at += 1
+def _long(data: bytes, offset: int) -> tuple[int, int]:
+    byte = data[offset]
+    offset += 1
     value = byte & 127
     shift = 7
     while byte > 127:
-        byte = data[at]
-        at += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 127) << shift
         shift += 7
-    return (value >> 1) ^ -(value & 1), at
+    return (value >> 1) ^ -(value & 1), offset
 
 
-def _skip_long(data: bytes, at: int) -> int:
-    while data[at] > 127:
-        at += 1
-    return at + 1
+def _skip_long(data: bytes, offset: int) -> int:
+    while data[offset] > 127:
+        offset += 1
+    return offset + 1
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    length, at = _long(data, at)
-    end = at + length
-    if not at <= end <= len(data):
+def _bytes(data: bytes, offset: int) -> tuple[bytes, int]:
+    length, offset = _long(data, offset)
+    end = offset + length
+    if not offset <= end <= len(data):
         raise EOFError("a value goes beyond its block")
-    return data[at:end], end
+    return data[offset:end], end
 
 
-def _skip_bytes(data: bytes, at: int) -> int:
-    length, at = _long(data, at)
+def _skip_bytes(data: bytes, offset: int) -> int:
+    length, offset = _long(data, offset)
     if length < 0:
         raise ValueError("a value has a negative length")
-    return at + length
+    return offset + length
 
 
-def _string(data: bytes, at: int) -> tuple[str, int]:
-    raw, at = _bytes(data, at)
-    return raw.decode(), at
+def _string(data: bytes, offset: int) -> tuple[str, int]:
+    raw, offset = _bytes(data, offset)
+    return raw.decode(), offset
 
 
 def _packed(form: str) -> tuple[Read, Skip]:
     layout = struct.Struct(form)
     size = layout.size
-    return lambda data, at: (layout.unpack_from(data, at)[0], at + size), lambda _, at: at + size
+    return lambda data, offset: (
+        layout.unpack_from(data, offset)[0],
+        offset + size,
+    ), lambda _, offset: offset + size
 
 
 _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
-    "null": (lambda _, at: (None, at), lambda _, at: at),
+    "null": (lambda _, offset: (None, offset), lambda _, offset: offset),
     "boolean": _packed("?"),
     "int": (_long, _skip_long),
     "long": (_long, _skip_long),
@@ -256,10 +259,10 @@ def _bytes_like(schema: Any) -> tuple[Read, Skip]:
     if logical not in {"decimal", "uuid"}:
         return read, skip
 
-    def converted(data: bytes, at: int) -> tuple[str, int]:
-        raw, at = read(data, at)
+    def converted(data: bytes, offset: int) -> tuple[str, int]:
+        raw, offset = read(data, offset)
         if logical == "uuid":
-            return str(uuid.UUID(bytes=raw)), at
-        return format(decimal_of(raw, schema.get("scale", 0)), "f"), at
+            return str(uuid.UUID(bytes=raw)), offset
+        return format(decimal_of(raw, schema.get("scale", 0)), "f"), offset
 
     return converted, skip

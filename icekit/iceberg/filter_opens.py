@@ -62,13 +62,13 @@ def overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
     """The mean share of the other files of its group that a filter on a file's values opens; None
     if no group has two files.
     """
-    others = 0.0
+    other_opens = 0.0
     pairs = 0
     for group in groups:
         if len(group) > 1:
-            others += len(group) * (mean_opens(group) - 1)
+            other_opens += len(group) * (mean_opens(group) - 1)
             pairs += len(group) * (len(group) - 1)
-    return others / pairs if pairs else None
+    return other_opens / pairs if pairs else None
 
 
 def _spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:

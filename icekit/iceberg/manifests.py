@@ -108,13 +108,13 @@ def _reader(
     """The reader of the entries of manifests with a schema; see :func:`files_of`."""
     from fastavro.schema import expand_schema
 
-    own = "status", "snapshot_id", "sequence_number"
-    wanted: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
-    wanted.update(of_columns)
+    entry_fields = "status", "snapshot_id", "sequence_number"
+    field_keys: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
+    field_keys.update(of_columns)
     # With repeated named types written out: two equal decimals share one.
     schema = expand_schema(json.loads(schema_text))
-    _check_fields(schema, wanted.keys())
-    return record_reader(schema, {**dict.fromkeys(own), "data_file": wanted})
+    _check_fields(schema, field_keys.keys())
+    return record_reader(schema, {**dict.fromkeys(entry_fields), "data_file": field_keys})
 
 
 def files_of(
@@ -146,16 +146,16 @@ def files_of(
         number = 0
         for block in blocks:
             data = block.bytes_.getvalue()  # type: ignore[attr-defined]
-            at = 0
+            offset = 0
             before = number
             number = number + block.num_records
             # What follows the last entry that is read need not be skipped.
             last = number - number % stride
             for index in range(before + 1, last + 1):
                 if index % stride:
-                    _, at = skip(data, at)
+                    _, offset = skip(data, offset)
                     continue
-                entry, at = read(data, at)
+                entry, offset = read(data, offset)
                 if entry["status"] == 2:
                     continue
                 file = entry["data_file"]
@@ -170,7 +170,7 @@ def files_of(
                     added_at if sequence is None else sequence,
                     added_by if snapshot_id is None else snapshot_id,
                 )
-            if last == number and at != len(data):
+            if last == number and offset != len(data):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
         raise _corrupt(location, error) from None
@@ -279,9 +279,9 @@ def manifest_facts(
     A manifest smaller than half the target counts as undersized (a choice: two of them fit into
     one).
     """
-    live = list(filter(may_have_live, manifests))
-    data = [m for m in live if not is_delete_manifest(m)]
-    deletes = [m for m in live if is_delete_manifest(m)]
+    live_manifests = list(filter(may_have_live, manifests))
+    data = [m for m in live_manifests if not is_delete_manifest(m)]
+    deletes = [m for m in live_manifests if is_delete_manifest(m)]
     return ManifestFacts(
         data_count=len(data),
         data_bytes=sum(m["manifest_length"] for m in data),
@@ -289,7 +289,7 @@ def manifest_facts(
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=files.deletes,
-        undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in live),
+        undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in live_manifests),
         overlaps=tuple(_overlaps(data, specs)),
         by_spec=by_spec(manifests),
     )
@@ -348,22 +348,22 @@ def sample_metrics(
 
     ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
-    live = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
-    shares = _sampled_manifests(live)
+    data_manifests = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    shares = _sampled_manifests(data_manifests)
     if not shares:
         return MetricsSample()
     files: list[Record] = []
     partitions: list[Partition] = []
     writes: dict[int, list[Record]] = defaultdict(list)
-    most_of = {manifest["manifest_path"]: most for manifest, most in shares}
+    most_of = {manifest["manifest_path"]: most_entries for manifest, most_entries in shares}
     for manifest, content in read_ahead(read, [manifest for manifest, _ in shares]):
-        most = most_of[manifest["manifest_path"]]
-        stride = max(1, live_count(manifest) // most)
-        listed = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
-        sampled = list(islice(listed, most + 1))
-        files += [file for file, *_ in sampled[:most]]
-        partitions += [partition for _, partition, *_ in sampled[:most]]
-        is_whole = stride == 1 and len(sampled) <= most
+        most_entries = most_of[manifest["manifest_path"]]
+        stride = max(1, live_count(manifest) // most_entries)
+        sampled_files = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
+        sampled = list(islice(sampled_files, most_entries + 1))
+        files += [file for file, *_ in sampled[:most_entries]]
+        partitions += [partition for _, partition, *_ in sampled[:most_entries]]
+        is_whole = stride == 1 and len(sampled) <= most_entries
         for file, _, _, snapshot_id in sampled if is_whole else ():
             writes[snapshot_id or 0].append(file)
     commits = sorted(writes.items())
@@ -398,11 +398,11 @@ def _sampled_manifests(live: Sequence[Record]) -> list[tuple[Record, int]]:
     shares: list[tuple[Record, int]] = []
     files = SAMPLED_FILES
     by_size = sorted(spread, key=lambda m: live_count(m) if is_counted(m) else SAMPLED_FILES)
-    for place, manifest in enumerate(by_size):
-        equal = max(1, files // (len(by_size) - place))
-        most = min(equal, live_count(manifest)) if is_counted(manifest) else equal
-        shares.append((manifest, most))
-        files -= most
+    for index, manifest in enumerate(by_size):
+        equal = max(1, files // (len(by_size) - index))
+        most_entries = min(equal, live_count(manifest)) if is_counted(manifest) else equal
+        shares.append((manifest, most_entries))
+        files -= most_entries
     return shares
 
 
@@ -434,7 +434,7 @@ def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) ->
     Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the
     lower one.
     """
-    most = 1
+    product = 1
     for column in identifiers:
         bounds = {
             (file.get(end) or {}).get(column.field_id) for file in files for end in BOUND_FIELDS
@@ -445,8 +445,8 @@ def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) ->
             numbers = [
                 int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None
             ]
-            most *= max(numbers) - min(numbers) + 1
-    return most if identifiers else None
+            product *= max(numbers) - min(numbers) + 1
+    return product if identifiers else None
 
 
 # The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the

@@ -119,8 +119,8 @@ def summary_of(snapshot: Json) -> dict[str, str]:
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
     """A schema by id; without an id, the current schema."""
     schemas = schemas_of(metadata)
-    wanted = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
-    return next((s for s in schemas if s.get("schema-id", 0) == wanted), schemas[-1])
+    wanted_id = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
+    return next((s for s in schemas if s.get("schema-id", 0) == wanted_id), schemas[-1])
 
 
 class Field(NamedTuple):
@@ -200,9 +200,9 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
 def sort_order(metadata: Json) -> tuple[SortField, ...]:
     """The default sort order; empty when unsorted."""
     names = {leaf.field_id: leaf.name for leaf in leaves(schema_of(metadata))}
-    wanted = metadata.get("default-sort-order-id", 0)
+    order_id = metadata.get("default-sort-order-id", 0)
     order = next(
-        (o for o in metadata.get("sort-orders") or () if o["order-id"] == wanted), {"fields": ()}
+        (o for o in metadata.get("sort-orders") or () if o["order-id"] == order_id), {"fields": ()}
     )
     return tuple(
         SortField(
@@ -250,8 +250,8 @@ def distribution_modes(
     elif partitioned:
         mode = "hash"
         origin = "Spark's default for a partitioned table"
-    if (stated := properties.get("write.distribution-mode")) is not None:
-        mode = stated.lower()
+    if (mode_text := properties.get("write.distribution-mode")) is not None:
+        mode = mode_text.lower()
         origin = "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
         if not partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
@@ -423,9 +423,9 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
         if earlier and earlier[-1]["snapshot-id"] in snapshots:
             return snapshots[earlier[-1]["snapshot-id"]], None
         raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
-    known = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
+    known_refs = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
     raise SnapshotNotFound(
-        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or known}"
+        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or known_refs}"
     )
 
 
@@ -459,11 +459,11 @@ def history(metadata: Json, snapshot: Json | None) -> History:
     ancestors = list(lineage(snapshots, snapshot))[::-1]
     times = [s["timestamp-ms"] for s in ancestors]
     gaps = [(b - a) / 1000 for a, b in pairwise(times)]
-    every = [s["timestamp-ms"] for s in snapshots.values()]
+    commit_times = [s["timestamp-ms"] for s in snapshots.values()]
     return History(
         snapshot_count=len(snapshots),
-        oldest_snapshot_ms=min(every, default=None),
-        newest_snapshot_ms=max(every, default=None),
+        oldest_snapshot_ms=min(commit_times, default=None),
+        newest_snapshot_ms=max(commit_times, default=None),
         median_seconds_between_commits=statistics.median(gaps) if gaps else None,
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(
@@ -499,8 +499,8 @@ def _commit(snapshot: Json) -> Commit:
 def writer_of(summary: Mapping[str, str]) -> str | None:
     """The engine that made a commit, and the id of its job; None if the summary says neither."""
     if "engine-name" in summary:
-        named = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
-        return " ".join(filter(None, named))
+        engine_names = (summary.get(key) for key in ("engine-name", "engine-version", "app-id"))
+        return " ".join(filter(None, engine_names))
     for engine, key in (("flink", "flink.job-id"), ("spark", "spark.app.id")):
         if key in summary:
             return f"{engine} {summary[key]}"

@@ -322,8 +322,8 @@ class Pack:
     def _checked_entries(self) -> frozenset[str]:
         infos = self._archive.infolist()
         total = sum(info.file_size for info in infos)
-        most = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
-        if len(infos) > _MOST_ENTRIES or total > most:
+        most_bytes = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
+        if len(infos) > _MOST_ENTRIES or total > most_bytes:
             raise PackUnusable(
                 f"{self.file} would unpack to {len(infos):,} files of {size(total)}, far more than "
                 "a pack of its size can hold. It is damaged or not from icekit."
@@ -398,14 +398,14 @@ def _opened(file: Path) -> IO[bytes]:
         return stream
     import zstandard
 
-    most = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
+    most_bytes = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
     archive = tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY // 4)  # noqa: SIM115 - the caller does
     with stream:
         stream.seek(0)
         for part in zstandard.ZstdDecompressor().read_to_iter(stream):
             archive.write(part)
-            if archive.tell() > most:
-                raise PackUnusable(f"{file} would unpack to more than {size(most)}.")
+            if archive.tell() > most_bytes:
+                raise PackUnusable(f"{file} would unpack to more than {size(most_bytes)}.")
     return archive
 
 

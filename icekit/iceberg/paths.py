@@ -39,12 +39,12 @@ def normal(location: str) -> Normal:
 
     Nothing is decoded: for Hadoop and for Iceberg, ``%`` is a letter like others.
     """
-    scheme, authority, rest = _split(location)
+    scheme, authority, path = _split(location)
     family = _FAMILIES.get(scheme.lower(), scheme.lower())
     # An HDFS may have a name per host; wasb and abfs use two hosts for one account.
     without = family in {*LOCAL, "hdfs"}
     authority = "" if without else authority.lower().replace(".blob.", ".dfs.")
-    return Normal(family, authority, posixpath.normpath(f"/{rest.lstrip('/')}"))
+    return Normal(family, authority, posixpath.normpath(f"/{path.lstrip('/')}"))
 
 
 def _split(location: str) -> tuple[str, str, str]:
@@ -120,16 +120,18 @@ def local_sql(column: str) -> str:
 
 def path_sql(column: str) -> str:
     """SQL for the path of :func:`normal`, without kind of storage and bucket."""
-    rest = f"regexp_replace({column}, '{_SCHEME}(//[^/]*)?', '')"
+    without_authority = f"regexp_replace({column}, '{_SCHEME}(//[^/]*)?', '')"
     step = (
         "CASE WHEN part IN ('', '.') THEN kept "
         "WHEN part = '..' THEN slice(kept, 1, greatest(size(kept) - 1, 0)) "
         "ELSE concat(kept, array(part)) END"
     )
     # A fold over the parts costs time, and hardly any path needs it.
-    parts = f"aggregate(split({rest}, '/'), CAST(array() AS array<string>), (kept, part) -> {step})"
-    odd = f"{rest} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
-    return f"CASE WHEN {odd} THEN concat('/', array_join({parts}, '/')) ELSE {rest} END"
+    parts = f"aggregate(split({without_authority}, '/'), CAST(array() AS array<string>), (kept, part) -> {step})"
+    odd = f"{without_authority} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
+    return (
+        f"CASE WHEN {odd} THEN concat('/', array_join({parts}, '/')) ELSE {without_authority} END"
+    )
 
 
 def folder_of(path: str) -> str:

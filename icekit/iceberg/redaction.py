@@ -217,10 +217,10 @@ class Redaction(_Typed):
         if not self._keeps_names:
             suffix = _SUFFIX.search(name)
             new_name = self._names.text(name.encode()) + (suffix[0] if suffix else "")
-        place = inside if inside.startswith("/elsewhere/") else "/table/data"
-        if place == "/table/data":
-            place += f"/{self._folders.text(inside.encode() + b'/')}"
-        return f"{spelling}{self.root}{place}/{new_name}"
+        new_folder = inside if inside.startswith("/elsewhere/") else "/table/data"
+        if new_folder == "/table/data":
+            new_folder += f"/{self._folders.text(inside.encode() + b'/')}"
+        return f"{spelling}{self.root}{new_folder}/{new_name}"
 
     def _new_properties(self, properties: Json) -> Iterator[tuple[str, str]]:
         for number, (key, value) in enumerate(properties.items()):

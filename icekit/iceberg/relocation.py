@@ -275,9 +275,9 @@ class Relocation:
         A file that is one thing here and another there would stay as it is where its paths have to
         change.
         """
-        place = place_of(path)
-        if (noted := self._kinds.get(place)) is None:
-            self._kinds[place] = kind
+        normal_path = place_of(path)
+        if (noted := self._kinds.get(normal_path)) is None:
+            self._kinds[normal_path] = kind
             return True
         if noted is not kind:
             raise RelocationRefused(
@@ -336,9 +336,9 @@ class Relocation:
         for name, text in zip(names, texts, strict=True):
             if text is None:
                 continue
-            others = [each for each in file[name] if each["key"] != PATH_FIELD_ID]
+            other_bounds = [each for each in file[name] if each["key"] != PATH_FIELD_ID]
             moved = {"key": PATH_FIELD_ID, "value": self.paths(text).encode()} if is_moved else None
-            file[name] = [*others, moved] if moved else others
+            file[name] = [*other_bounds, moved] if moved else other_bounds
 
     def _moved_deletes(self, raw: bytes, file_format: str) -> bytes:
         if file_format == "parquet":

@@ -170,16 +170,20 @@ def _meet(
         rows = sorted(data_rows, key=lambda row: of_data[row][1])
         sequences = [of_data[row][1] for row in rows]
         in_scope = [_Ranked([each.data[row] for row in rows], each.deletes) for each in columns]
-        others = sorted(delete_rows, key=lambda row: -of_deletes[row][1])
+        remaining_rows = sorted(delete_rows, key=lambda row: -of_deletes[row][1])
         # How much data is older than each delete.
-        older = {row: bisect_left(sequences, of_deletes[row][1]) for row in others}
-        others = [row for row in others if older[row]]
+        older = {row: bisect_left(sequences, of_deletes[row][1]) for row in remaining_rows}
+        remaining_rows = [row for row in remaining_rows if older[row]]
         for of_column in in_scope:
             joined = list(accumulate(of_column.data, _Span.joined))
-            others = [row for row in others if of_column.deletes[row].meets(joined[older[row] - 1])]
+            remaining_rows = [
+                row
+                for row in remaining_rows
+                if of_column.deletes[row].meets(joined[older[row] - 1])
+            ]
         files_reached = [0] * len(rows)
         records_reached = [0] * len(rows)
-        for block in _blocks(others, len(rows)):
+        for block in _blocks(remaining_rows, len(rows)):
             places = _reached(in_scope, older[block[0]], block)
             files = [0, *accumulate(deletes.files[row] for row in block)]
             records = [0, *accumulate(deletes.records[row] for row in block)]

@@ -56,11 +56,11 @@ def where(
         by_spec.setdefault(partition.spec_id, set()).add(partition.values)
     if not by_spec:
         return "false"
-    known = {column.field_id: column for column in columns}
+    columns_by_id = {column.field_id: column for column in columns}
     alternatives: list[str] = []
     for spec_id in sorted(by_spec):
         fields = {
-            index: (field, known[field.source_id])
+            index: (field, columns_by_id[field.source_id])
             for index, field in enumerate(specs[spec_id].fields)
             if transformed(catalog, field, columns) is not None
         }
@@ -161,9 +161,12 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
     for i in reversed(range(len(next(iter(boxes))))):
         united: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
         for box in boxes:
-            rest = box[:i] + box[i + 1 :]
-            united[rest] = united.get(rest, frozenset()) | box[i]
-        boxes = {(*rest[:i], values, *rest[i:]) for rest, values in united.items()}
+            other_values = box[:i] + box[i + 1 :]
+            united[other_values] = united.get(other_values, frozenset()) | box[i]
+        boxes = {
+            (*other_values[:i], values, *other_values[i:])
+            for other_values, values in united.items()
+        }
     return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
 
 
@@ -186,8 +189,8 @@ def _predicate(
         # True for the rows, but Iceberg's planner has no such filter, see askable().
         parts.append(f"isnan({source})")
         present.remove("nan")
-    asked = column if of_rows else replace(column, type="")
-    term = transformed(catalog, field, (asked,)) or source
+    column_read = column if of_rows else replace(column, type="")
+    term = transformed(catalog, field, (column_read,)) or source
     if len(present) > 1:
         parts.append(among(term, kind, present))
     elif present:

@@ -228,7 +228,7 @@ class CheckedRewrite(RewriteSession):
         return group_errors
 
     def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
-        """Write a bundle, or where that fails each of its groups by itself; returns what is uncommitted
+        """Write a bundle, or where that fails each of its groups by itself; returns what is ready
         to be committed, and the errors.
         """
         try:

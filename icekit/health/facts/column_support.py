@@ -21,8 +21,8 @@ def unsupported_columns(metadata: Json, engine: Engine) -> tuple[UnsupportedColu
     """The columns of the current schema that an engine cannot read, or cannot write into new data
     files of the table's format.
     """
-    stated = properties_of(metadata).get("write.format.default", "parquet")
-    return tuple(_unsupported(children(schema_of(metadata)), engine, stated.lower()))
+    default_format = properties_of(metadata).get("write.format.default", "parquet")
+    return tuple(_unsupported(children(schema_of(metadata)), engine, default_format.lower()))
 
 
 def _unsupported(

@@ -93,8 +93,8 @@ class Rollup:
         Without deletes, sequence numbers are not counted.
         """
         if self.has_deletes and sum(map(live_count, self.manifests)) > MAX_SEQUENCE_ROWS:
-            most = partition_count() * self.last_sequence_number
-            self.width = max(self.width, -(-most // MAX_SEQUENCE_ROWS))
+            most_groups = partition_count() * self.last_sequence_number
+            self.width = max(self.width, -(-most_groups // MAX_SEQUENCE_ROWS))
 
     def set_apart(
         self, state: DeleteState, is_apart: Callable[[Partition, Kind, int], bool]
@@ -136,10 +136,12 @@ class Rollup:
         """Set the equality deletes apart whose keys are in no older data file by their bounds, and
         count what bounds rule out of other data; files are keyed by the places of ``partitions``.
         """
-        everywhere = {place for place, each in enumerate(partitions) if self.is_global(each)}
-        found = rule_out(data, deletes, everywhere, self.width == 1)
-        self.ruled_out = {(partitions[n], end): counts for (n, end), counts in found.data.items()}
-        new_keys = {(partitions[place], end) for place, end in found.deletes}
+        everywhere = {index for index, each in enumerate(partitions) if self.is_global(each)}
+        exclusions = rule_out(data, deletes, everywhere, self.width == 1)
+        self.ruled_out = {
+            (partitions[n], end): counts for (n, end), counts in exclusions.data.items()
+        }
+        new_keys = {(partitions[index], end) for index, end in exclusions.deletes}
         self.set_apart(
             DeleteState.NEW_KEYS,
             lambda partition, kind, sequence: (
@@ -215,8 +217,8 @@ class Rollup:
 
 def add(counts: list[int], *amounts: int) -> None:
     """Add to the first of some counts."""
-    for place, amount in enumerate(amounts):
-        counts[place] += amount
+    for index, amount in enumerate(amounts):
+        counts[index] += amount
 
 
 def _bucket(edge: int, rows: Iterable[Sequence[int]]) -> Bucket:

@@ -62,12 +62,12 @@ class RewriteGroup:
             )
         # A row each, or one file in each partition and another wherever the target size is reached.
         rows = sum(bucket.record_count for bucket in buckets)
-        most = (
+        most_files = (
             rows
             if self.partitions_out is None
             else self.partitions_out * len(self.groups) + size_in_bytes // target_bytes
         )
-        return max(1, min(rows, most))
+        return max(1, min(rows, most_files))
 
 
 def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
@@ -83,16 +83,18 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
-            known = values_of(
+            values_by_field = values_of(
                 facts.spec(group.partition.spec_id), group.partition, facts.default_spec
             )
-            key = known if None not in known else (group.partition,)
+            key = values_by_field if None not in values_by_field else (group.partition,)
             older.setdefault(key, []).append(group)
-    for several in older.values():
-        specs = {facts.spec(group.partition.spec_id) for group in several}
+    for same_spec_fields in older.values():
+        specs = {facts.spec(group.partition.spec_id) for group in same_spec_fields}
         limits = [most_partitions(spec, facts.default_spec) for spec in specs]
-        most = None if None in limits else max(limit for limit in limits if limit is not None)
-        rewrites.append(RewriteGroup(tuple(several), most, is_moved=True))
+        most_targets = (
+            None if None in limits else max(limit for limit in limits if limit is not None)
+        )
+        rewrites.append(RewriteGroup(tuple(same_spec_fields), most_targets, is_moved=True))
     return tuple(rewrites)
 
 
@@ -103,8 +105,8 @@ _PAGE_BYTES = 2**20
 
 def most_moved(older: PartitionSpec, current: PartitionSpec, partitions: int, rows: int) -> int:
     """The most partitions of the current spec that hold rows of so many partitions of another."""
-    most = 1 if older.spec_id == current.spec_id else most_partitions(older, current)
-    return rows if most is None else min(rows, most * partitions)
+    most_targets = 1 if older.spec_id == current.spec_id else most_partitions(older, current)
+    return rows if most_targets is None else min(rows, most_targets * partitions)
 
 
 def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
@@ -114,9 +116,9 @@ def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
     Such a file is told by its partition, if the current spec has the same fields, or by the bounds
     of a single column.
     """
-    kept = {(field.source_id, field.transform) for field in current.active_fields}
+    current_transforms = {(field.source_id, field.transform) for field in current.active_fields}
     fields = older.active_fields
-    return all((field.source_id, field.transform) in kept for field in fields) or (
+    return all((field.source_id, field.transform) in current_transforms for field in fields) or (
         len(fields) == 1
         and fields[0].transform in WITHOUT_FUNCTIONS
         and not current.is_unpartitioned
@@ -135,20 +137,20 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
     """The most partitions of the current spec that hold rows of one partition of an older spec;
     None if the specs do not limit it.
     """
-    most = 1
+    product = 1
     for field in current.active_fields:
-        several = [
+        value_counts = [
             _most_values(before, field)
             for before in older.active_fields
             if before.source_id == field.source_id
         ]
         if field.buckets:
-            several.append(field.buckets + 1)
-        known = [n for n in several if n is not None]
-        if not known:
+            value_counts.append(field.buckets + 1)
+        known_counts = [n for n in value_counts if n is not None]
+        if not known_counts:
             return None
-        most *= min(known)
-    return most
+        product *= min(known_counts)
+    return product
 
 
 def values_of(

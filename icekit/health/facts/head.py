@@ -57,10 +57,10 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
 
 def written_within(
     read: Callable[[str], bytes],
-    at: Head,
+    table_head: Head,
     minutes: float,
     now_ms: int,
-    listed: Sequence[Record] | None = None,
+    newest_manifests: Sequence[Record] | None = None,
     most_manifests: int | None = None,
 ) -> frozenset[Partition]:
     """The partitions to which commits of the lineage added files within the minutes before
@@ -74,13 +74,15 @@ def written_within(
     since_ms = now_ms - round(minutes * 60_000)
     young = {
         s["snapshot-id"]: summary_of(s).get("operation")
-        for s in takewhile(lambda s: s["timestamp-ms"] >= since_ms, at.lineage())
+        for s in takewhile(lambda s: s["timestamp-ms"] >= since_ms, table_head.lineage())
     }
     writes = {snapshot_id for snapshot_id, operation in young.items() if operation != "replace"}
-    location = (at.snapshot or {}).get("manifest-list")
+    location = (table_head.snapshot or {}).get("manifest-list")
     if not minutes or not writes or location is None:
         return frozenset()
-    manifests = manifest_list(read(location), location) if listed is None else listed
+    manifests = (
+        manifest_list(read(location), location) if newest_manifests is None else newest_manifests
+    )
     added = [m for m in manifests if m.get("added_snapshot_id") in young]
     newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
     partitions: set[Partition] = set()
@@ -95,14 +97,14 @@ def written_within(
     return frozenset(partitions)
 
 
-def since(at: Head, before: int | None) -> tuple[Json, ...]:
+def since(table_head: Head, before: int | None) -> tuple[Json, ...]:
     """The commits after a snapshot, oldest first.
 
     Raises :class:`~icekit.common.errors.SnapshotNotFound` if that snapshot is no longer an
     ancestor: the table was rolled back, or the snapshot expired.
     """
     commits: list[Json] = []
-    for snapshot in at.lineage():
+    for snapshot in table_head.lineage():
         if snapshot["snapshot-id"] == before:
             return tuple(reversed(commits))
         commits.append(snapshot)

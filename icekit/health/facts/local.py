@@ -55,13 +55,15 @@ def roll_up(
     of their keys.
     """
     # Deletes first, to know whether any names a data file.
-    live = sorted(filter(may_have_live, rollup.manifests), key=is_delete_manifest, reverse=True)
+    live_manifests = sorted(
+        filter(may_have_live, rollup.manifests), key=is_delete_manifest, reverse=True
+    )
     counting = _Counting(rollup)
     narrow: list[NarrowManifest] = []
     live_counts: dict[str, int] = {}
-    for index, (manifest, content) in enumerate(read_ahead(read, live)):
+    for index, (manifest, content) in enumerate(read_ahead(read, live_manifests)):
         if progress:
-            progress(index, len(live))
+            progress(index, len(live_manifests))
         count = counting.add_deletes if is_delete_manifest(manifest) else counting.add_data
         fields = rollup.specs[manifest["partition_spec_id"]].fields
         counted_before = len(counting.files)
@@ -76,7 +78,9 @@ def roll_up(
     rollup.integrity = of_manifests(rollup.manifests, narrow, live_counts)
     repeated = frozenset(each for each, times in Counter(counting.files).items() if times > 1)
     if repeated or misplaced:
-        rollup.integrity = name_contradictions(rollup.integrity, live, read, repeated, misplaced)
+        rollup.integrity = name_contradictions(
+            rollup.integrity, live_manifests, read, repeated, misplaced
+        )
 
 
 def live_in_unread(manifests: Sequence[Record], read: Callable[[str], bytes]) -> dict[str, int]:
@@ -85,15 +89,15 @@ def live_in_unread(manifests: Sequence[Record], read: Callable[[str], bytes]) ->
     """
     unread = [manifest for manifest in manifests if not may_have_live(manifest)]
     newest = sorted(unread, key=lambda each: -(each.get("sequence_number") or 0))[:MOST_UNREAD]
-    some: list[Record] = []
+    unread_manifests: list[Record] = []
     bytes_left = MOST_UNREAD_BYTES
     for manifest in newest:
         if manifest["manifest_length"] <= bytes_left:
-            some.append(manifest)
+            unread_manifests.append(manifest)
             bytes_left -= manifest["manifest_length"]
     return {
         manifest["manifest_path"]: sum(1 for _ in files_of(manifest, raw, frozenset()))
-        for manifest, raw in read_ahead(read, some)
+        for manifest, raw in read_ahead(read, unread_manifests)
     }
 
 
@@ -113,7 +117,7 @@ class _Counting:
 
     def add_data(self, manifest: Record, raw: bytes) -> set[Partition]:
         """Count the data files of a manifest; returns their partitions."""
-        counted = self.rollup.counted
+        counted_files = self.rollup.counted
         edges = self.rollup.edges
         scoped = self.scoped
         has_deletes = self.rollup.has_deletes
@@ -133,7 +137,7 @@ class _Counting:
                 scoped.meet(file["file_path"], partition, sequence)
             size = file["file_size_in_bytes"]
             records = file["record_count"]
-            _count(counted[partition, Kind.DATA, sequence], edges, size, records)
+            _count(counted_files[partition, Kind.DATA, sequence], edges, size, records)
         return partitions
 
     def add_deletes(self, manifest: Record, raw: bytes) -> set[Partition]:

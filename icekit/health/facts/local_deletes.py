@@ -166,7 +166,7 @@ def name_contradictions(
     which those of deletes come first.
     """
     # By path, offset and kind: for each entry, the snapshot that added it, and the records.
-    listed: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
+    files_by_path: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
     partitions: set[Partition] = set()
     deletes: list[MisplacedDelete] = []
     # Live data files with the name of one that a misplaced delete names.
@@ -181,18 +181,20 @@ def name_contradictions(
             kind = kind_of(file.get("content") or 0, file["file_format"])
             if identity in repeated:
                 key = path, file.get("content_offset") or 0, kind
-                listed[key].append((added_by, file["record_count"]))
+                files_by_path[key].append((added_by, file["record_count"]))
                 partitions.add(partition)
             if identity in misplaced:
                 state = misplaced[identity]
-                named = named_data_file(file) or ""
+                data_path = named_data_file(file) or ""
                 deletes.append(
-                    MisplacedDelete(state, path, partition, named, named, partition, added_by)
+                    MisplacedDelete(
+                        state, path, partition, data_path, data_path, partition, added_by
+                    )
                 )
             if kind is Kind.DATA and _file_name(path) in names:
                 data[path] = partition
         deletes = heapq.nsmallest(EXAMPLES, deletes, key=lambda each: (each.path, each.named_path))
-    repetitions = {key: entries for key, entries in listed.items() if len(entries) > 1}
+    repetitions = {key: entries for key, entries in files_by_path.items() if len(entries) > 1}
     of_data = [entries for (_, _, kind), entries in repetitions.items() if kind is Kind.DATA]
     is_bounded = len(partitions) <= MOST_PARTITIONS
     return replace(

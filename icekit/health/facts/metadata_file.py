@@ -256,8 +256,8 @@ def _check_columns(fields: Sequence[Json], path: str, columns: set[int] | None) 
     dropped column, version 1 keeps only a placeholder.
     """
     for index, field in enumerate(fields):
-        own = field.get("source-id")
-        sources = field.get("source-ids") if own is None else [own]
+        source_id = field.get("source-id")
+        sources = field.get("source-ids") if source_id is None else [source_id]
         if sources is None:
             raise Damaged(f"{path}[{index}].source-id is missing")
         for source in sources:
@@ -325,14 +325,14 @@ def _check_log(metadata: Json, snapshots: Mapping[int, Json]) -> None:
 def _check_lineage(metadata: Json) -> None:
     """Check each snapshot's ancestors; every snapshot is visited once."""
     snapshots = snapshots_by_id(metadata)
-    done: set[object] = set()
+    checked_ids: set[object] = set()
     for snapshot in snapshots.values():
         walked = []
         for ancestor in lineage(snapshots, snapshot):
-            if ancestor["snapshot-id"] in done:
+            if ancestor["snapshot-id"] in checked_ids:
                 break
             walked.append(ancestor["snapshot-id"])
-        done.update(walked)
+        checked_ids.update(walked)
 
 
 def _by_id(metadata: Json, name: str, key: str) -> dict[int, Json]:

@@ -34,7 +34,7 @@ def sections(metadata: Json) -> tuple[MetadataSection, ...]:
     """The largest sections of table metadata, largest first."""
     sizes = Counter({name: len(name) + _size(value) for name, value in metadata.items()})
     total = max(1, sizes.total())
-    found = []
+    measured_sections = []
     for name, size_in_bytes in sizes.most_common(MOST):
         value = metadata[name]
         largest: tuple[str | None, int] = (None, 0)
@@ -44,8 +44,10 @@ def sections(metadata: Json) -> tuple[MetadataSection, ...]:
         elif name == "snapshots" and value:
             largest = max(_summary_keys(value).items(), key=lambda each: each[1], default=largest)
         entries = len(value) if isinstance(value, dict | list) else 1
-        found.append(MetadataSection(name, size_in_bytes, size_in_bytes / total, entries, *largest))
-    return tuple(found)
+        measured_sections.append(
+            MetadataSection(name, size_in_bytes, size_in_bytes / total, entries, *largest)
+        )
+    return tuple(measured_sections)
 
 
 def _summary_keys(snapshots: Any) -> Counter[str]:

@@ -111,8 +111,8 @@ class TableFacts:
 
     def __repr__(self) -> str:
         files = count(self.data.file_count, "data file")
-        held = size(self.data.size_in_bytes)
-        return f"<TableFacts of {self.name}: {files}, {held}>"
+        size_text = size(self.data.size_in_bytes)
+        return f"<TableFacts of {self.name}: {files}, {size_text}>"
 
     @property
     def sql_name(self) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ class TableFacts:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What no rewrite of this snapshot's files may build on."""
         integrity = self.integrity
-        shown = {
+        contradiction_lines = {
             Contradiction.DUPLICATE_FILES: integrity.duplicate_data_file_count
             or integrity.duplicate_delete_file_count,
             Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
@@ -186,7 +186,7 @@ class TableFacts:
                 flaw.flaw in STOPPING_FLAWS for flaw in self.flaws
             ),
         }
-        return tuple(each for each, is_shown in shown.items() if is_shown)
+        return tuple(each for each, is_shown in contradiction_lines.items() if is_shown)
 
     @property
     def is_unreadable(self) -> bool:
@@ -288,9 +288,11 @@ class TableFacts:
             self.spec(partition.spec_id).is_unpartitioned
             for partition in self.equality_delete_partitions
         )
-        under = data if are_global else data & deletes
+        affected_specs = data if are_global else data & deletes
         return tuple(
-            dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped)
+            dict.fromkeys(
+                name for spec_id in sorted(affected_specs) for name in self.spec(spec_id).dropped
+            )
         )
 
     @property

@@ -237,8 +237,8 @@ class ExpirySummary:
         sentences = []
         if self.kept_for_writers:
             writers = [kept.state.text for kept in self.states_kept if kept.snapshot_count]
-            more = counted(self.kept_for_writers, "more snapshot", "stays", "stay")
-            sentences.append(f"{more}: {_several(writers)}")
+            snapshots_more = counted(self.kept_for_writers, "more snapshot", "stays", "stay")
+            sentences.append(f"{snapshots_more}: {_several(writers)}")
         if self.staged_kept:
             writes = [write.text for write in self.staged_kept]
             staged = counted(len(writes), "unpublished staged write", "stays", "stay")
@@ -281,9 +281,11 @@ _NAMED = 5
 
 def _several(names: Sequence[str]) -> str:
     """Some names for a sentence, each once."""
-    every = list(dict.fromkeys(names))
-    more = len(every) - _NAMED
-    return "; ".join(every[:_NAMED]) + (f"; and {more:,} more" if more > 0 else "")
+    unique_names = list(dict.fromkeys(names))
+    unnamed_count = len(unique_names) - _NAMED
+    return "; ".join(unique_names[:_NAMED]) + (
+        f"; and {unnamed_count:,} more" if unnamed_count > 0 else ""
+    )
 
 
 @frozen
@@ -317,7 +319,7 @@ def retained(
     snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
     too_old = _refs_too_old(metadata, now_ms)
-    kept: set[int] = set()
+    kept_ids: set[int] = set()
     referenced: set[int] = set()
     names = []
     dropped = []
@@ -327,7 +329,7 @@ def retained(
             dropped.append(name)
             continue
         names.append(name)
-        kept.add(ref["snapshot-id"])
+        kept_ids.add(ref["snapshot-id"])
         if ref["type"] != "branch":
             referenced.add(ref["snapshot-id"])
             continue
@@ -341,18 +343,18 @@ def retained(
             referenced.add(snapshot["snapshot-id"])
             open_ended = open_ended and (rank < least or snapshot["timestamp-ms"] >= oldest)
             if open_ended:
-                kept.add(snapshot["snapshot-id"])
+                kept_ids.add(snapshot["snapshot-id"])
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
     # Of no branch, and young.
-    kept |= {
+    kept_ids |= {
         each
         for each in ids
         if each not in referenced and snapshots[each]["timestamp-ms"] >= older_than_ms
     }
     return Retained(
-        tuple(each for each in ids if each in kept),
-        tuple(each for each in ids if each not in kept),
+        tuple(each for each in ids if each in kept_ids),
+        tuple(each for each in ids if each not in kept_ids),
         tuple(names),
         tuple(dropped),
     )
@@ -419,10 +421,10 @@ def expiry_before(
     needs = needs_of(metadata, retention, now_ms, log)
     by_rule = retained(metadata, older_than_ms, retain_last, now_ms)
     stock = frozenset(by_rule.kept)
-    kept = stock | needs.snapshot_ids
+    kept_ids = stock | needs.snapshot_ids
     split = Retained(
-        tuple(each for each in (*by_rule.kept, *by_rule.expired) if each in kept),
-        tuple(each for each in by_rule.expired if each not in kept),
+        tuple(each for each in (*by_rule.kept, *by_rule.expired) if each in kept_ids),
+        tuple(each for each in by_rule.expired if each not in kept_ids),
         by_rule.refs,
         by_rule.refs_dropped,
     )
@@ -452,7 +454,7 @@ def expiry_before(
             for state, chain_of_state in needs.states.items()
             if removed_of.count(chain_of_state) or set(state.branches) <= set(split.refs_dropped)
         ),
-        staged_lost=tuple(write for write in needs.forgotten if write.snapshot_id not in kept),
+        staged_lost=tuple(write for write in needs.forgotten if write.snapshot_id not in kept_ids),
         is_stock=by_age >= needs.snapshot_ids,
     )
     return Expiry(
@@ -519,10 +521,10 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     blocked = [state for state in needs.kept_states if removed_of.count(needs.states[state])]
     concerned = (name for name in limited if removed_of.count(needs.lineages.ranges(name)))
     branch = next(concerned, limited[0])
-    what = blocked[0].text if blocked else needs.staged[0].text
+    blocked_text = blocked[0].text if blocked else needs.staged[0].text
     return (
         f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "
-        f"expiry removes snapshots that are needed: {what}. Remove that limit, or state a shorter "
+        f"expiry removes snapshots that are needed: {blocked_text}. Remove that limit, or state a shorter "
         "time for what is needed (--keep-writers, --keep-staged)."
     )
 
@@ -555,8 +557,8 @@ def _unbroken(current: list[Json], split: Retained) -> list[Json]:
     """The newest snapshots of the lineage up to the first that expires: what time travel reaches
     without a gap.
     """
-    kept = frozenset(split.kept)
-    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept, current))
+    kept_ids = frozenset(split.kept)
+    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept_ids, current))
 
 
 def _hours(value: Any) -> float:

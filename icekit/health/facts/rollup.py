@@ -35,16 +35,16 @@ def edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
     The edges are halves and doubles of the target, Iceberg's two limits, and the ``ratios`` of
     the thresholds, so that a count on either side of a limit is exact.
     """
-    cut = {0}
-    cut.update(int(target_bytes * ratio) for ratio in _RATIOS)
+    edge_set = {0}
+    edge_set.update(int(target_bytes * ratio) for ratio in _RATIOS)
     for ratio in (MIN_SIZE_RATIO, MAX_SIZE_RATIO, *ratios):
         # A rewrite leaves a file of exactly either limit alone; no bucket is a single byte.
         if ratio <= 1:
-            cut.add(min_file_size(target_bytes, ratio))
+            edge_set.add(min_file_size(target_bytes, ratio))
         else:
-            cut.discard(max_file_size(target_bytes, ratio))
-            cut.add(max_file_size(target_bytes, ratio) + 1)
-    return tuple(sorted(cut))
+            edge_set.discard(max_file_size(target_bytes, ratio))
+            edge_set.add(max_file_size(target_bytes, ratio) + 1)
+    return tuple(sorted(edge_set))
 
 
 def min_file_size(target_bytes: int, ratio: float = MIN_SIZE_RATIO) -> int:
@@ -66,8 +66,8 @@ def expected_files(size_in_bytes: int, target_bytes: int) -> int:
     """
     if size_in_bytes < target_bytes:
         return 1
-    whole, rest = divmod(size_in_bytes, target_bytes)
-    if rest > MIN_SIZE_RATIO * target_bytes:
+    whole, remainder = divmod(size_in_bytes, target_bytes)
+    if remainder > MIN_SIZE_RATIO * target_bytes:
         return whole + 1
     return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
 
@@ -98,9 +98,9 @@ def _tasks(buckets: Sequence[Bucket], split: int, row_group_bytes: int) -> int:
     """The tasks of at most so many bytes that hold files, the largest first."""
     pieces: list[tuple[float, int]] = []
     for bucket in buckets:
-        whole, rest = divmod(bucket.size_in_bytes / bucket.file_count, row_group_bytes)
+        whole, remainder = divmod(bucket.size_in_bytes / bucket.file_count, row_group_bytes)
         pieces.append((row_group_bytes, int(whole) * bucket.file_count))
-        pieces.append((rest, bucket.file_count))
+        pieces.append((remainder, bucket.file_count))
     # How many tasks have how many bytes free.
     tasks: list[tuple[int, float]] = []
     for size, pieces_left in sorted(pieces, reverse=True):
@@ -122,9 +122,9 @@ def _tasks(buckets: Sequence[Bucket], split: int, row_group_bytes: int) -> int:
     return max(1, sum(count for count, _ in tasks))
 
 
-def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
+def bucket_of(size_in_bytes: int, bucket_edges: tuple[int, ...]) -> int:
     """The lower edge of the bucket that a size falls into."""
-    return cut[bisect_right(cut, size_in_bytes) - 1]
+    return bucket_edges[bisect_right(bucket_edges, size_in_bytes) - 1]
 
 
 def kind_of(content: int, file_format: str) -> Kind:
@@ -287,7 +287,7 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
             everywhere if is_global else rows + everywhere, key=lambda s: -s.sequence_number
         )
         pending = pending_files = next_delete = 0
-        files = records = well_files = well_bytes = loads = most = opens = 0
+        files = records = well_files = well_bytes = loads = most_records = opens = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
             least = row.sequence_number + exact
             while next_delete < len(deletes) and deletes[next_delete].sequence_number >= least:
@@ -302,9 +302,11 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
                 well_bytes += row.well_sized_bytes
                 loads += reaching * row.data_file_count
                 opens += (pending_files - row.ruled_out_file_count) * row.data_file_count
-                most = max(most, reaching)
+                most_records = max(most_records, reaching)
         if files:
-            yield Applied(partition, files, records, well_files, well_bytes, most, loads, opens)
+            yield Applied(
+                partition, files, records, well_files, well_bytes, most_records, loads, opens
+            )
 
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:

@@ -75,7 +75,7 @@ def _files(snapshot: Snapshot) -> DataFrame:
     size = "data_file.file_size_in_bytes"
     file = file_hash("data_file.file_path")
     manifest = "input_file_name()"
-    more = []
+    name_columns = []
     paths = {m["manifest_path"] for m in snapshot.rollup.manifests}
     # A string takes longer than its hash, which is used where no two manifests share it.
     if len({crc32(path.encode()) for path in paths}) == len(paths):
@@ -85,14 +85,14 @@ def _files(snapshot: Snapshot) -> DataFrame:
         size = f"coalesce(data_file.content_size_in_bytes, {size})"
         file = ENTRY
         name = file_hash(last_part("data_file.file_path"))
-        more = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
+        name_columns = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
     rows = snapshot.entries(
         f"{size} AS size",
         f"{file} AS file",
         f"{manifest} AS manifest",
         # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
         "-1 AS named_state",
-        *more,
+        *name_columns,
     )
     return rows.selectExpr("*", f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket")
 
@@ -104,7 +104,7 @@ def _read(snapshot: Snapshot, rows: DataFrame) -> None:
     rollup = snapshot.rollup
     keys = "kind", "sequence", "bucket", "state"
     ranged = rows.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
-    counted = grouped(
+    counted_entries = grouped(
         ranged.selectExpr("*", "greatest(named_state, 0) AS state"),
         [*snapshot.scope, *keys],
         "count_if(named_state = 0) AS scoped",
@@ -116,7 +116,7 @@ def _read(snapshot: Snapshot, rows: DataFrame) -> None:
     )
     sums = "scoped", "files", "bytes", "records", "low", "high"
     for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
-        counted, *keys, *sums
+        counted_entries, *keys, *sums
     ):
         kind = KINDS[code]
         if state:
@@ -132,7 +132,7 @@ def check_listed(
     table: Identifier,
     snapshot_id: int,
     expected: FileCounts | None,
-    listed: FileCounts,
+    counted_files: FileCounts,
 ) -> None:
     """Check that the metadata tables list as many files as the snapshot has; ``expected`` is None
     if nothing counts them.
@@ -140,10 +140,10 @@ def check_listed(
     Raises :class:`~icekit.common.errors.MetadataUnreadable` otherwise: with a file missing here,
     icekit would call a table healthy, or a delete resolved.
     """
-    if expected is None or listed == expected:
+    if expected is None or counted_files == expected:
         return
     existing = f"{count(expected.data, 'data file')} and {count(expected.deletes, 'delete file')}"
-    seen = f"{count(listed.data, 'data file')} and {count(listed.deletes, 'delete file')}"
+    seen = f"{count(counted_files.data, 'data file')} and {count(counted_files.deletes, 'delete file')}"
     raise MetadataUnreadable(
         f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
         f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
@@ -184,8 +184,8 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
         "AS path"
     )
     files = snapshot.files("delete_files").where("content + 0 = 1")
-    named = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
-    scoped = named.where("path IS NOT NULL").selectExpr(
+    named_rows = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
+    scoped = named_rows.where("path IS NOT NULL").selectExpr(
         "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
     )
     if scoped.isEmpty():
@@ -194,8 +194,10 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     data = rows.where(is_data)
     deletes = rows.where(f"NOT {is_data}")
     oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
-    live = grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
-    beside = grouped(
+    live_sequences = grouped(
+        data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest
+    )
+    vectors_beside = grouped(
         data.selectExpr("place", "name AS named_name", "sequence"),
         ["place", "named_name"],
         "min(sequence) AS alike_sequence",
@@ -217,15 +219,15 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     )
     judged = (
         named_deletes.repartition(REDUCERS, "named")
-        .join(live, "named", "left")
+        .join(live_sequences, "named", "left")
         .join(vectors, "named", "left")
         .repartition(REDUCERS, "place", "named_name")
-        .join(beside, ["place", "named_name"], "left")
+        .join(vectors_beside, ["place", "named_name"], "left")
     )
     states = grouped(judged, ["file"], f"min({state}) AS state")
-    known = deletes.drop("named_state").join(states, "file", "left")
+    known_states = deletes.drop("named_state").join(states, "file", "left")
     return data.unionByName(
-        known.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
+        known_states.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
     )
 
 
@@ -268,7 +270,7 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
 
     equality = kind_code(Kind.EQUALITY_DELETES)
     rollup = snapshot.rollup
-    stated = []
+    span_columns = []
     spans = []
     for i, column in columns.items():
         metrics = f"readable_metrics.{identifier(column.name)}"
@@ -279,7 +281,7 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
         kind = _SPARK_TYPES.get(column.type, column.type)
         ends = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
         low, high = (f"if({only}, NULL, {end})" for end in ends)
-        stated += [
+        span_columns += [
             f"{low} AS low{i}",
             f"{high} AS high{i}",
             f"{maybe} AS has_null{i}",
@@ -293,7 +295,7 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
             f"max(has_value{i}) AS has_value{i}",
             f"min({is_bounded}) AS is_bounded{i}",
         ]
-    files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *stated)
+    files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *span_columns)
     files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality})")
     if not rollup.has_global_deletes:
         places = grouped(rows.where(f"kind = {equality}"), ["place"], "count(*) AS deletes")
@@ -353,8 +355,8 @@ def _by_manifest(
     keys = ["manifest", "spec_id"]
     # A task has read a few manifests: it aggregates them before it shuffles.
     with lent(snapshot.spark, {"spark.sql.shuffle.partitions": str(REDUCERS)}):
-        counted = arrow_of(rows.groupBy(*keys).agg(*map(F.expr, sums)))
-    for row in counted.to_pylist():
+        counted_rows = arrow_of(rows.groupBy(*keys).agg(*map(F.expr, sums)))
+    for row in counted_rows.to_pylist():
         manifest = manifests.get(row["manifest"])
         if manifest is None or manifest["partition_spec_id"] != row["spec_id"]:
             continue

@@ -59,32 +59,36 @@ def narrow_fields(
     entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
     summaries = manifest.get("partitions") or []
-    for summary, field, held in zip(summaries, fields, ranges, strict=False):
+    for summary, field, held_range in zip(summaries, fields, ranges, strict=False):
         missing = None
-        if held.has_null and summary.get("contains_null") is False:
+        if held_range.has_null and summary.get("contains_null") is False:
             missing = "null"
-        elif held.has_nan and summary.get("contains_nan") is False:
+        elif held_range.has_nan and summary.get("contains_nan") is False:
             missing = "NaN"
-        listed: tuple[Any, Any] = (None, None)
+        listed_bounds: tuple[Any, Any] = (None, None)
         is_narrow = False
-        if held.low is not None and field.result_type != "uuid":
+        if held_range.low is not None and field.result_type != "uuid":
             raw = map(summary.get, BOUNDS)
             try:
-                listed = tuple(
+                listed_bounds = tuple(
                     None if bound is None else from_bytes(field.result_type, bound) for bound in raw
                 )  # type: ignore[assignment]
-                is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
+                is_narrow = (
+                    None in listed_bounds
+                    or held_range.low < listed_bounds[0]
+                    or held_range.high > listed_bounds[1]
+                )
             except (ValueError, TypeError):
-                listed = (None, None)
+                listed_bounds = (None, None)
         if missing or is_narrow:
-            low, high = (to_scalar(bound) for bound in listed)
+            low, high = (to_scalar(bound) for bound in listed_bounds)
             yield NarrowManifest(
                 manifest["manifest_path"],
                 manifest["partition_spec_id"],
                 is_delete_manifest(manifest),
                 field.name,
                 (low, high),
-                (to_scalar(held.low), to_scalar(held.high)),
+                (to_scalar(held_range.low), to_scalar(held_range.high)),
                 missing,
             )
 
@@ -97,27 +101,29 @@ def of_manifests(
     """What a manifest list, the ``narrow`` manifests of it, and the live files that were counted in
     its manifests (by path) show.
     """
-    listed = Counter(manifest["manifest_path"] for manifest in manifests)
+    listed_counts = Counter(manifest["manifest_path"] for manifest in manifests)
     # Spark reads one that is listed twice as often.
     miscounted = sorted(
         (
             MiscountedManifest(path, live_count(manifest), live_counts[path])
             for manifest in manifests
             if has_live_count(manifest)
-            and listed[path := manifest["manifest_path"]] == 1
+            and listed_counts[path := manifest["manifest_path"]] == 1
             and live_counts.get(path, live_count(manifest)) != live_count(manifest)
         ),
         key=lambda each: each.path,
     )
-    beside = Counter(
+    repeated_counts = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
     unlike = sorted(
-        (replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
+        (replace(m, is_alone=repeated_counts[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
         key=lambda m: (m.path, m.field),
     )
     return Integrity(
-        duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
+        duplicate_manifests=tuple(
+            sorted(path for path, entries in listed_counts.items() if entries > 1)
+        ),
         narrow_manifest_count=len({m.path for m in unlike}),
         narrow_manifests=tuple(unlike[:EXAMPLES]),
         miscounted_count=len(miscounted),

@@ -124,16 +124,16 @@ def stated_keys(texts: tuple[str, ...]) -> tuple[WriterKeys, ...]:
 
     Raises :class:`~icekit.common.errors.ParameterError` for another form.
     """
-    every = []
+    all_keys = []
     for text in texts:
         match text.split():
             case [key]:
-                every.append(WriterKeys(key.rstrip("."), key, "state", "an option"))
+                all_keys.append(WriterKeys(key.rstrip("."), key, "state", "an option"))
             case [key, "by", job_key] if not key.endswith("."):
-                every.append(WriterKeys(key, key, "state", "an option", job_keys=(job_key,)))
+                all_keys.append(WriterKeys(key, key, "state", "an option", job_keys=(job_key,)))
             case _:
                 raise ParameterError(f"{text!r} names no key of a writer; use {KEY_FORM}.")
-    return tuple(every)
+    return tuple(all_keys)
 
 
 # The key of a state, and what tells its job from others.
@@ -202,15 +202,15 @@ class Lineages:
         to the end; empty if the branch does not lead to it.
         """
         end = self._place.get(to)
-        found: list[Range] = []
+        path_ranges: list[Range] = []
         at: tuple[int, int] | None = self._path_of[branch], 0
         while at is not None:
             path, start = at
             if end is not None and end[0] == path and end[1] >= start:
-                return [*found, Range(path, start, end[1] + 1)]
-            found.append(Range(path, start, len(self.paths[path])))
+                return [*path_ranges, Range(path, start, end[1] + 1)]
+            path_ranges.append(Range(path, start, len(self.paths[path])))
             at = self._goes_on_at[path]
-        return found if to is None else []
+        return path_ranges if to is None else []
 
     def ids(self, ranges: Iterable[Range]) -> set[int]:
         """The snapshots of some ranges."""
@@ -218,10 +218,10 @@ class Lineages:
         for each in ranges:
             start = each.path, each.start
             widest[start] = max(each.stop, widest.get(start, 0))
-        found = set[int]()
+        reachable_ids = set[int]()
         for (path, first), stop in widest.items():
-            found.update(self.paths[path][first:stop])
-        return found
+            reachable_ids.update(self.paths[path][first:stop])
+        return reachable_ids
 
 
 class Range(NamedTuple):
@@ -291,20 +291,20 @@ class WriterLog:
                     newest[job, first, silent_ms > most_silent_ms].append(branch)
         states = []
         for (job, snapshot_id, _), branches in newest.items():
-            found = self._values[job, snapshot_id]
+            values_of_job = self._values[job, snapshot_id]
             committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
-            keys = found.keys
+            keys = values_of_job.keys
             states.append(
                 WriterState(
                     writer=keys.writer,
-                    job=" ".join(filter(None, (keys.job, *found.ids[:1]))),
-                    ids=found.ids,
-                    state=f"{keys.state} {found.value}",
+                    job=" ".join(filter(None, (keys.job, *values_of_job.ids[:1]))),
+                    ids=values_of_job.ids,
+                    state=f"{keys.state} {values_of_job.value}",
                     branches=tuple(branches),
                     snapshot_id=snapshot_id,
                     committed_ms=committed_ms,
                     silent_ms=max(0, min(last_ms[branch] for branch in branches) - committed_ms),
-                    read_to_id=found.named_snapshot_id,
+                    read_to_id=values_of_job.named_snapshot_id,
                 )
             )
         return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
