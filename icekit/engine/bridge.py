@@ -293,7 +293,10 @@ def compiled(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> An
         if name not in constructors:
             parent = loaded.getClass().getClassLoader()
             # The classes know each other only from one loader.
-            loader = next((known for known in loaders if known.getParent() == parent), None)
+            loader = next(
+                (loader_found for loader_found in loaders if loader_found.getParent() == parent),
+                None,
+            )
             if loader is None:
                 loaders.append(loader := _loader(jvm, parent))
             constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]

@@ -28,15 +28,15 @@ def arrow_of(frame: DataFrame) -> pa.Table:
     """The rows of a frame, as an Arrow table."""
     if hasattr(frame, "toArrow"):
         return frame.toArrow()
-    given: Any = frame
-    if not hasattr(given, "_collect_as_arrow"):
+    connect_frame: Any = frame
+    if not hasattr(connect_frame, "_collect_as_arrow"):
         # Spark Connect.
-        client = given._session.client
-        return client.to_table(given._plan.to_proto(client))[0]
+        client = connect_frame._session.client
+        return client.to_table(connect_frame._plan.to_proto(client))[0]
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    batches = given._collect_as_arrow()
+    batches = connect_frame._collect_as_arrow()
     return pa.Table.from_batches(batches, None if batches else to_arrow_schema(frame.schema))
 
 
@@ -91,5 +91,5 @@ def reads_dropped_keys(iceberg: str) -> bool:
 
 def is_at_least(iceberg: str, minor: int) -> bool:
     """Whether a version is 1.``minor`` or newer; one that is not known is taken for older."""
-    known = re.match(r"(\d+)\.(\d+)", iceberg)
-    return known is not None and (int(known[1]), int(known[2])) >= (1, minor)
+    version = re.match(r"(\d+)\.(\d+)", iceberg)
+    return version is not None and (int(version[1]), int(version[2])) >= (1, minor)

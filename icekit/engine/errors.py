@@ -67,12 +67,14 @@ class CommitConflict(Exception):
     """
 
 
-def not_found(table: Identifier, known: list[Identifier], catalog: str = "") -> TableNotFound:
+def not_found(
+    table: Identifier, existing_tables: list[Identifier], catalog: str = ""
+) -> TableNotFound:
     """The error for a missing table, with near names, or the command that lists a catalog's."""
-    if table in known:
+    if table in existing_tables:
         return without_metadata(table)
     name = display_name(table)
-    near = nearest(name, [display_name(k) for k in known])
+    near = nearest(name, [display_name(k) for k in existing_tables])
     listing = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
     return TableNotFound(f"There is no table {name}{near or listing}")
 

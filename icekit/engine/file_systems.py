@@ -267,19 +267,21 @@ class _Listed(NamedTuple):
     folders: list[str]
 
 
-def _walked(listed: Callable[[str, bool], _Listed], enters: Enters) -> Iterator[list[ListedFile]]:
+def _walked(
+    list_folder: Callable[[str, bool], _Listed], enters: Enters
+) -> Iterator[list[ListedFile]]:
     """Walk folder by folder, several at once; below one with many subfolders, all in one go."""
     folders = [""]
     with _pool() as pool:
         while folders:
             deeper: list[str] = []
-            for result in pool.map(lambda folder: listed(folder, False), folders):
+            for result in pool.map(lambda folder: list_folder(folder, False), folders):
                 entered = list(filter(enters, result.folders))
                 if len(entered) <= _MANY_FOLDERS:
                     deeper += entered
                     yield result.files
                 else:
-                    yield listed(entered[0].rpartition("/")[0], True).files
+                    yield list_folder(entered[0].rpartition("/")[0], True).files
             folders = deeper
 
 
@@ -288,8 +290,8 @@ def _looked_up(
 ) -> Iterator[tuple[str, int | None]]:
     with _pool() as pool:
         for start in range(0, len(locations), _BEGUN):
-            some = locations[start : start + _BEGUN]
-            yield from zip(some, pool.map(size, some), strict=True)
+            chunk = locations[start : start + _BEGUN]
+            yield from zip(chunk, pool.map(size, chunk), strict=True)
 
 
 @contextlib.contextmanager

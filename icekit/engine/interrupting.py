@@ -162,9 +162,9 @@ def handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def new_tag(what: str = "") -> str:
+def new_tag(work_name: str = "") -> str:
     """A tag for one piece of work; Spark takes no comma in it."""
-    return f"icekit-{what or os.urandom(16).hex()}"
+    return f"icekit-{work_name or os.urandom(16).hex()}"
 
 
 @contextlib.contextmanager

@@ -158,16 +158,16 @@ class Lake:
         """
         names: dict[Identifier, None] = {}
         lost: list[str] = []
-        every: list[Identifier] | None = None
+        all_names: list[Identifier] | None = None
         for pattern in patterns:
             if not is_pattern(pattern):
                 names[self.identifier(pattern)] = None
                 continue
-            every = self.tables.names() if every is None else every
-            hits = [name for name in every if matches(pattern, name, self.name)]
+            all_names = self.tables.names() if all_names is None else all_names
+            hits = [name for name in all_names if matches(pattern, name, self.name)]
             names.update(dict.fromkeys(hits))
             if not hits:
-                near = nearest(pattern, {f"{name[0]}.*" for name in every})
+                near = nearest(pattern, {f"{name[0]}.*" for name in all_names})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
         if unmatched is not None:
             unmatched += lost
@@ -197,15 +197,15 @@ def embedded_path() -> Path:
     return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
 
 
-def _borrowed(given: SparkSession | None) -> SparkSession | None:
+def _borrowed(given_session: SparkSession | None) -> SparkSession | None:
     """The session that is given, or else is running, unless icekit started it."""
     # Importing the module takes a tenth of the time of a look.
     is_loaded = sys.modules.get("pyspark") is not None
-    if given is None and not is_loaded and not os.environ.get("SPARK_REMOTE"):
+    if given_session is None and not is_loaded and not os.environ.get("SPARK_REMOTE"):
         return None
     from icekit.engine import session
 
-    running = given or session.running_session()
+    running = given_session or session.running_session()
     return None if running is None or session.is_own(running) else running
 
 

@@ -50,7 +50,7 @@ def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     return spark.createDataFrame([(path,) for path in paths], "file_path string")
 
 
-def spread(files: DataFrame, most: int) -> list[str]:
+def spread(files: DataFrame, most_paths: int) -> list[str]:
     """At most this many of the paths in ``file_path``, in the order of a hash, so that each run
     takes the same ones.
     """
@@ -58,7 +58,7 @@ def spread(files: DataFrame, most: int) -> list[str]:
         str(row[0])
         for row in files.selectExpr("file_path", "xxhash64(file_path) AS h")
         .orderBy("h", "file_path")
-        .limit(most)
+        .limit(most_paths)
         .collect()
     ]
 

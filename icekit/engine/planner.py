@@ -144,11 +144,13 @@ class RewriteGroups:
         moved = tuple(MovedFiles(*row) for row in sums.pop("moved"))
         return PlannedRewrite(files_out=sums.pop("written"), moved=moved, **sums)
 
-    def ranges(self, most: int) -> dict[str, Any]:
+    def ranges(self, most_files: int) -> dict[str, Any]:
         """The bounds of some files before and after the rewrite, as ``OrderedPlanner.ranges`` gives
         them.
         """
-        ranges: dict[str, Any] = json.loads(str(self.planner.ranges(self.java, self.groups, most)))
+        ranges: dict[str, Any] = json.loads(
+            str(self.planner.ranges(self.java, self.groups, most_files))
+        )
         return ranges
 
 
@@ -338,8 +340,8 @@ def is_scan_of(node: Any, table: Identifier) -> bool:
         return False
     # What Iceberg calls a table ends with its branch, where one is read.
     name = str(node.table().name()).replace("`", "")
-    wanted = ".".join(table).replace("`", "")
-    return name == wanted or name.startswith(f"{wanted} ")
+    full_name = ".".join(table).replace("`", "")
+    return name == full_name or name.startswith(f"{full_name} ")
 
 
 def nodes(node: Any) -> Iterator[Any]:

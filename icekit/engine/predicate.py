@@ -204,8 +204,10 @@ class Tree:
     def alias(self, nodes: Sequence[Any]) -> str | None:
         """The name that the first table alias among some nodes gives, None where there is none."""
         aliased = next((n for n in nodes if kind(n) == "TableAlias"), None)
-        named = [c for c in children(aliased) if kind(c) != _TOKEN] if aliased is not None else []
-        parts = self.parts(named[0]) if named else None
+        name_parts = (
+            [c for c in children(aliased) if kind(c) != _TOKEN] if aliased is not None else []
+        )
+        parts = self.parts(name_parts[0]) if name_parts else None
         return parts[0] if parts else None
 
     def count(self, rule: str) -> int:
@@ -225,13 +227,13 @@ def children(node: Any) -> list[Any]:
     return [node.getChild(i) for i in range(int(node.getChildCount()))]
 
 
-def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
+def parsed(spark: SparkSession, text: str, method: str = "parsePlan") -> Any:
     """What Spark's parser makes of a text, before names are resolved; raises StatementRefused for
     what it does not take.
     """
     session: Any = spark._jsparkSession
     with refusing("parse", "Fix it and try again."):
-        return getattr(session.sessionState().sqlParser(), how)(text)
+        return getattr(session.sessionState().sqlParser(), method)(text)
 
 
 def with_variables(spark: SparkSession, sql: str) -> str:

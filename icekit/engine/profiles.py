@@ -134,21 +134,21 @@ def _explained(error: Exception) -> ProfileError:
     # PyIceberg's parser fails at its own error about a character, which is then the context.
     of_character = next((each for each in causes(error) if hasattr(each, "character")), None)
     if of_character is not None:
-        what = _forbidden_character(of_character)
+        problem_text = _forbidden_character(of_character)
     elif isinstance(error, OSError):
-        what = f"{error.filename}: {error.strerror}"
+        problem_text = f"{error.filename}: {error.strerror}"
     elif problem is not None:
         # The parser's own words. It quotes only names there, and the lines elsewhere.
         mark = getattr(error, "problem_mark", None)
         line = "" if mark is None else f"line {mark.line + 1}: "
-        what = f"{line}{unquoted_yaml(str(problem))}"
+        problem_text = f"{line}{unquoted_yaml(str(problem))}"
     else:
-        what = (
+        problem_text = (
             f"{type(error).__name__}; a key has a value where other keys should stand under it, in "
             "the file or in a variable PYICEBERG_…"
         )
     return ProfileError(
-        f"PyIceberg's configuration cannot be read: {what}. Correct .pyiceberg.yaml, or the "
+        f"PyIceberg's configuration cannot be read: {problem_text}. Correct .pyiceberg.yaml, or the "
         "variables PYICEBERG_…."
     )
 

@@ -84,11 +84,11 @@ class QuickStart:
         except (OSError, RuntimeError, ValueError, TypeError, LookupError):
             self.is_possible = False
 
-    def _prepare(self, options: str, known: object) -> None:
+    def _prepare(self, options: str, classpath: object) -> None:
         folder = cache_folder()
         if os.pathsep in str(folder):
             raise ValueError("the JVM takes a colon for the end of the archive's name")
-        self.jars_file = folder / f"spark-{_hashed(known)}.json"
+        self.jars_file = folder / f"spark-{_hashed(classpath)}.json"
         if not self.jars_file.exists():
             return
         jars = json.loads(self.jars_file.read_text())
@@ -143,9 +143,9 @@ class QuickStart:
             if not paths or any(os.pathsep in path for path in paths):
                 return
             self.jars_file.parent.mkdir(parents=True, exist_ok=True)
-            written = self.jars_file.with_suffix(f".{os.getpid()}")
-            written.write_text(json.dumps(_stamped(paths)))
-            written.replace(self.jars_file)
+            temporary_file = self.jars_file.with_suffix(f".{os.getpid()}")
+            temporary_file.write_text(json.dumps(_stamped(paths)))
+            temporary_file.replace(self.jars_file)
             for archive in self.jars_file.parent.glob("spark-*.jsa"):
                 if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
                     archive.unlink()
@@ -157,5 +157,5 @@ def _stamped(jars: Sequence[str]) -> dict[str, list[int]]:
     return {jar: [stat.st_size, stat.st_mtime_ns] for jar, stat in stats.items()}
 
 
-def _hashed(known: object) -> str:
-    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+def _hashed(classpath: object) -> str:
+    return hashlib.sha256(json.dumps(classpath).encode()).hexdigest()[:16]

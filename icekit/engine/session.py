@@ -139,13 +139,13 @@ def own_session(
         return _own_session(conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
 
 
-def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSession:
+def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> SparkSession:
     global _started
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)
         return _started
     require("pyspark", "This")
-    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, more)
+    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, settings_given)
     remember({**_file_settings(), **settings})
     remedy = f"Run `pip install 'pyspark=={NEWEST_SPARK}.*'`."
     require_runtime(spark_version(), "installation", remedy)
@@ -157,7 +157,7 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
 
     quick = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
     settings = quick.settings
-    shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
+    shown_settings = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
         try:
@@ -165,7 +165,9 @@ def _own_session(conf: SparkCatalogConf, more: Mapping[str, str]) -> SparkSessio
             # socket.
             if SparkContext._gateway is None:
                 threading.Thread(target=_import_ahead, daemon=True).start()
-                gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(shown), streams())  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(
+                    SparkConf(loadDefaults=False).setAll(shown_settings), streams()
+                )  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
             jvm: Any = context._jvm
@@ -215,7 +217,9 @@ def _file_settings() -> dict[str, str]:
 
 
 def own_settings(
-    text: str, packages: Sequence[str] = (), more: Mapping[str, str] = MappingProxyType({})
+    text: str,
+    packages: Sequence[str] = (),
+    settings_given: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """The settings of icekit's own session with these packages, and ``more``; ``text`` is
     ``ICEKIT_SPARK_CONF``.
@@ -233,7 +237,7 @@ def own_settings(
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
         **_OWN_SESSION,
-        **more,
+        **settings_given,
     }
     settings |= {key: value for key, _, value in pairs}
     return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings
@@ -326,15 +330,15 @@ def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
     uses those of another session.
     """
     sessions = classic(spark).SparkSession
-    own: Any = spark._jsparkSession
-    lender = own.newSession()
+    java_session: Any = spark._jsparkSession
+    lender = java_session.newSession()
     for key, value in conf.settings.items():
         lender.conf().set(key, value)
     before = sessions.getActiveSession()
     # A catalog that is opened reads the settings of the active session of its thread.
     sessions.setActiveSession(lender)
     try:
-        own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
+        java_session.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
             f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the "

@@ -152,8 +152,10 @@ def catalog_type(name: str, properties: Mapping[str, str]) -> str:
         inferred = "sql"
     kind = properties.get("type", inferred)
     if kind not in {"rest", "sql", "hive", "glue"}:
-        stated = f"type {kind!r}" if kind else "neither a type nor a uri that implies it"
-        raise ProfileError(f"Profile {name!r} has {stated}; set type to rest, sql, hive or glue.")
+        stated_type = f"type {kind!r}" if kind else "neither a type nor a uri that implies it"
+        raise ProfileError(
+            f"Profile {name!r} has {stated_type}; set type to rest, sql, hive or glue."
+        )
     if kind != "glue" and not uri:
         raise ProfileError(f"Profile {name!r} is of type {kind} and has no uri. Add one.")
     return kind

@@ -112,7 +112,10 @@ class Rewriting:
 
 
 def rewrite_action(
-    shared: Rewriting, action_id: str, batch: Sequence[Candidate], taken: Sequence[Action] = ()
+    shared: Rewriting,
+    action_id: str,
+    batch: Sequence[Candidate],
+    earlier_actions: Sequence[Action] = (),
 ) -> Action:
     """One rewrite of the partitions of similar candidates; its prediction is their sum, until the
     engine predicts it.
@@ -122,8 +125,10 @@ def rewrite_action(
     facts = shared.facts
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    asked = facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
-    unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
+    partition_filter = (
+        facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
+    )
+    unless = _kept_out(shared, partitions, earlier_actions) if mode == "spec" else None
     worst = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
     return Action(
         action_id=action_id,
@@ -136,7 +141,7 @@ def rewrite_action(
         partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
             :_NAMES
         ],
-        where=excluding(asked, unless),
+        where=excluding(partition_filter, unless),
         unless=unless,
         must_save=all(c.must_save for c in batch),
         order=shared.order,
@@ -200,7 +205,7 @@ def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Par
 
 
 def _kept_out(
-    shared: Rewriting, partitions: Sequence[Partition], taken: Sequence[Action]
+    shared: Rewriting, partitions: Sequence[Partition], earlier_actions: Sequence[Action]
 ) -> str | None:
     """A filter for rows of the current spec's partitions, and of those of other specs that earlier
     actions move; None if there is none that is short.
@@ -214,11 +219,17 @@ def _kept_out(
         for g in facts.of_kind(Kind.DATA)
         if g.partition.spec_id == facts.default_spec_id
     ]
-    own = {p.spec_id for p in partitions}
-    moved = [p for action in taken for p in action.partitions if p.spec_id not in own]
-    named = [p for p in dict.fromkeys((*current, *moved)) if facts.askable(p)]
-    held = facts.where(named) if named else None
-    return held if held is not None and len(held) <= _LONGEST_FILTER else None
+    own_specs = {p.spec_id for p in partitions}
+    moved = [
+        p for action in earlier_actions for p in action.partitions if p.spec_id not in own_specs
+    ]
+    excluded_partitions = [p for p in dict.fromkeys((*current, *moved)) if facts.askable(p)]
+    excluded_filter = facts.where(excluded_partitions) if excluded_partitions else None
+    return (
+        excluded_filter
+        if excluded_filter is not None and len(excluded_filter) <= _LONGEST_FILTER
+        else None
+    )
 
 
 def drop_dangling(

@@ -57,7 +57,7 @@ class Actual:
 
 
 def own_commits(
-    at: Head, run_id: str, action_ids: Collection[str], *, among: Collection[int]
+    table_head: Head, run_id: str, action_ids: Collection[str], *, among: Collection[int]
 ) -> tuple[Json, ...]:
     """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
     ``among``.
@@ -68,10 +68,10 @@ def own_commits(
         is_tagged = summary.get(RUN_TAG) == run_id and summary.get(ACTION_TAG) in action_ids
         return is_tagged or snapshot["snapshot-id"] in among
 
-    return tuple(reversed([*filter(is_own, at.lineage())]))
+    return tuple(reversed([*filter(is_own, table_head.lineage())]))
 
 
-def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
+def is_there(table_head: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
     """Whether an action's commits (oldest first) are in the table's history, so not rolled back.
     True if it made none.
 
@@ -79,9 +79,11 @@ def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
     action (which began at ``began_ms``), because older snapshots have expired, that commit may have
     been part of it: unless something shows that it was rolled back, the action is not done again.
     """
-    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
-        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
-    oldest = list(at.lineage())[-1:]
+    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(table_head.metadata):
+        return not snapshot_ids or any(
+            s["snapshot-id"] == snapshot_ids[-1] for s in table_head.lineage()
+        )
+    oldest = list(table_head.lineage())[-1:]
     return any(
         s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest
     )
@@ -98,26 +100,26 @@ def _changed(summary: Mapping[str, Any], unit: str) -> Actual:
     def number(name: str) -> int:
         return int(summary.get(name) or 0)
 
-    gone = number("removed-delete-files")
+    removed_deletes = number("removed-delete-files")
     added = number("added-delete-files")
     read = number("removed-files-size")
-    written = number("added-files-size")
+    written_bytes = number("added-files-size")
     if unit == "manifest":
         replaced = number("manifests-replaced")
         created = number("manifests-created")
         return Actual(commits=1, items_before=replaced, items_after=created)
     if unit == "delete file":
-        return Actual(0, read, 0, written, gone, 1, gone, added)
+        return Actual(0, read, 0, written_bytes, removed_deletes, 1, removed_deletes, added)
     if unit == EQUALITY_DELETE:
         # The sizes of a summary cover only added and removed files.
         files = number(FILES_READ_TAG)
         size = number(BYTES_READ_TAG)
         converted = number("removed-equality-delete-files")
-        return Actual(files, size, added, written, gone, 1, converted, added)
+        return Actual(files, size, added, written_bytes, removed_deletes, 1, converted, added)
     files_in = number("deleted-data-files")
     files_out = number("added-data-files")
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
     bytes_in = read if files_in else 0
-    bytes_out = written if files_out else 0
+    bytes_out = written_bytes if files_out else 0
     rows_in = number("deleted-records")
-    return Actual(files_in, bytes_in, files_out, bytes_out, gone, 1, rows_in=rows_in)
+    return Actual(files_in, bytes_in, files_out, bytes_out, removed_deletes, 1, rows_in=rows_in)

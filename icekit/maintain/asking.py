@@ -88,26 +88,26 @@ def ask_planner(
     groups = engine_groups(spark, action, bounds_of if keeps_order else ())
     if groups is None:
         return NOTHING_PLANNED
-    planned = groups.rolled_up(keeps_order=keeps_order)
+    planned_rewrite = groups.rolled_up(keeps_order=keeps_order)
     if not (bounds_of and keeps_order):
-        return planned
-    return replace(planned, ranges=groups.ranges(SAMPLED_RANGES))
+        return planned_rewrite
+    return replace(planned_rewrite, ranges=groups.ranges(SAMPLED_RANGES))
 
 
 def by_planner(
-    estimate: Prediction, planned: PlannedRewrite, files_out: int, **figures: Any
+    estimate: Prediction, planned_rewrite: PlannedRewrite, files_out: int, **figures: Any
 ) -> Prediction:
     """An estimate with what the engine's planner takes instead; as large a share of the bytes stays
     as was estimated.
     """
-    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+    live_share = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
     return replace(
         estimate,
-        files_in=planned.files_in,
-        bytes_in=planned.bytes_in,
+        files_in=planned_rewrite.files_in,
+        bytes_in=planned_rewrite.bytes_in,
         files_out=files_out,
-        bytes_out=round(planned.bytes_in * live),
-        groups=planned.groups,
+        bytes_out=round(planned_rewrite.bytes_in * live_share),
+        groups=planned_rewrite.groups,
         source="planner",
         **figures,
     )
@@ -150,5 +150,5 @@ def speed_of(measured: Iterable[tuple[float | None, float | None]]) -> Speed | N
     """The speed of actions from the bytes that each read, and its seconds; None if none was
     measured.
     """
-    known = tuple((size, seconds) for size, seconds in measured if size and seconds)
-    return Speed(known) if known else None
+    measured_runs = tuple((size, seconds) for size, seconds in measured if size and seconds)
+    return Speed(measured_runs) if measured_runs else None

@@ -77,18 +77,18 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             group = kinds.get(kind)
             if group is None:
                 continue
-            reached = min(group.file_count, data.file_count)
+            reached_files = min(group.file_count, data.file_count)
             pairs = group.file_count
             is_scoped = group.file_scoped_count == group.file_count
             if not is_scoped:
-                reached, pairs = _reached(sequences.get(partition, ()))
+                reached_files, pairs = _reached(sequences.get(partition, ()))
             opens += pairs
             ratio = group.record_count / data.record_count
             if ratio >= min_ratio:
                 heavy.append(kind.value.replace("_", " "))
                 share = share + ratio
                 scoped = scoped and is_scoped
-                files = max(files, reached)
+                files = max(files, reached_files)
         if heavy:
             loads[partition] = DeleteLoad(
                 files, opens, min(share, 1.0), scoped, tuple(heavy), applied is not None
@@ -118,21 +118,23 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     deletion vector is dropped with its data file. All dangling deletes of the table, and those that
     a vector replaces, are dropped, too.
     """
-    chosen = set(partitions)
+    chosen_partitions = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
     vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
-    dropped = sum(n for partition, n in vectors.items() if partition in chosen)
+    dropped = sum(n for partition, n in vectors.items() if partition in chosen_partitions)
     for state in (DeleteState.DANGLING, DeleteState.REPLACED):
         dropped += sum(each.file_count for each in facts.unapplied_in(state))
     # Those of new keys are not above the snapshot's sequence number either.
     data = {g.partition for g in facts.of_kind(Kind.DATA)}
     for each in facts.unapplied_in(DeleteState.NEW_KEYS):
-        reached = data if facts.spec(each.partition.spec_id).is_unpartitioned else {each.partition}
-        dropped += each.file_count if reached <= chosen else 0
+        reached_partitions = (
+            data if facts.spec(each.partition.spec_id).is_unpartitioned else {each.partition}
+        )
+        dropped += each.file_count if reached_partitions <= chosen_partitions else 0
     sequences = sequences_by_partition(facts)
     oldest = {
         partition: sequence_number
-        if partition in chosen
+        if partition in chosen_partitions
         else min(
             (r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1
         )
@@ -146,7 +148,7 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
         # SequenceCounts includes vectors among the position deletes; those were counted above.
         files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)
         older = [r for r in rows if r.sequence_number < oldest[partition]]
-        if partition in chosen and scoped.get(partition, 0) == files:
+        if partition in chosen_partitions and scoped.get(partition, 0) == files:
             dropped += files
         else:
             dropped += min(sum(r.position_delete_file_count for r in older), files)
@@ -203,30 +205,34 @@ def candidates(
     if facts.contradictions or facts.unsupported_columns:
         return ()
     limits = policy.within(thresholds)
-    wanted = findings.names
+    finding_names = findings.names
     if facts.fragile_fields:
         return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)
-    over = deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & wanted else {}
-    finder = _Finder(facts, policy, limits, over)
-    moves = policy.old_specs and "old_partition_spec" in wanted
-    by_size = bool({"small_files", "oversized_files"} & wanted)
+    loads_over = (
+        deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & finding_names else {}
+    )
+    finder = _Finder(facts, policy, limits, loads_over)
+    moves = policy.old_specs and "old_partition_spec" in finding_names
+    by_size = bool({"small_files", "oversized_files"} & finding_names)
     older: list[RewriteGroup] = []
-    every: list[Candidate | None] = []
+    all_candidates: list[Candidate | None] = []
     for together in rewrite_groups(facts):
         if together.is_moved and moves:
             older.append(together)
         elif policy.scope == "minor":
-            under_deletes = tuple(g for g in together.groups if g.partition in over)
-            rest = tuple(g for g in together.groups if g.partition not in over)
+            under_deletes = tuple(g for g in together.groups if g.partition in loads_over)
+            rest = tuple(g for g in together.groups if g.partition not in loads_over)
             if under_deletes:
-                every.append(finder.for_deletes(replace(together, groups=under_deletes)))
+                all_candidates.append(finder.for_deletes(replace(together, groups=under_deletes)))
             if rest and by_size:
-                every.append(finder.by_size(replace(together, groups=rest)))
+                all_candidates.append(finder.by_size(replace(together, groups=rest)))
         elif not together.is_moved:
-            every.append(finder.whole(together))
-    every += finder.moves(older)
+            all_candidates.append(finder.whole(together))
+    all_candidates += finder.moves(older)
     worth = [
-        c for c in every if c is not None and (c.prediction.file_opens_saved > 0 or not c.must_save)
+        c
+        for c in all_candidates
+        if c is not None and (c.prediction.file_opens_saved > 0 or not c.must_save)
     ]
     return tuple(sorted(worth, key=_rank))
 
@@ -337,12 +343,12 @@ class _Finder:
         reasons = tuple(reason for reason, is_so in holds.items() if is_so)
         return self._candidate("all", reasons, [together], _all) if reasons else None
 
-    def for_deletes(self, together: RewriteGroup) -> Candidate:
+    def for_deletes(self, group: RewriteGroup) -> Candidate:
         """Data files with deletes, and the undersized files in the same partitions."""
-        loads = [self.over[p] for p in together.partitions]
+        loads = [self.over[p] for p in group.partitions]
         mode: Mode = "vectors" if all(load.only_file_scoped for load in loads) else "deletes"
         reasons = tuple(dict.fromkeys(kind for load in loads for kind in load.kinds))
-        return self._candidate(mode, reasons, [together], self._under_deletes)
+        return self._candidate(mode, reasons, [group], self._under_deletes)
 
     def by_size(self, together: RewriteGroup) -> Candidate | None:
         """Files of the wrong size in one rewrite group, if the procedure would take it."""
@@ -381,15 +387,15 @@ class _Finder:
         self,
         mode: Mode,
         reasons: tuple[str, ...],
-        several: Sequence[RewriteGroup],
-        taken: Callable[[FileGroup], tuple[Bucket, ...]],
+        rewrite_groups: Sequence[RewriteGroup],
+        buckets_taken: Callable[[FileGroup], tuple[Bucket, ...]],
     ) -> Candidate:
         """The candidate of some rewrite groups; some files of each of their partitions are taken."""
-        groups = [group for together in several for group in together.groups]
-        taken_of = {group.partition: taken(group) for group in groups}
+        groups = [group for together in rewrite_groups for group in together.groups]
+        taken_of = {group.partition: buckets_taken(group) for group in groups}
         loads = {p: self.over[p] for p in taken_of if p in self.over}
         # The bytes of the files without the deleted rows.
-        live = {
+        live_bytes = {
             partition: tuple(
                 replace(
                     b, size_in_bytes=round(b.size_in_bytes * (1 - loads[partition].deleted_share))
@@ -405,9 +411,9 @@ class _Finder:
         bytes_in = total.size_in_bytes
         out_of = [
             together.files_out(
-                [b for p in together.partitions for b in live[p]], self.facts.target_bytes
+                [b for p in together.partitions for b in live_bytes[p]], self.facts.target_bytes
             )
-            for together in several
+            for together in rewrite_groups
         ]
         out = sum(out_of)
         is_shuffled = mode == "spec" or self.policy.strategy != "binpack"
@@ -415,25 +421,25 @@ class _Finder:
             files,
             bytes_in,
             out,
-            sum(b.size_in_bytes for buckets in live.values() for b in buckets),
+            sum(b.size_in_bytes for buckets in live_bytes.values() for b in buckets),
             groups=1,
             shuffle_bytes=bytes_in if is_shuffled else 0,
             file_opens_saved=files - out + sum(load.opens for load in loads.values()),
-            certainty=self._certainty(several, loads.values(), max(out_of)),
+            certainty=self._certainty(rewrite_groups, loads.values(), max(out_of)),
             rows_in=total.record_count,
         )
         return Candidate(tuple(taken_of), mode, reasons, prediction)
 
     def _certainty(
-        self, several: Sequence[RewriteGroup], loads: Collection[DeleteLoad], most_out: int
+        self, rewrite_groups: Sequence[RewriteGroup], loads: Collection[DeleteLoad], most_out: int
     ) -> Certainty:
         """How certain the number of files is: only a group that becomes one file is, whose rows
         stay where they are.
         """
-        are_certain = all(together.is_certain for together in several)
+        are_certain = all(together.is_certain for together in rewrite_groups)
         if not are_certain or any(load.is_least for load in loads):
             return Certainty.AT_MOST
-        is_moved = any(together.is_moved for together in several)
+        is_moved = any(together.is_moved for together in rewrite_groups)
         if most_out > 1 or is_moved or loads or self.policy.strategy != "binpack":
             return Certainty.ABOUT
         return Certainty.EXACT

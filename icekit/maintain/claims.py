@@ -148,13 +148,13 @@ def from_json(kind: type[T], document: str) -> T:
     return record
 
 
-def latest(written: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
+def latest(records: Iterable[ActionRecord]) -> tuple[ActionRecord, ...]:
     """The newest attempt at each action, by ordinal; ``written`` is in the order of writing.
 
     An action that was tried again after other commits starts from another snapshot, and has
     another record.
     """
     # Of two records of one attempt, the one written last counts: the sort keeps their order.
-    by_attempt = sorted(written, key=lambda record: record.attempts)
+    by_attempt = sorted(records, key=lambda record: record.attempts)
     newest = {record.action_id: record for record in by_attempt}
     return tuple(sorted(newest.values(), key=lambda record: (record.ordinal, record.action_id)))

@@ -239,14 +239,14 @@ def _action(
     _, read = read_of(scopes)
     of_scopes = [applied.get(s.number, AppliedDeletes()) for s in scopes]
     # Global deletes of several specs may apply to the same data file.
-    reached = min(sum(each.data_files for each in of_scopes), data_files)
+    reached_files = min(sum(each.data_files for each in of_scopes), data_files)
     return replace(
         shared,
-        why=_why(batch, records, of_scopes, reached),
+        why=_why(batch, records, of_scopes, reached_files),
         prediction=Prediction(
             files_in=deletes,
             bytes_in=read,
-            files_out=reached,
+            files_out=reached_files,
             data_files_read=data_files,
             delete_files_removed=deletes,
             groups=batch.slices,
@@ -254,7 +254,7 @@ def _action(
             seconds=speed.seconds(read) if speed else None,
             source="metadata",
             unit=EQUALITY_DELETE,
-            certainty=Certainty.AT_MOST if reached else Certainty.EXACT,
+            certainty=Certainty.AT_MOST if reached_files else Certainty.EXACT,
         ),
         partitions=tuple(s.partition for s in scopes),
         partition_names=tuple(
@@ -265,9 +265,9 @@ def _action(
     )
 
 
-def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached: int) -> str:
+def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached_files: int) -> str:
     """What the deletes of a batch apply to, and how they are joined to it."""
-    if not reached:
+    if not reached_files:
         return (
             f"{counted(records, 'delete record', 'applies', 'apply')} to no data file, because "
             "the key ranges of all older data files rule their keys out: the delete files are "
@@ -275,10 +275,10 @@ def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached:
         )
     of_applied = sum(each.delete_records for each in applied)
     rows = sum(each.data_records for each in applied)
-    others = f"{of_applied:,} of " if of_applied < records else ""
+    of_all = f"{of_applied:,} of " if of_applied < records else ""
     return (
-        f"{others}{counted(records, 'delete record', 'applies', 'apply')} to "
-        f"{count(reached, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
+        f"{of_all}{counted(records, 'delete record', 'applies', 'apply')} to "
+        f"{count(reached_files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
         f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
         f"{count(batch.slices, 'commit')}"
     )
@@ -286,13 +286,13 @@ def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached:
 
 def _notes(metadata: Any) -> Iterable[str]:
     """How the commit appears to readers of the change stream, and who else maintains the table."""
-    what = (
+    new_files = (
         "deletion vectors"
         if int(metadata.get("format-version", 2)) >= 3
         else "position delete files"
     )
     yield (
-        f"Each commit adds {what} and removes equality deletes; no row changes. The commit is a "
+        f"Each commit adds {new_files} and removes equality deletes; no row changes. The commit is a "
         "`delete` (or, where no row is hit, an `overwrite`) and not a `replace`: Spark streaming "
         "readers stop at such a commit unless streaming-skip-delete-snapshots "
         "(streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only "

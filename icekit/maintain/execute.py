@@ -54,25 +54,27 @@ def partitions_left(
     the run starts from still apply to its files), but they are done. None where groups cannot be
     assigned to a partition: groups of older specs.
     """
-    planned = engine_groups(spark, action)
-    if planned is None:
+    planned_groups = engine_groups(spark, action)
+    if planned_groups is None:
         return ()
     # Texts that differ from Java's are not found; then nothing is left out.
-    known = {tuple(str(value) for value in p.values): p for p in action.partitions}
+    partitions_by_text = {tuple(str(value) for value in p.values): p for p in action.partitions}
     left: list[Partition] = []
-    for values in partitions_with_files_up_to(spark, planned.groups, sequence_number):
-        if values not in known:
+    for values in partitions_with_files_up_to(spark, planned_groups.groups, sequence_number):
+        if values not in partitions_by_text:
             return None
-        left.append(known[values])
+        left.append(partitions_by_text[values])
     return tuple(dict.fromkeys(left))
 
 
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
     """The action for some of its partitions."""
     metadata = head(lake, action.table).metadata
-    known = {spec.spec_id: spec for spec in specs(metadata)}
-    asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
-    if asked is None and action.where is not None:
+    specs_by_id = {spec.spec_id: spec for spec in specs(metadata)}
+    partition_filter = where(
+        action.catalog, specs_by_id, columns(metadata, schema_of(metadata)), partitions
+    )
+    if partition_filter is None and action.where is not None:
         raise ParameterError(
             f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any "
             "more. Plan again."
@@ -80,7 +82,7 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     return replace(
         action,
         partitions=tuple(partitions),
-        where=excluding(asked, action.unless),
+        where=excluding(partition_filter, action.unless),
         partition_names=(),
     )
 
@@ -173,11 +175,11 @@ def data_under(scopes: Sequence[Scope]) -> tuple[int, int, int]:
     # Global deletes of two specs apply to the same data files, and are converted separately from
     # those of partitions.
     everywhere = sorted((s for s in scopes if s.is_global), key=lambda s: s.data_files)
-    over = everywhere[-1:] or scopes
+    widest_scopes = everywhere[-1:] or scopes
     return (
-        sum(s.data_files for s in over),
-        sum(s.data_bytes for s in over),
-        sum(s.data_records for s in over),
+        sum(s.data_files for s in widest_scopes),
+        sum(s.data_bytes for s in widest_scopes),
+        sum(s.data_records for s in widest_scopes),
     )
 
 
@@ -194,8 +196,8 @@ def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
     """Whether the table still has equality deletes that the action was planned for."""
-    at = remaining(spark, action.sql_name, **_taken(action))
-    return at is not None and bool(at.scopes)
+    snapshot_deletes = remaining(spark, action.sql_name, **_taken(action))
+    return snapshot_deletes is not None and bool(snapshot_deletes.scopes)
 
 
 def _taken(action: Action) -> dict[str, Any]:
@@ -319,9 +321,9 @@ def _run(
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
             manifests = manifests.specId(_number(action, "spec_id", 0))
-        if isinstance(by := action.arguments.get("sort_by"), tuple):
+        if isinstance(sort_columns := action.arguments.get("sort_by"), tuple):
             # After the spec: the names are looked up in its fields.
-            manifests = manifests.sortBy(list(by))
+            manifests = manifests.sortBy(list(sort_columns))
         _set_up(spark, action, manifests, {}, tags).execute()
     elif action.procedure == CONVERT:
         convert_action(spark, action, tags, stop=stop, check=check)
@@ -370,7 +372,7 @@ def _rewrite_data(
     groups = check_paths(spark, action)
     if groups is None or not groups.groups.size():
         return RewriteResult(NOTHING_PLANNED)
-    planned = groups.rolled_up(keeps_order=not action.order.is_sorting)
+    planned_rewrite = groups.rolled_up(keeps_order=not action.order.is_sorting)
     if groups.left_out:
         raise EngineFailed(
             f"Only Iceberg's own action can do this rewrite ({why}), and its filter also takes files "
@@ -386,7 +388,7 @@ def _rewrite_data(
     # and the table's sort order: without one, by the column that their files were in the order of.
     column = action.order.files_by
     is_unordered = not (action.order.is_sorting or bool(table.sortOrder().isSorted()))
-    if column and is_unordered and planned.moved:
+    if column and is_unordered and planned_rewrite.moved:
         action = replace(action, order=RewriteOrder("sort", ((column,),)))
     stock = spark_actions(spark).rewriteDataFiles(table)
     stock = _set_up(spark, action, ordered(spark, stock, table, action), options, tags)
@@ -395,7 +397,8 @@ def _rewrite_data(
     result = stock.execute()
     # Without partial progress, it may count the files of a failed group and not the group.
     return RewriteResult(
-        planned, max(int(result.rewriteFailures().size()), int(result.failedDataFilesCount() > 0))
+        planned_rewrite,
+        max(int(result.rewriteFailures().size()), int(result.failedDataFilesCount() > 0)),
     )
 
 

@@ -79,10 +79,10 @@ def predicted_opens(
     :meth:`icekit.engine.planner.RewriteGroups.ranges` gives them; without columns that some file has
     no bounds of.
     """
-    found: list[FilterOpens] = []
-    for place, column in enumerate(bounded, 1):
-        before = _ranges(column, ranges["before"], place)
-        after = _ranges(column, ranges["after"], place)
+    filter_opens: list[FilterOpens] = []
+    for column_index, column in enumerate(bounded, 1):
+        before = _ranges(column, ranges["before"], column_index)
+        after = _ranges(column, ranges["after"], column_index)
         if not before or not after:
             continue
         files_before = int(ranges["files_before"])
@@ -90,21 +90,21 @@ def predicted_opens(
         opens_after = _opens(after, files_after)
         if column.metrics_mode in _WITHOUT_BOUNDS:
             opens_after = float(files_after)
-        found.append(
+        filter_opens.append(
             FilterOpens(
                 column.name, files_before, _opens(before, files_before), files_after, opens_after
             )
         )
-    return tuple(found)
+    return tuple(filter_opens)
 
 
 def _ranges(
-    column: Column, files: Sequence[Sequence[Any]], place: int
+    column: Column, files: Sequence[Sequence[Any]], column_index: int
 ) -> list[FileRange | None] | None:
     """The range of each file, None for one with nulls alone; None if a file has no bounds."""
-    found: list[FileRange | None] = []
+    file_ranges: list[FileRange | None] = []
     for file in files:
-        cell = file[place]
+        cell = file[column_index]
         if cell is None:
             return None
         try:
@@ -115,8 +115,8 @@ def _ranges(
             ]
         except ValueError:
             return None
-        found.append(FileRange(ends[0], ends[1], int(file[0])) if ends else None)
-    return found
+        file_ranges.append(FileRange(ends[0], ends[1], int(file[0])) if ends else None)
+    return file_ranges
 
 
 def _opens(sample: Sequence[FileRange | None], file_count: int) -> float:
@@ -144,8 +144,8 @@ def actual_opens(
     if len(files) > _SAMPLED_FILES:
         sample = random.Random(0).sample(files, _SAMPLED_FILES)
     actual: list[FilterOpens] = []
-    for place, opens in enumerate(filters, 1):
-        ranges = _ranges(measured[place - 1], sample, place)
+    for column_index, opens in enumerate(filters, 1):
+        ranges = _ranges(measured[column_index - 1], sample, column_index)
         opens_after = float(len(files)) if ranges is None else _opens(ranges, len(files))
         actual.append(replace(opens, files_after=len(files), opens_after=opens_after))
     return tuple(actual)
@@ -204,9 +204,11 @@ class FileBounds:
         by_name = self.facts.by_name
         files: dict[Partition, list[_File]] = defaultdict(list)
         of_columns = dict.fromkeys(_STATISTICS, ids)
-        live = [m for m in self.manifests if not is_delete_manifest(m) and may_have_live(m)]
+        data_manifests = [
+            m for m in self.manifests if not is_delete_manifest(m) and may_have_live(m)
+        ]
         first = by_name.get(files_by(self.facts) or "")
-        for manifest, content in read_ahead(self.read, live):
+        for manifest, content in read_ahead(self.read, data_manifests):
             for file, partition, *_ in files_of(manifest, content, _FIELDS, of_columns):
                 cells = tuple(_cell(column, file) for column in bounded)
                 files[partition].append(
@@ -222,11 +224,13 @@ class FileBounds:
         after: list[list[Any]] = []
         bounded = bounded_columns(self.facts)
         for partition in action.partitions:
-            taken = [file for file in self.files.get(partition, ()) if self._takes(action, file)]
-            before += [[file.rows, *file.cells] for file in taken]
+            files_taken = [
+                file for file in self.files.get(partition, ()) if self._takes(action, file)
+            ]
+            before += [[file.rows, *file.cells] for file in files_taken]
             after += [
                 [sum(file.rows for file in files), *_hulls(bounded, files)]
-                for files in self._written(taken)
+                for files in self._written(files_taken)
             ]
         ranges = {
             "before": before,
@@ -248,7 +252,7 @@ class FileBounds:
         """The old files that become each new file: neighbours of about the size of one."""
         total = sum(file.size_in_bytes for file in files)
         number = expected_files(total, self.facts.target_bytes)
-        written: dict[int, list[_File]] = defaultdict(list)
+        files_by_output: dict[int, list[_File]] = defaultdict(list)
         position = 0
         for file in sorted(files, key=lambda each: each.order):
             share = total / number
@@ -257,10 +261,10 @@ class FileBounds:
             if file.size_in_bytes > share:
                 first = int(position / share)
                 last = int((position + file.size_in_bytes - 1) / share)
-            for place in range(first, last + 1):
-                written[place].append(file)
+            for output in range(first, last + 1):
+                files_by_output[output].append(file)
             position += file.size_in_bytes
-        yield from written.values()
+        yield from files_by_output.values()
 
 
 def _cell(column: Column, file: Record) -> str | None:
@@ -286,8 +290,8 @@ def _order(column: Column | None, file: Record) -> tuple[Any, ...]:
 
 def _hulls(bounded: Sequence[Column], files: Sequence[_File]) -> Iterator[str | None]:
     """The range of some files together in each column."""
-    for place, column in enumerate(bounded):
-        cells = [file.cells[place] for file in files]
+    for column_index, column in enumerate(bounded):
+        cells = [file.cells[column_index] for file in files]
         if None in cells:
             yield None
             continue

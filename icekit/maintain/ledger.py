@@ -34,9 +34,9 @@ def default_path() -> Path:
     """``ICEKIT_LEDGER``, else ``icekit/ledger.db`` under ``XDG_STATE_HOME`` or
     ``~/.local/state``.
     """
-    named = os.environ.get("ICEKIT_LEDGER")
-    if named:
-        return Path(named).expanduser()
+    given_path = os.environ.get("ICEKIT_LEDGER")
+    if given_path:
+        return Path(given_path).expanduser()
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "icekit" / "ledger.db"
 
@@ -160,7 +160,7 @@ class Ledger(SqliteFile):
         # Read before the claim is made, because its lease begins after this moment.
         renewed = time.monotonic()
         self.claim(table, run_id, uuid)
-        taken = threading.Event()
+        is_lost = threading.Event()
         ended = threading.Event()
 
         def beat() -> None:
@@ -170,7 +170,7 @@ class Ledger(SqliteFile):
                 try:
                     self.heartbeat(table, run_id, uuid)
                 except ClaimLost:
-                    taken.set()
+                    is_lost.set()
                     break
                 except Exception:
                     # The disk may recover before the lease ends.
@@ -181,7 +181,7 @@ class Ledger(SqliteFile):
         thread.start()
         try:
             # By the clock, because a heartbeat may hang instead of failing.
-            yield lambda: taken.is_set() or time.monotonic() - renewed >= lease
+            yield lambda: is_lost.is_set() or time.monotonic() - renewed >= lease
         finally:
             ended.set()
             # A heartbeat in progress would get in the way of the release; a heartbeat after the
@@ -290,8 +290,8 @@ class Ledger(SqliteFile):
             problem = f"{path} is not an icekit ledger ({message}); icekit did not change it"
             advice = "Give another path with --ledger or ICEKIT_LEDGER"
         elif isinstance(error, OtherSchema) or is_damaged:
-            what = "is corrupt" if is_damaged else "was written by another version of icekit"
-            problem = f"The ledger {path} {what} ({message})"
+            state = "is corrupt" if is_damaged else "was written by another version of icekit"
+            problem = f"The ledger {path} {state} ({message})"
             advice = (
                 f"Move it away (and {path.name}-wal and {path.name}-shm next to it) and run "
                 "again: icekit creates a new ledger, and plans tables again"

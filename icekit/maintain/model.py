@@ -117,26 +117,28 @@ class Prediction:
         return self.bytes_in, self.files_in, self.rows_in
 
 
-def least_certain(several: Iterable[Certainty]) -> Certainty:
+def least_certain(certainties: Iterable[Certainty]) -> Certainty:
     """The certainty of a sum."""
-    return max(several, key=list(Certainty).index)
+    return max(certainties, key=list(Certainty).index)
 
 
 def total_of(predictions: Iterable[Prediction], unit: str = "file") -> Prediction:
     """The sum of those predictions that count this unit."""
-    chosen = [p for p in predictions if p.unit == unit] or [Prediction(seconds=0.0, unit=unit)]
-    seconds = [p.seconds for p in chosen if p.seconds is not None]
-    sources = {p.source for p in chosen}
+    counted_predictions = [p for p in predictions if p.unit == unit] or [
+        Prediction(seconds=0.0, unit=unit)
+    ]
+    seconds = [p.seconds for p in counted_predictions if p.seconds is not None]
+    sources = {p.source for p in counted_predictions}
     summed = {
-        figure.name: sum(getattr(p, figure.name) for p in chosen)
+        figure.name: sum(getattr(p, figure.name) for p in counted_predictions)
         for figure in fields(Prediction)
         if figure.type is int
     }
     return Prediction(
-        seconds=sum(seconds) if len(seconds) == len(chosen) else None,
+        seconds=sum(seconds) if len(seconds) == len(counted_predictions) else None,
         source=sources.pop() if len(sources) == 1 else "mixed",
         unit=unit,
-        certainty=least_certain(p.certainty for p in chosen),
+        certainty=least_certain(p.certainty for p in counted_predictions),
         **summed,
     )
 
@@ -473,8 +475,8 @@ def predicted(p: Prediction) -> str:
         if p.shuffle_bytes:
             text += f", {size(p.shuffle_bytes)} shuffled"
         if opens := p.file_opens_saved:
-            more = "more" if opens < 0 else "fewer"
-            text += f"; a full scan opens {count(abs(opens), 'file')} {more}"
+            direction = "more" if opens < 0 else "fewer"
+            text += f"; a full scan opens {count(abs(opens), 'file')} {direction}"
     return f"{text}{p.about}{_SOURCES.get(p.source, '')}"
 
 
@@ -489,6 +491,6 @@ def _action(action: Action) -> Item:
     return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])
 
 
-def _named(names: Sequence[str], of: int) -> str:
-    more = f" and {of - len(names):,} more" if of > len(names) else ""
-    return f"{', '.join(names)}{more}"
+def _named(names: Sequence[str], total: int) -> str:
+    others = f" and {total - len(names):,} more" if total > len(names) else ""
+    return f"{', '.join(names)}{others}"

@@ -239,17 +239,19 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     change = _next_to(o.change, f"{out:,}", predicted_out)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
-    written = size(a.bytes_out)
-    gone = f"{a.delete_files_removed:,}"
+    written_size = size(a.bytes_out)
+    removed_deletes = f"{a.delete_files_removed:,}"
     # A conversion reads whole files for the few bytes of positions it writes: nobody predicts
     # those.
     predicted = size(p.bytes_out) if p and unit == "file" else None
-    removed = _next_to(gone, gone, f"{p.delete_files_removed:,}" if p else None)
+    removed = _next_to(
+        removed_deletes, removed_deletes, f"{p.delete_files_removed:,}" if p else None
+    )
     return (
         name,
         status,
         change,
-        _next_to(f"{size(a.bytes_in)} → {written}", written, predicted),
+        _next_to(f"{size(a.bytes_in)} → {written_size}", written_size, predicted),
         removed,
         time,
     )

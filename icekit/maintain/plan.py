@@ -92,9 +92,9 @@ def plan(
     explained: Sequence[Explained] = ()
     if cluster:
         total = total_of(c.prediction for c in selected.chosen)
-        how = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
+        shape = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
         explained = tuple(
-            parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **how)
+            parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **shape)
         )
     shared = Rewriting(facts, limits, order, {e.name: e.value for e in explained})
     planner = _Planner(shared, predict, selected.limits, list(selected.skipped), attended)
@@ -125,29 +125,31 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
 
     Raises :class:`~icekit.common.errors.ParameterError` for an unknown column, or if none is known.
     """
-    known = {column.name: column for column in facts.columns}
+    columns_by_name = {column.name: column for column in facts.columns}
     for name in policy.columns:
-        require_known(name, known, "column")
+        require_known(name, columns_by_name, "column")
     if policy.strategy == "binpack":
         return RewriteOrder(files_by=files_by(facts))
-    wanted = policy.columns
-    if not wanted and policy.strategy == "sort" and facts.sort_order:
+    column_names = policy.columns
+    if not column_names and policy.strategy == "sort" and facts.sort_order:
         return RewriteOrder("sort")
-    if not wanted:
-        wanted = tuple(f.source for f in facts.sort_order) or facts.filter_columns
-    if not wanted:
+    if not column_names:
+        column_names = tuple(f.source for f in facts.sort_order) or facts.filter_columns
+    if not column_names:
         raise ParameterError(
             f"{facts.name} has no sort order and declares no filter columns. Name the columns to "
             f"{policy.strategy} by (columns: a,b), or set the table property "
             "icekit.filter-columns."
         )
-    if refusal := order_refusal(facts, policy.strategy, wanted):
-        is_sortable = order_refusal(facts, "sort", wanted) is None
+    if refusal := order_refusal(facts, policy.strategy, column_names):
+        is_sortable = order_refusal(facts, "sort", column_names) is None
         instead = "Use the strategy sort." if is_sortable else "Use other columns."
         raise ParameterError(
             f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {instead}"
         )
-    return RewriteOrder(policy.strategy, tuple(known[name].names for name in wanted))
+    return RewriteOrder(
+        policy.strategy, tuple(columns_by_name[name].names for name in column_names)
+    )
 
 
 def _check(facts: TableFacts) -> None:
@@ -203,16 +205,18 @@ class _Planner:
             self.slower_filters += fitted.prediction.slower_filters
             return self._skip(SkipReason.SLOWER_FILTERS, fitted.partitions)
         self.actions.append(fitted)
-        if cut := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
-            self._skip(SkipReason.OVER_BUDGET, cut)
+        if left_out := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
+            self._skip(SkipReason.OVER_BUDGET, left_out)
         return None
 
     def add_dangling(self, findings: Findings) -> None:
         """Add the action that only drops delete files that apply to nothing, if none else does."""
         action = drop_dangling(self.shared.facts, findings, self.actions)
         if action is not None:
-            ready = self.predict(replace(action, action_id=self._next_id))
-            self.actions += [ready] if ready.prediction.delete_files_removed else []
+            predicted_action = self.predict(replace(action, action_id=self._next_id))
+            self.actions += (
+                [predicted_action] if predicted_action.prediction.delete_files_removed else []
+            )
 
     @property
     def _next_id(self) -> str:
@@ -225,20 +229,20 @@ class _Planner:
         """The action with its prediction, cut down until the engine's own figures fit the rest of
         the budget: of bytes, files and rows.
         """
-        rest = tuple(
+        other_actions = tuple(
             limit if limit is None else limit - used
             for limit, used in zip(self.limits, _total(self.actions).budgeted, strict=True)
         )
-        kept = list(batch)
+        kept_candidates = list(batch)
         for _ in range(_TRIMS):
             fitted = self.predict(action)
-            over = overrun(fitted.prediction.budgeted, rest)
-            if over <= 1:
+            overrun_factor = overrun(fitted.prediction.budgeted, other_actions)
+            if overrun_factor <= 1:
                 return fitted
-            kept = kept[: math.floor(len(kept) / over)]
-            if not kept:
+            kept_candidates = kept_candidates[: math.floor(len(kept_candidates) / overrun_factor)]
+            if not kept_candidates:
                 return None
-            action = rewrite_action(self.shared, action.action_id, kept, self.actions)
+            action = rewrite_action(self.shared, action.action_id, kept_candidates, self.actions)
         return None
 
 
@@ -282,13 +286,13 @@ def _waits(selected: RewriteSelection, small: Finding | None, slower: Sequence[s
     return None
 
 
-def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
+def _batches(candidates: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
     """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt
     risks.
     """
     batches: list[list[Candidate]] = []
     open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
-    for candidate in chosen:
+    for candidate in candidates:
         key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
         batch = open_by_mode.get(key)
         full = batch is not None and (
@@ -327,10 +331,10 @@ def _notes(
             f"({percent(total.bytes_in / max(1, facts.data.size_in_bytes))} of the table), about "
             f"{count(total.rows_in, 'row')}."
         )
-        most = max(action.prediction.bytes_in for action in actions)
-        if most > policy.max_action_bytes:
+        most_bytes = max(action.prediction.bytes_in for action in actions)
+        if most_bytes > policy.max_action_bytes:
             yield (
-                f"An action takes up to {size(most)}, more than the limit of "
+                f"An action takes up to {size(most_bytes)}, more than the limit of "
                 f"{size(policy.max_action_bytes)}: no action is smaller than one partition."
             )
         if estimated := sum(a.prediction.source == "facts" for a in actions):

@@ -61,8 +61,9 @@ class Policy:
 
     def within(self, limits: Thresholds) -> Thresholds:
         """The limits of the findings, with those that the policy sets."""
-        own = {"min_input_files": self.min_files, "delete_ratio": self.delete_ratio}
-        return replace(limits, **{name: value for name, value in own.items() if value is not None})  # type: ignore[arg-type]
+        own_limits = {"min_input_files": self.min_files, "delete_ratio": self.delete_ratio}
+        set_limits = {name: value for name, value in own_limits.items() if value is not None}
+        return replace(limits, **set_limits)  # type: ignore[arg-type]
 
     @property
     def recent_minutes(self) -> float:

@@ -164,8 +164,10 @@ def verdict(
         return f"{table} is healthy: nothing to do."
     if not proposals:
         reason = (waits or "no command helps now").rstrip(".")
-        rest = f"; {count(len(by_hand), 'finding')} to fix by hand, see below" if by_hand else ""
-        return f"{table}: {reason}{rest}."
+        by_hand_text = (
+            f"; {count(len(by_hand), 'finding')} to fix by hand, see below" if by_hand else ""
+        )
+        return f"{table}: {reason}{by_hand_text}."
     critical = [f.title for f in by_hand if f.severity is Severity.CRITICAL]
     first = f"critical, to fix by hand first: {', '.join(critical)}; then " if critical else ""
     best = max(proposals, key=lambda p: p.share or 0)
@@ -236,8 +238,8 @@ def propose(
     if not facts.unsupported_columns:
         proposals += _settings(facts, findings)
     waits = compaction.waits if compaction else None
-    planned = explained.union(*(p.findings for p in proposals))
-    by_hand = [f for f in findings if f.name not in planned]
+    planned_findings = explained.union(*(p.findings for p in proposals))
+    by_hand = [f for f in findings if f.name not in planned_findings]
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
@@ -288,9 +290,9 @@ def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
     facts = case.facts
     if policy.leave_alone_minutes is None:
         return facts.recent
-    at = head(case.lake, facts.table, facts.ref)
+    table_head = head(case.lake, facts.table, facts.ref)
     read = case.lake.tables.source(facts.table).read
-    return written_within(read, at, policy.recent_minutes, facts.collected_at_ms)
+    return written_within(read, table_head, policy.recent_minutes, facts.collected_at_ms)
 
 
 def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
@@ -354,12 +356,12 @@ def _maintenance(case: _Case) -> list[Proposal]:
     change = {p.unit: total_of(predictions, p.unit) for p in predictions}
     opens = sum(p.file_opens_saved for p in change.values())
     rewritten = sum(p.bytes_in for p in change.values())
-    planned = {action.procedure for action in maintenance.actions}
+    planned_procedures = {action.procedure for action in maintenance.actions}
     travel = "; no more time travel to expired snapshots" if "snapshot" in change else ""
     return [
         Proposal(
             "maintain",
-            tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned),
+            tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned_procedures),
             ", ".join(p.change for p in change.values()),
             f"{size(rewritten)} to rewrite{travel}",
             _command(maintenance, case.options),
@@ -372,10 +374,10 @@ def _maintenance(case: _Case) -> list[Proposal]:
 
 def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
     """A tune question for each setting that findings ask for, the most serious finding first."""
-    asked: dict[str, list[str]] = {}
+    findings_by_setting: dict[str, list[str]] = {}
     for finding in findings:
         if (question := TUNED.get(finding.name)) is not None:
-            asked.setdefault(question, []).append(finding.name)
+            findings_by_setting.setdefault(question, []).append(finding.name)
     return [
         Proposal(
             "tune",
@@ -385,7 +387,7 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
             command_line(f"tune {question}", facts.catalog, facts.name)
             + (_lookups(facts) if question in _FILTERED else ""),
         )
-        for question, names in asked.items()
+        for question, names in findings_by_setting.items()
     ]
 
 

@@ -23,10 +23,10 @@ def manifest_refusal(
     It reads their entries from a metadata table, and needs the field of each partition value there.
     """
     fields = [field for spec in specs if spec.spec_id == spec_id for field in spec.fields]
-    if gone := [field.name for field in fields if field.source is None]:
+    if dropped_fields := [field.name for field in fields if field.source is None]:
         return (
             f"Iceberg cannot rewrite the manifests of partition spec {spec_id}, because the column "
-            f"of partition field {names_of(gone)} was dropped. A rewrite of all data files into the "
+            f"of partition field {names_of(dropped_fields)} was dropped. A rewrite of all data files into the "
             "current spec removes these manifests (rewrite_data_files with rewrite-all)."
         )
     if hiding := fields_hiding_files(specs, columns):

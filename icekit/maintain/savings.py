@@ -85,19 +85,21 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     """
     if facts.contradictions or facts.is_unreadable:
         findings = Findings()
-    chosen = selection(facts, findings, thresholds).chosen
-    under_deletes = {p for c in chosen if c.mode in {"deletes", "vectors"} for p in c.partitions}
+    chosen_candidates = selection(facts, findings, thresholds).chosen
+    under_deletes = {
+        p for c in chosen_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
+    }
     deletes = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
     of_deletes = Totals.of(deletes)
     # A full scan opens a delete file once for each data file it applies to.
     pairs = {partition: load.opens for partition, load in deletes_over(facts).items()}
     mean_delete = of_deletes.mean_bytes or 0.0
     opens = facts.data.file_count + sum(pairs.values())
-    rewrites = total_of(c.prediction for c in chosen)
+    rewrites = total_of(c.prediction for c in chosen_candidates)
     opens_saved = max(rewrites.file_opens_saved, 0)  # a split costs some
     manifests = facts.manifests
     of_manifests = manifest_rewrites(facts, findings)
-    gone = sum(saved for _, _, _, saved, _ in of_manifests)
+    manifests_saved = sum(saved for _, _, _, saved, _ in of_manifests)
     bytes_saved = (
         rewrites.bytes_in
         - rewrites.bytes_out
@@ -105,23 +107,23 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     )
     cost = open_file_cost(facts)
     # Where another table shares the location, nobody can say which files are orphans.
-    listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
+    listed_storage = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         opens_saved=opens_saved,
         delete_rows_gone=Totals.of(g for g in deletes if g.partition in under_deletes).record_count,
-        manifests_gone=gone,
+        manifests_gone=manifests_saved,
         rewrite_bytes=rewrites.bytes_in,
         opens=opens,
         delete_rows=of_deletes.record_count,
         manifests=manifests.count,
-        saved=(opens_saved + gone) * cost + bytes_saved,
+        saved=(opens_saved + manifests_saved) * cost + bytes_saved,
         scan_cost=(opens + manifests.count) * cost
         + facts.data.size_in_bytes
         + round(mean_delete * sum(pairs.values()))
         + manifests.size_in_bytes,
-        orphan_files=listed.orphan_count if listed else None,
-        orphan_bytes=listed.orphan_bytes if listed else None,
-        orphan_files_weighed=listed.weighed_count if listed else None,
+        orphan_files=listed_storage.orphan_count if listed_storage else None,
+        orphan_bytes=listed_storage.orphan_bytes if listed_storage else None,
+        orphan_files_weighed=listed_storage.weighed_count if listed_storage else None,
     )
 
 
@@ -140,16 +142,16 @@ def savings_told(
     for finding in findings:
         actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
     sentences: dict[str, str] = {}
-    done: list[Finding] = []
+    fixed_findings: list[Finding] = []
     nothing = before = wins(facts, Findings())
     for name, fixed in actions.items():
-        done += fixed
-        after = wins(facts, Findings(done), thresholds)
+        fixed_findings += fixed
+        after = wins(facts, Findings(fixed_findings), thresholds)
         if sentence := _saved(before, after, "Saves"):
             sentences[name] = sentence
         before = after
-    several = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
-    if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
+    total_text = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
+    if total_sentence := " ".join(filter(None, [total_text, waiting(facts, findings, thresholds)])):
         sentences[""] = total_sentence
     return sentences
 
@@ -187,13 +189,13 @@ def _saved(before: Savings, after: Savings, saves: str) -> str:
 
 def total(each: Iterable[Savings]) -> Savings:
     """Sums over tables; a figure is absent only if no table has it."""
-    every = list(each)
+    all_savings = list(each)
     sums: dict[str, int | None] = {}
     for name in (f.name for f in fields(Savings)):
-        values = [getattr(savings, name) for savings in every]
-        known = [value for value in values if value is not None]
-        sums[name] = sum(known) if known else None
-    return Savings(**sums) if every else Savings()  # type: ignore[arg-type]
+        values = [getattr(savings, name) for savings in all_savings]
+        known_values = [value for value in values if value is not None]
+        sums[name] = sum(known_values) if known_values else None
+    return Savings(**sums) if all_savings else Savings()  # type: ignore[arg-type]
 
 
 def manifest_rewrites(
@@ -209,10 +211,12 @@ def manifest_rewrites(
             "fragmented_manifests": of_spec.is_fragmented(target),
             "overlapping_manifests": of_spec.spec_id == facts.default_spec_id,
         }
-        asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
+        finding_names = tuple(
+            name for name, holds in is_asked.items() if holds and name in findings.names
+        )
         before = of_spec.files_in(target)
-        if asked and before:
+        if finding_names and before:
             after = of_spec.files_out(target)
             saved = of_spec.saved(target)
-            rewrites.append((of_spec, before, after, saved, asked))
+            rewrites.append((of_spec, before, after, saved, finding_names))
     return rewrites

@@ -40,11 +40,11 @@ class RewriteSelection:
         """Which partitions wait, why, and what rewriting them would save, as the end of a sentence;
         empty if none wait.
         """
-        every = sum(c.prediction.file_opens_saved for c in self.found)
+        opens_found = sum(c.prediction.file_opens_saved for c in self.found)
         now = sum(c.prediction.file_opens_saved for c in self.chosen)
         reasons = "; ".join(skipped.text for skipped in self.skipped)
-        opens = count(every - now, "file open")
-        saved = f" Rewriting them would save each full scan {opens}." if every > now else ""
+        opens = count(opens_found - now, "file open")
+        saved = f" Rewriting them would save each full scan {opens}." if opens_found > now else ""
         return f"{reasons}.{saved}" if reasons else ""
 
 
@@ -64,23 +64,23 @@ def select(
     written lately; ``speed`` is that of past runs, for a budget in minutes. Raises
     :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table.
     """
-    every = candidates(facts, findings, policy, thresholds)
-    if not every:
+    all_candidates = candidates(facts, findings, policy, thresholds)
+    if not all_candidates:
         return RewriteSelection((), (), (), (None, None, None))
-    limits = _budget_bytes(policy, speed, every), policy.budget_files, policy.budget_rows
-    held = _held(facts, every, policy, frozenset(recent))
+    limits = _budget_bytes(policy, speed, all_candidates), policy.budget_files, policy.budget_rows
+    held_partitions = _held(facts, all_candidates, policy, frozenset(recent))
     window = in_window(facts, policy, now or dt.datetime.now(dt.UTC))
     refused: dict[SkipReason, list[Partition]] = {}
-    chosen: list[Candidate] = []
+    chosen_candidates: list[Candidate] = []
     read = Prediction().budgeted
-    for candidate in every:
+    for candidate in all_candidates:
         needed = tuple(map(add, read, candidate.prediction.budgeted))
         is_selectable = candidate.mode in {"spec", "table"} or has_filter(
             facts, candidate.partitions
         )
         if window is not None and not window.issuperset(candidate.partitions):
             reason = SkipReason.OUTSIDE_WINDOW
-        elif not held.isdisjoint(candidate.partitions):
+        elif not held_partitions.isdisjoint(candidate.partitions):
             is_stated = policy.leave_alone_minutes is not None
             reason = SkipReason.RECENT if is_stated else SkipReason.LIKELY_CONFLICT
         elif not is_selectable:
@@ -88,12 +88,12 @@ def select(
         elif overrun(needed, limits) > 1:
             reason = SkipReason.OVER_BUDGET
         else:
-            chosen.append(candidate)
+            chosen_candidates.append(candidate)
             read = needed
             continue
         refused.setdefault(reason, []).extend(candidate.partitions)
     skipped = tuple(left(reason, partitions, facts) for reason, partitions in refused.items())
-    return RewriteSelection(every, tuple(chosen), skipped, limits)
+    return RewriteSelection(all_candidates, tuple(chosen_candidates), skipped, limits)
 
 
 def overrun(needed: Sequence[float], limits: Limits) -> float:
@@ -104,11 +104,13 @@ def overrun(needed: Sequence[float], limits: Limits) -> float:
     )
 
 
-def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
+def _budget_bytes(
+    policy: Policy, speed: Speed | None, candidates: Sequence[Candidate]
+) -> int | None:
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
-    if speed is None or speed.most_bytes < min(c.prediction.bytes_in for c in found):
+    if speed is None or speed.most_bytes < min(c.prediction.bytes_in for c in candidates):
         raise ParameterError(
             "A budget in minutes needs the speed of past runs of about this size, and the ledger "
             "has none. For the first run give the budget in bytes (budget: 200 GB)."
@@ -161,13 +163,13 @@ def changing_share(facts: TableFacts) -> float:
 
 
 def _held(
-    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
+    facts: TableFacts, candidates: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
 ) -> frozenset[Partition]:
     """The recently written partitions to leave alone: all that the policy names, or those with a
     likely conflict.
     """
     # A group may be hit from the start of its action to the commit.
-    together = min(sum(c.prediction.bytes_in for c in found), policy.max_action_bytes)
-    chance = conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE))
+    total_bytes = min(sum(c.prediction.bytes_in for c in candidates), policy.max_action_bytes)
+    chance = conflict_chance(facts, max(_LEAST_SECONDS, total_bytes / _ASSUMED_RATE))
     is_held = policy.leave_alone_minutes is not None or chance >= LIKELY_CONFLICT
     return recent if is_held else frozenset()

@@ -62,17 +62,17 @@ def past_speed(
 
 
 def delete_files_removed(
-    facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int
+    facts: TableFacts, action: Action, planned_rewrite: PlannedRewrite, sequence_number: int
 ) -> int:
     """The delete files that a rewrite removes: those that apply to no data file afterwards."""
     partitions = set(action.partitions)
     groups = [group for group in facts.of_kind(Kind.DATA) if group.partition in partitions]
-    takes_all = planned.files_in >= sum(group.file_count for group in groups)
+    takes_all = planned_rewrite.files_in >= sum(group.file_count for group in groups)
     if takes_all or not {"rewrite-all", "delete-file-threshold"}.isdisjoint(action.options):
         renewed = action.options.get("use-starting-sequence-number") == "false"
         return dropped_by(facts, action.partitions, sequence_number + renewed)
     # Files that stay may still need the others.
-    return planned.scoped_deletes + dropped_by(facts, (), sequence_number)
+    return planned_rewrite.scoped_deletes + dropped_by(facts, (), sequence_number)
 
 
 def with_dangling_once(actions: Iterable[Action], dangling: int) -> tuple[Action, ...]:
@@ -144,48 +144,54 @@ class EnginePlanner:
         facts = self.facts
         estimate = action.prediction
         columns = planned_columns(facts, estimate.files_in)
-        planned = ask_planner(spark, action, [column.name for column in columns])
-        files_out = planned.files_out + self._files_of_moved(action, planned)
+        planned_rewrite = ask_planner(spark, action, [column.name for column in columns])
+        files_out = planned_rewrite.files_out + self._files_of_moved(action, planned_rewrite)
         certainty = Certainty.EXACT
-        if planned.is_about:
+        if planned_rewrite.is_about:
             certainty = Certainty.ABOUT
-        elif planned.is_most or planned.moved:
+        elif planned_rewrite.is_most or planned_rewrite.moved:
             certainty = Certainty.AT_MOST
         opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
         prediction = by_planner(
             estimate,
-            planned,
+            planned_rewrite,
             files_out,
             certainty=certainty,
-            rows_in=planned.rows_in,
-            delete_files_removed=delete_files_removed(facts, action, planned, self.sequence_number),
-            file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
-            filters=predicted_opens(columns, planned.ranges) if planned.ranges else (),
+            rows_in=planned_rewrite.rows_in,
+            delete_files_removed=delete_files_removed(
+                facts, action, planned_rewrite, self.sequence_number
+            ),
+            file_opens_saved=max(opens_of_deletes, 0) + planned_rewrite.files_in - files_out,
+            filters=predicted_opens(columns, planned_rewrite.ranges)
+            if planned_rewrite.ranges
+            else (),
         )
         # Files that stay too large, because row groups and footers cannot be split, would be
         # rewritten again and again.
         is_by_size = not (action.order.is_sorting or "rewrite-all" in action.options)
-        splits_none = is_by_size and planned.oversized_out >= planned.oversized_in
+        splits_none = is_by_size and planned_rewrite.oversized_out >= planned_rewrite.oversized_in
         return replace(action, prediction=prediction, must_save=action.must_save or splits_none)
 
-    def _files_of_moved(self, action: Action, planned: PlannedRewrite) -> int:
+    def _files_of_moved(self, action: Action, planned_rewrite: PlannedRewrite) -> int:
         """The most files that come of files that move to another partition spec: as many as the
         facts say, or, where the filter takes other partitions along, as the specs allow.
         """
         facts = self.facts
-        moved = planned.moved
-        most = sum(
+        moved = planned_rewrite.moved
+        most_files = sum(
             most_moved(facts.spec(each.spec_id), facts.default_spec, each.partitions, each.rows)
             for each in moved
         )
         of_action = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
         if len(of_action) == sum(each.partitions for each in moved):
-            most = min(most, action.prediction.files_out)
+            most_files = min(most_files, action.prediction.files_out)
         rolled = sum(
-            most_rolled(each.size_in_bytes, each.rows, planned.max_file_bytes, len(facts.columns))
+            most_rolled(
+                each.size_in_bytes, each.rows, planned_rewrite.max_file_bytes, len(facts.columns)
+            )
             for each in moved
         )
-        return min(most + rolled, sum(each.rows for each in moved))
+        return min(most_files + rolled, sum(each.rows for each in moved))
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all
@@ -249,22 +255,24 @@ def plan_table(
     now = now or dt.datetime.now(dt.UTC)
     if findings is None:
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
-    at = head(lake, facts.table, facts.ref)
+    table_head = head(lake, facts.table, facts.ref)
     read = lake.tables.source(facts.table).read
-    recent = written_within(read, at, policy.recent_minutes, int(now.timestamp() * 1000))
+    recent = written_within(read, table_head, policy.recent_minutes, int(now.timestamp() * 1000))
     is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
     spark = lake.spark if is_asked else None
     unasked = missing_api(spark) if spark else _UNASKED
-    most = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
+    most_asked = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
     past = ledger, display_name(lake.sql_name(facts.table))
     speed = past_speed(*past)
     row_speed = past_speed(*past, figure="rows_in")
     bridge = spark if spark is not None and has_bridge(spark) else None
     bounds = None
-    location = (at.snapshot or {}).get("manifest-list")
+    location = (table_head.snapshot or {}).get("manifest-list")
     if location and _is_plain(facts) and policy.strategy == "binpack":
         bounds = FileBounds(facts, read, manifest_list(read(location), location))
-    planner = EnginePlanner(bridge, facts, at.sequence_number, speed, row_speed, most, bounds)
+    planner = EnginePlanner(
+        bridge, facts, table_head.sequence_number, speed, row_speed, most_asked, bounds
+    )
     planned = plan(
         facts,
         findings,
@@ -279,12 +287,16 @@ def plan_table(
     )
     notes = [*planned.notes]
     if planned.actions:
-        notes += statistics_notes(facts.catalog, facts.table, at.metadata, at.snapshot_id)
+        notes += statistics_notes(
+            facts.catalog, facts.table, table_head.metadata, table_head.snapshot_id
+        )
         notes += [unasked] if unasked else []
     planned = replace(
         planned,
-        snapshot_id=at.snapshot_id,
-        actions=with_dangling_once(planned.actions, dropped_by(facts, (), at.sequence_number)),
+        snapshot_id=table_head.snapshot_id,
+        actions=with_dangling_once(
+            planned.actions, dropped_by(facts, (), table_head.sequence_number)
+        ),
         notes=tuple(notes),
     )
     if not trial:

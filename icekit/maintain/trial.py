@@ -82,8 +82,8 @@ def without_gain(plan: Plan) -> Plan:
     left = tuple(
         Skipped(SkipReason.SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle
     )
-    kept = tuple(a for a in plan.actions if a not in idle)
-    return replace(plan, actions=kept, left_alone=plan.left_alone + left)
+    gaining_actions = tuple(a for a in plan.actions if a not in idle)
+    return replace(plan, actions=gaining_actions, left_alone=plan.left_alone + left)
 
 
 def _tried(
@@ -104,9 +104,9 @@ def _tried(
     if sample is not None:
         partitions, mean_bytes = sample
         # A partition may be larger than the sample should be.
-        most = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
-        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **most})
-    planned = ask_planner(lake.spark, moved)
+        file_limit = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
+        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **file_limit})
+    planned_rewrite = ask_planner(lake.spark, moved)
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
@@ -120,21 +120,21 @@ def _tried(
         raise KeyboardInterrupt from None
     seconds = time.monotonic() - started
     changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
-    if answer.failed_groups or (planned.files_in and not changed.any):
+    if answer.failed_groups or (planned_rewrite.files_in and not changed.any):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} of action "
             f"{action.action_id} failed ({answer.reason}). Nothing "
             "was run on the table itself. Run without a trial, which splits the action and names "
             "the failing part, or make it smaller with max_action_bytes."
         )
-    part = "all" if sample is None else size(planned.bytes_in)
+    part = "all" if sample is None else size(planned_rewrite.bytes_in)
     say(
         f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in "
         f"{seconds:.1f} s"
     )
     if sample is None:
         return replace(action, prediction=_of_all(action.prediction, changed, seconds))
-    return replace(action, prediction=_scaled(action.prediction, planned, changed, seconds))
+    return replace(action, prediction=_scaled(action.prediction, planned_rewrite, changed, seconds))
 
 
 def _sample(
@@ -146,25 +146,25 @@ def _sample(
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
     groups = {g.partition: g for g in facts.of_kind(Kind.DATA)}
-    known = [groups[p] for p in action.partitions if p in groups]
+    known_groups = [groups[p] for p in action.partitions if p in groups]
     # Those of about the median size first: neither the smallest nor an outlier.
-    median = statistics.median(group.size_in_bytes for group in known)
-    nearest = sorted(known, key=lambda group: abs(group.size_in_bytes - median))
-    reached = list(accumulate(group.size_in_bytes for group in nearest))
-    chosen = nearest[: max(1, bisect_right(reached, sample_bytes))]
-    total = Totals.of(chosen)
-    return tuple(g.partition for g in chosen), total.mean_bytes or 0.0
+    median = statistics.median(group.size_in_bytes for group in known_groups)
+    nearest = sorted(known_groups, key=lambda group: abs(group.size_in_bytes - median))
+    bytes_so_far = list(accumulate(group.size_in_bytes for group in nearest))
+    sampled_groups = nearest[: max(1, bisect_right(bytes_so_far, sample_bytes))]
+    total = Totals.of(sampled_groups)
+    return tuple(g.partition for g in sampled_groups), total.mean_bytes or 0.0
 
 
-def _of_all(p: Prediction, done: Actual, seconds: float) -> Prediction:
+def _of_all(p: Prediction, actual: Actual, seconds: float) -> Prediction:
     """The prediction of an action that was tried in full: its result."""
-    opens = p.file_opens_saved - (p.files_in - p.files_out) + (done.files_in - done.files_out)
+    opens = p.file_opens_saved - (p.files_in - p.files_out) + (actual.files_in - actual.files_out)
     return replace(
         p,
-        files_in=done.files_in,
-        files_out=done.files_out,
-        bytes_out=done.bytes_out,
-        delete_files_removed=done.delete_files_removed,
+        files_in=actual.files_in,
+        files_out=actual.files_out,
+        bytes_out=actual.bytes_out,
+        delete_files_removed=actual.delete_files_removed,
         seconds=seconds,
         file_opens_saved=opens,
         source="trial",
@@ -172,18 +172,20 @@ def _of_all(p: Prediction, done: Actual, seconds: float) -> Prediction:
     )
 
 
-def _scaled(p: Prediction, planned: PlannedRewrite, done: Actual, seconds: float) -> Prediction:
+def _scaled(
+    p: Prediction, planned_rewrite: PlannedRewrite, actual: Actual, seconds: float
+) -> Prediction:
     """A prediction scaled by the result of a sample, next to the planner's prediction for that
     sample.
     """
-    if not done.any or not planned.bytes_in or not planned.files_out:
+    if not actual.any or not planned_rewrite.bytes_in or not planned_rewrite.files_out:
         return p
-    files = round(p.files_out * done.files_out / planned.files_out)
+    files = round(p.files_out * actual.files_out / planned_rewrite.files_out)
     return replace(
         p,
         files_out=files,
-        bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
-        seconds=seconds * p.bytes_in / planned.bytes_in,
+        bytes_out=round(p.bytes_in * actual.bytes_out / planned_rewrite.bytes_in),
+        seconds=seconds * p.bytes_in / planned_rewrite.bytes_in,
         file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
         certainty=Certainty.ABOUT,

@@ -64,10 +64,12 @@ class _Case:
     notes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
 
-    def action(self, procedure: str, why: str, prediction: Prediction, **more: Any) -> list[Action]:
+    def action(
+        self, procedure: str, why: str, prediction: Prediction, **more_fields: Any
+    ) -> list[Action]:
         """An action on the table, whose id is its place in the plan."""
         facts = self.facts
-        return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more)]
+        return [Action("", procedure, facts.catalog, facts.table, why, prediction, **more_fields)]
 
 
 def plan_maintenance(
@@ -196,9 +198,9 @@ def _deletes(case: _Case) -> list[Action]:
     vectors.
     """
     facts = case.facts
-    asked = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
+    finding_names = sorted({"position_deletes", "v2_position_deletes"} & case.findings.names)
     total = facts.total(Kind.POSITION_DELETES)
-    if not asked or not total.file_count:
+    if not finding_names or not total.file_count:
         return []
     if facts.unapplied_in(DeleteState.REPLACED):
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
@@ -224,14 +226,14 @@ def _deletes(case: _Case) -> list[Action]:
         )
         return []
     converts = facts.format_version >= 3
-    what = (
+    delete_noun = (
         "version 3 replaces these delete files with one deletion vector per data file"
         if converts
         else "a scan then opens fewer delete files"
     )
     (action,) = case.action(
         "rewrite_position_delete_files",
-        f"{', '.join(asked)}: {what}",
+        f"{', '.join(finding_names)}: {delete_noun}",
         _combined_deletes(facts, converts),
         options={"rewrite-all": "true"} if converts else {},
     )
@@ -289,15 +291,15 @@ def _manifests(case: _Case) -> list[Action]:
             refusals.append(refusal)
             continue
         total = of_spec.size_in_bytes
-        by = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
+        cluster_fields = cluster_by(facts.spec(of_spec.spec_id), facts.filter_columns)
         order = (
-            f", clustered by {', '.join(by)}, because queries filter by "
+            f", clustered by {', '.join(cluster_fields)}, because queries filter by "
             f"{', '.join(facts.filter_columns)}"
         )
         actions += case.action(
             "rewrite_manifests",
             f"{', '.join(asked)} of spec {of_spec.spec_id}: no data file is touched"
-            + (order if by else ""),
+            + (order if cluster_fields else ""),
             Prediction(
                 files_in,
                 total,
@@ -308,7 +310,8 @@ def _manifests(case: _Case) -> list[Action]:
                 source="metadata",
                 unit="manifest",
             ),
-            arguments={"spec_id": of_spec.spec_id} | ({"sort_by": by} if by else {}),
+            arguments={"spec_id": of_spec.spec_id}
+            | ({"sort_by": cluster_fields} if cluster_fields else {}),
         )
     if refusals and not actions:
         case.refused.extend(["rewrite_manifests"] if case.are_named else [])
@@ -324,12 +327,12 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
     as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
     """
     fields = [f for f in spec.fields if f.transform != "void"]
-    wanted = [f.name for column in filter_columns for f in fields if f.source == column]
+    field_names = [f.name for column in filter_columns for f in fields if f.source == column]
     # The engine parses a name as a path into a struct; it may not find a name with special
     # characters.
-    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in fields):
+    if not field_names or not all(f.name.replace("_", "a").isalnum() for f in fields):
         return ()
-    return tuple(dict.fromkeys([*wanted, *(f.name for f in fields)]))
+    return tuple(dict.fromkeys([*field_names, *(f.name for f in fields)]))
 
 
 def _expiry(case: _Case) -> list[Action]:
@@ -351,7 +354,7 @@ def _expiry(case: _Case) -> list[Action]:
         case.notes.append(f"{what}, but nothing may expire. {expiring.conflict}")
         case.refused.append("expire_snapshots")
         return []
-    kept = expiring.snapshots.kept
+    kept_count = expiring.snapshots.kept
     expired = expiring.snapshots.expired
     summary = expiring.summary
     # What nobody may miss is said first.
@@ -371,8 +374,8 @@ def _expiry(case: _Case) -> list[Action]:
         f"{reason}. Removed for good: {'; '.join(summary.goes)}. The others are young, among the last "
         f"{expiring.retain_last:,}, or protected by {', '.join(expiring.snapshots.refs)}.{stays}",
         Prediction(
-            len(expired) + len(kept),
-            files_out=len(kept),
+            len(expired) + len(kept_count),
+            files_out=len(kept_count),
             groups=1,
             source="metadata",
             unit="snapshot",
@@ -462,16 +465,18 @@ def predicted_by_planner(lake: Lake, action: Action) -> Action:
     """
     if not has_bridge(lake.spark):
         return action
-    planned = ask_planner(lake.spark, action)
+    planned_rewrite = ask_planner(lake.spark, action)
     estimate = action.prediction
     # The planner counts by size. Spark's writer leaves a file for each data file.
-    share = planned.files_in / max(1, estimate.files_in)
-    out = min(planned.files_in, max(planned.files_out, round(estimate.files_out * share)))
+    share = planned_rewrite.files_in / max(1, estimate.files_in)
+    out = min(
+        planned_rewrite.files_in, max(planned_rewrite.files_out, round(estimate.files_out * share))
+    )
     prediction = by_planner(
         estimate,
-        planned,
+        planned_rewrite,
         out,
-        file_opens_saved=max(planned.files_in - out, 0),
+        file_opens_saved=max(planned_rewrite.files_in - out, 0),
         # Positions of data files that are gone are dropped, and only a read of the delete files
         # tells which those are.
         certainty=Certainty.AT_MOST,

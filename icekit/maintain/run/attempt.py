@@ -94,8 +94,13 @@ class ActionProgress:
         """
         commits = own_commits(now, run_id, action_ids, among=self.commits)
         snapshots = snapshots_by_id(now.metadata)
-        gone = {each: commit for each, commit in self.commits.items() if each not in snapshots}
-        self.commits = {**gone, **{int(commit["snapshot-id"]): commit for commit in commits}}
+        missing_commits = {
+            each: commit for each, commit in self.commits.items() if each not in snapshots
+        }
+        self.commits = {
+            **missing_commits,
+            **{int(commit["snapshot-id"]): commit for commit in commits},
+        }
         self.actual = actual(self.commits.values(), self.unit)
         if commits:
             self.on_commit()
@@ -174,11 +179,11 @@ class Runner:
         """An expiry cut down to those of its snapshots that are still in the table: Iceberg may
         fail if most are not.
         """
-        named = action.arguments.get("snapshot_ids")
-        if not isinstance(named, tuple):
+        named_ids = action.arguments.get("snapshot_ids")
+        if not isinstance(named_ids, tuple):
             return action
         snapshots = snapshots_by_id(head(self.lake, action.table).metadata)
-        left = tuple(snapshot_id for snapshot_id in named if snapshot_id in snapshots)
+        left = tuple(snapshot_id for snapshot_id in named_ids if snapshot_id in snapshots)
         return (
             replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
         )
@@ -217,20 +222,22 @@ class Runner:
             progress.seconds += time.monotonic() - started
             # Whatever the engine reported.
             now = self._note(action, progress)
-            own = {each: commit for each, commit in progress.commits.items() if each not in earlier}
+            own_commits = {
+                each: commit for each, commit in progress.commits.items() if each not in earlier
+            }
         outside = outside_changes(before, now, progress.commits)
         if failure is not None:
             # Unless it certainly committed nothing, nobody knows how much a failed attempt did.
             if now.metadata != before.metadata and not is_refused(failure):
                 progress.is_counted = False
-            self._check_commits(action, now, own, progress)
-            raise self._cause(failure, left, outside, progress, has_committed=bool(own))
+            self._check_commits(action, now, own_commits, progress)
+            raise self._cause(failure, left, outside, progress, has_committed=bool(own_commits))
         progress.result = answer
         if answer.slow_because:
             self.say(f"  {answer.slow_because}")
-        if answer.is_idle and not own:
+        if answer.is_idle and not own_commits:
             progress.attempts -= 1  # there was nothing to do
-        _check(answer, actual(own.values()).files_in, outside)
+        _check(answer, actual(own_commits.values()).files_in, outside)
 
     def _note(self, action: Action, progress: ActionProgress) -> Head:
         """Note the commits of an action, as the table has them now; stops the run if they cannot be
@@ -245,21 +252,21 @@ class Runner:
         return now
 
     def _check_commits(
-        self, action: Action, now: Head, own: Collection[int], progress: ActionProgress
+        self, action: Action, now: Head, own_ids: Collection[int], progress: ActionProgress
     ) -> None:
         """Say which commits of a failed attempt are in the table, and see that their files exist;
         raises :class:`~icekit.common.errors.CommitBroken` if some do not.
         """
-        if not own:
+        if not own_ids:
             return
-        progress.doubtful |= set(own)
+        progress.doubtful |= set(own_ids)
         broken = lost_files(
-            self.lake, action.table, now, action.branch, own, with_data=progress.doubtful
+            self.lake, action.table, now, action.branch, own_ids, with_data=progress.doubtful
         )
         for lost in broken:
             raise CommitBroken(f"{lost.text} Nothing else may be lost: do this first.")
         self.say(
-            f"  {counted(len(own), 'commit', 'is', 'are')} in the table although the attempt "
+            f"  {counted(len(own_ids), 'commit', 'is', 'are')} in the table although the attempt "
             "failed, and no file of them is missing"
         )
 
@@ -292,15 +299,22 @@ class Runner:
         """Refuse a commit that may change which rows are deleted: the column of a partition field
         was dropped, see :func:`fragile`.
         """
-        gone = {spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped}
+        dropped_fields = {
+            spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped
+        }
         is_whole = action.where is None and action.options.get("rewrite-all") == "true"
         is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
-        if not gone or is_whole or before.snapshot is None or action.procedure not in _COMMITTING:
+        if (
+            not dropped_fields
+            or is_whole
+            or before.snapshot is None
+            or action.procedure not in _COMMITTING
+        ):
             return
         kinds = self._kinds(action, before.snapshot)
         fields = [
             name
-            for spec_id, names in gone.items()
+            for spec_id, names in dropped_fields.items()
             if {(spec_id, True), (spec_id, False)} <= kinds
             for name in names
         ]
@@ -361,16 +375,16 @@ def _check(answer: RewriteResult, replaced: int, outside: OutsideChanges) -> Non
     """Compare the plan with the data files that were replaced: with partial progress an engine only
     logs what failed.
     """
-    planned = answer.planned
-    missing = planned.files_in - replaced if planned else 0
-    if planned is None or missing <= 0:
+    planned_rewrite = answer.planned
+    missing = planned_rewrite.files_in - replaced if planned_rewrite else 0
+    if planned_rewrite is None or missing <= 0:
         return
     if answer.failed_groups:
-        failed = f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed"
+        failed = f"{count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} failed"
         if outside.definition or outside.is_gone:
             raise Conflict(with_changes(outside, f"{failed}; {answer.reason}"))
         raise TooLarge(f"{failed}; {answer.reason}")
     raise Conflict(
-        f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
+        f"a commit failed: {missing:,} of {count(planned_rewrite.files_in, 'planned data file')} not "
         "replaced"
     )

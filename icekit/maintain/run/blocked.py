@@ -23,8 +23,8 @@ def kept(plan: Plan) -> dict[str, Any]:
     """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
     does.
     """
-    written: dict[str, Any] = reader(Plan).dump_python(plan, mode="json")
-    return written if mask_data(written) == written else {}
+    plan_document: dict[str, Any] = reader(Plan).dump_python(plan, mode="json")
+    return plan_document if mask_data(plan_document) == plan_document else {}
 
 
 def plan_of(record: RunRecord) -> Plan:
@@ -76,16 +76,16 @@ def clear(
     name = lake.identifier(table)
     book = open_ledger(ledger)
     blocking = holding(lake, name, book)
-    chosen = tuple(run for run in blocking if run_id in {None, run.run_id})
-    if run_id is not None and not chosen:
-        known = ", ".join(run.run_id for run in blocking) or "no run"
+    cleared_runs = tuple(run for run in blocking if run_id in {None, run.run_id})
+    if run_id is not None and not cleared_runs:
+        run_ids = ", ".join(run.run_id for run in blocking) or "no run"
         raise ParameterError(
-            f"Run {run_id} does not block {display_name(name)}, which is blocked by {known} (in "
+            f"Run {run_id} does not block {display_name(name)}, which is blocked by {run_ids} (in "
             "this ledger)."
         )
-    for run in chosen:
+    for run in cleared_runs:
         book.save_run(replace(run, status=Status.CLEARED))
-    return chosen
+    return cleared_runs
 
 
 def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:

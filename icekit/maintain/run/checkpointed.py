@@ -147,9 +147,9 @@ class CheckpointedRun(Runner):
             if action.action_id not in begun
         ]
 
-    def _one(self, action: Action, record: ActionRecord | None, place: int) -> None:
+    def _one(self, action: Action, record: ActionRecord | None, number: int) -> None:
         """Run one action and its parts; record and prove the result."""
-        title = f"[{place + 1}/{len(self.plan.actions)}] {action.title}"
+        title = f"[{number + 1}/{len(self.plan.actions)}] {action.title}"
         if record is not None and record.status == Status.DONE:
             if is_there(
                 head(self.lake, self.plan.table, action.branch),
@@ -169,7 +169,7 @@ class CheckpointedRun(Runner):
         waiting = [(action, record)]
         try:
             while waiting:
-                parts = self._part(*waiting[0], place)
+                parts = self._part(*waiting[0], number)
                 waiting[:1] = [(part, None) for part in parts]
                 if self._disproved or self.stop.is_set:
                     break
@@ -177,7 +177,7 @@ class CheckpointedRun(Runner):
             # Also where an error ends the run: it is not done, and can be resumed.
             self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
 
-    def _part(self, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
+    def _part(self, action: Action, record: ActionRecord | None, number: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
         progress = self._begun(action, record)
         started_ms = now_ms()
@@ -188,7 +188,7 @@ class CheckpointedRun(Runner):
                 ActionRecord(
                     self.run_id,
                     action.action_id,
-                    ordinal=place,
+                    ordinal=number,
                     table=self.table,
                     starting_snapshot_id=progress.starting_snapshot_id,
                     status=status,
@@ -298,10 +298,10 @@ class CheckpointedRun(Runner):
         """Run what the guard allows of an action until nothing of it is left."""
         # A request to stop also ends the checks of the guard.
         with self.stop.watching(self.lake.spark):
-            ready = guard.ready()
-        if ready is not None:
+            final_action = guard.ready()
+        if final_action is not None:
             progress.before_call = guard.check
-            self.complete(ready, progress)
+            self.complete(final_action, progress)
             progress.actual = guard.actual()
         return Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
 

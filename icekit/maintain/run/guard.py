@@ -143,11 +143,11 @@ class _Removal(Guard):
     refusal: str
     of_clones: bool
 
-    def _check_unused(self, files: Wanted, what: str) -> None:
+    def _check_unused(self, files: Wanted, file_noun: str) -> None:
         """Raise if another table of the catalog names some files, wherever that table is, or if
         that cannot be checked.
         """
-        self.say(f"  looking up {what} among the files of every other table of the catalog")
+        self.say(f"  looking up {file_noun} among the files of every other table of the catalog")
         users, unchecked = self._users(files)
         if users:
             names = [f"{display_name(name)} ({path})" for name, path in users.items()]
@@ -306,31 +306,31 @@ class ExpiryGuard(_Removal):
         """The files that are removed with some snapshots, by ``file_path``; may include some that
         stay.
         """
-        listed = [*(self.before.get("snapshots") or ()), *statistics_files(self.before)]
-        named = {
+        listed_files = [*(self.before.get("snapshots") or ()), *statistics_files(self.before)]
+        named_locations = {
             each.get("manifest-list") or each.get("statistics-path")
-            for each in listed
+            for each in listed_files
             if each["snapshot-id"] in expired
         } - {None}
         if fields_hiding_files_of(self.before):
             ending = frame_of_paths(self.lake.spark, self._ending_without_spark())
         else:
             ending = self._ending_in_spark()
-        return ending.unionAll(frame_of_paths(self.lake.spark, sorted(named)))
+        return ending.unionAll(frame_of_paths(self.lake.spark, sorted(named_locations)))
 
     def _ending_in_spark(self) -> DataFrame:
         """The data and delete files, and the manifests, that no kept snapshot has."""
         spark = self.lake.spark
         name = self.action.sql_name
-        kept = f"IN ({', '.join(map(str, self.must_stay))})"
-        every = (
+        kept_filter = f"IN ({', '.join(map(str, self.must_stay))})"
+        all_files = (
             metadata_table(spark, name, "all_entries")
             .where("status < 2")
             .selectExpr("data_file.file_path", "snapshot_id")
         )
         # A file that is live in a kept snapshot was added by a kept snapshot, or existed before the
         # oldest.
-        stays = every.where(f"snapshot_id {kept}").select("file_path")
+        stays = all_files.where(f"snapshot_id {kept_filter}").select("file_path")
         for snapshot_id in self._oldest_kept():
             stays = stays.unionAll(
                 metadata_table(spark, name, "files", snapshot_id).select("file_path")
@@ -338,8 +338,8 @@ class ExpiryGuard(_Removal):
         manifests = metadata_table(spark, name, "all_manifests").selectExpr(
             "path AS file_path", "reference_snapshot_id"
         )
-        of_kept = manifests.where(f"reference_snapshot_id {kept}").select("file_path")
-        data = every.select("file_path").distinct().join(stays, "file_path", "left_anti")
+        of_kept = manifests.where(f"reference_snapshot_id {kept_filter}").select("file_path")
+        data = all_files.select("file_path").distinct().join(stays, "file_path", "left_anti")
         return data.unionAll(
             manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti")
         )
@@ -348,8 +348,8 @@ class ExpiryGuard(_Removal):
         """The same, where Iceberg cannot read its metadata tables of files."""
         source = self.lake.tables.source(self.action.table)
         snapshots = self.before.get("snapshots") or ()
-        kept = [each for each in snapshots if each["snapshot-id"] in self.must_stay]
-        kept_manifests = manifests_of(source, {"snapshots": kept})
+        kept_snapshots = [each for each in snapshots if each["snapshot-id"] in self.must_stay]
+        kept_manifests = manifests_of(source, {"snapshots": kept_snapshots})
         manifests = manifests_of(source, {"snapshots": snapshots})
         ending_manifests = {
             path: manifest for path, manifest in manifests.items() if path not in kept_manifests

@@ -80,11 +80,11 @@ def read_options(options: Proving) -> CommandOptions:
         for kind in (CompactSection, ConvertSection, MaintainSection)
         if isinstance(options, kind)
     )
-    own = options.changed(kind)
+    own_options = options.changed(kind)
     limits = Limits(prove=options.prove)
-    trial = own.pop("trial", False)
-    own.pop("prove", None)
-    settings: Any = own
+    trial = own_options.pop("trial", False)
+    own_options.pop("prove", None)
+    settings: Any = own_options
     if isinstance(options, CompactSection):
         settings = Policy.of(options.only(*PolicyOptions.declared))
     elif isinstance(options, ConvertSection):
@@ -99,4 +99,4 @@ def read_options(options: Proving) -> CommandOptions:
             "procedures": procedures,
             "storage": storage,
         }
-    return CommandOptions(settings, limits, trial, json.dumps(own))
+    return CommandOptions(settings, limits, trial, json.dumps(own_options))

@@ -56,8 +56,8 @@ class OutsideChanges:
     def text(self) -> str:
         """The changes as a sentence without a full stop; empty without any."""
         parts = [*self.definition[:_NAMED]]
-        if more := len(self.definition) - len(parts):
-            parts.append(f"{count(more, 'more change')} of the definition")
+        if unnamed_count := len(self.definition) - len(parts):
+            parts.append(f"{count(unnamed_count, 'more change')} of the definition")
         if self.commits:
             parts.append(f"{count(len(self.commits), 'commit')}{self._writers}")
         if self.is_gone:
@@ -84,7 +84,7 @@ class OutsideChanges:
         return f" (between {first} and {last})"
 
 
-def outside_changes(before: Head, now: Head, own: Collection[int]) -> OutsideChanges:
+def outside_changes(before: Head, now: Head, own_ids: Collection[int]) -> OutsideChanges:
     """Compare two states of a table; ``own`` are the ids of the action's commits."""
     if now.metadata == before.metadata:
         return OutsideChanges()
@@ -93,16 +93,16 @@ def outside_changes(before: Head, now: Head, own: Collection[int]) -> OutsideCha
     )
     commits = () if is_gone else since(now, before.snapshot_id)
     definition = tuple(_definition(before.metadata, now.metadata))
-    others = tuple(commit for commit in commits if int(commit["snapshot-id"]) not in own)
+    other_commits = tuple(commit for commit in commits if int(commit["snapshot-id"]) not in own_ids)
     removed = snapshots_by_id(before.metadata).keys() - snapshots_by_id(now.metadata).keys()
-    is_elsewhere = bool(removed) or _rest(before, own) != _rest(now, own)
-    if not (definition or others or is_gone or is_elsewhere):
+    is_elsewhere = bool(removed) or _rest(before, own_ids) != _rest(now, own_ids)
+    if not (definition or other_commits or is_gone or is_elsewhere):
         return OutsideChanges()
-    own_times = {c.get("timestamp-ms") for c in commits if int(c["snapshot-id"]) in own}
+    own_times = {c.get("timestamp-ms") for c in commits if int(c["snapshot-id"]) in own_ids}
     times = [each for each in _times(before.metadata, now.metadata) if each not in own_times]
     return OutsideChanges(
         definition,
-        others,
+        other_commits,
         is_gone,
         is_elsewhere,
         min(times, default=None),
@@ -118,12 +118,12 @@ def _times(before: Json, now: Json) -> list[int]:
     return [each for each in [*logged, *newest] if each > earlier]
 
 
-def _rest(state: Head, own: Collection[int]) -> tuple[Any, ...]:
+def _rest(state: Head, own_ids: Collection[int]) -> tuple[Any, ...]:
     """What a state has besides its definition and the history of its branch: snapshots, refs and
     statistics of others.
     """
     metadata = state.metadata
-    of_branch = {int(commit["snapshot-id"]) for commit in state.lineage()} | set(own)
+    of_branch = {int(commit["snapshot-id"]) for commit in state.lineage()} | set(own_ids)
     refs: Mapping[str, Json] = metadata.get("refs") or {}
     return (
         sorted(each for each in snapshots_by_id(metadata) if each and each not in of_branch),
