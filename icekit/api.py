@@ -45,9 +45,11 @@ class Lake(catalog.Lake):
         """
         from icekit.show.card import Look
 
-        chosen = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=chosen.size_ratios, **options)
-        return Look(facts, diagnose(facts, chosen, session_conf=self.session_conf()), chosen)
+        thresholds_set = Thresholds().with_changes(**thresholds or {})
+        facts = self.observe(table, size_ratios=thresholds_set.size_ratios, **options)
+        return Look(
+            facts, diagnose(facts, thresholds_set, session_conf=self.session_conf()), thresholds_set
+        )
 
     def plan(
         self,
@@ -78,9 +80,9 @@ class Lake(catalog.Lake):
         """
         from icekit.maintain.proposals import propose
 
-        chosen = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=chosen.size_ratios)
-        return propose(self, facts, thresholds=chosen, **options)
+        thresholds_set = Thresholds().with_changes(**thresholds or {})
+        facts = self.observe(table, size_ratios=thresholds_set.size_ratios)
+        return propose(self, facts, thresholds=thresholds_set, **options)
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless

@@ -51,24 +51,24 @@ def begin(
     if is_kernel() and not has_front_end():
         os.environ.setdefault(ATTENDED, "no")
     _find_lake()
-    more = cell_globals.get("more", {})
-    if not isinstance(more, Mapping):
+    more_values = cell_globals.get("more", {})
+    if not isinstance(more_values, Mapping):
         raise ParameterError(
-            f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more!r}."
+            f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more_values!r}."
         )
-    if twice := [name for name in more if name in own]:
+    if twice := [name for name in more_values if name in own]:
         raise ParameterError(f"{twice[0]} has a line of its own above more; set it there.")
     # Not every front end keeps the cells: then each variable with the name of a setting is one.
-    stated = {
+    stated_values = {
         name: cell_globals[name]
         for name in [*own, *by_papermill] or settings
         if name in settings and name in cell_globals
     }
-    read = kind.of({**more, **stated})
-    cell_globals.update({name: getattr(read, name) for name in stated})
+    read = kind.of({**more_values, **stated_values})
+    cell_globals.update({name: getattr(read, name) for name in stated_values})
     where = f"{getattr(read, 'table', '')} {getattr(read, 'sql', '')}"
     if lab and not getattr(read, "catalog", "") and re.search(r"(^| )lab\.", where):
-        own_values = {*more, *by_papermill, *read.changed()}
+        own_values = {*more_values, *by_papermill, *read.changed()}
         read = read.replaced(
             **{name: value for name, value in lab.items() if name not in own_values}
         )
@@ -79,15 +79,15 @@ def _set_by(cells: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that the cell tagged ``parameters`` declares with their types, as no other cell
     does, and those that papermill sets after it.
     """
-    own: list[str] = []
+    own_values: list[str] = []
     by_papermill: list[str] = []
     for cell in cells:
         if cell.lstrip().startswith("# Parameters"):
             by_papermill = re.findall(r"^(\w+) =", cell, re.M)
         elif declared := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
-            own = declared
+            own_values = declared
             by_papermill = []
-    return own, by_papermill
+    return own_values, by_papermill
 
 
 def _find_lake() -> None:
@@ -132,17 +132,17 @@ def observe(settings: Any, **more: Any) -> tuple[Lake, TableFacts, Thresholds]:
         from icekit.health.diagnose.document import load_facts
 
         return lake, load_facts(Path(path)), thresholds
-    known = {"ref", "filter_columns", "collector", "storage"} & settings.declared.keys()
-    options = settings.only(*known) | more
+    known_settings = {"ref", "filter_columns", "collector", "storage"} & settings.declared.keys()
+    options = settings.only(*known_settings) | more
     facts = lake.observe(settings.table, size_ratios=thresholds.size_ratios, **options)
     return lake, facts, thresholds
 
 
-def read_now(lake: Lake, table: str, wanted: bool) -> Any:
+def read_now(lake: Lake, table: str, is_wanted: bool) -> Any:
     """Count the rows of a table with its equality deletes resolved on a clone, or say that this was
     not asked for.
     """
-    if not wanted:
+    if not is_wanted:
         return "The table was not read: read_now is false."
     from icekit.deletes.resolved import resolved
 
@@ -161,17 +161,17 @@ def asked(options: Settings) -> dict[str, Any]:
     """
     from icekit.tune.statement import read_file
 
-    given = {
+    question_arguments = {
         name: value
         for name, value in options.changed().items()
         if name not in ("catalog", "table", "output")
     }
     texts = {
-        name.removesuffix("_file"): read_file(given.pop(name))
-        for name in tuple(given)
+        name.removesuffix("_file"): read_file(question_arguments.pop(name))
+        for name in tuple(question_arguments)
         if name.endswith("_file")
     }
-    return given | texts
+    return question_arguments | texts
 
 
 class Unhealthy(IcekitError):
@@ -186,9 +186,9 @@ def conclude(result: Result, *, output: str = "") -> str:
 
     Raises :class:`Unhealthy` after everything is written.
     """
-    written = "Nothing was written, because no output folder was given."
+    written_sentence = "Nothing was written, because no output folder was given."
     if output:
-        written = f"The result is in {result.write_into(Path(output))}."
+        written_sentence = f"The result is in {result.write_into(Path(output))}."
     if result.failure:
-        raise Unhealthy(f"{result.failure} {written}")
-    return written
+        raise Unhealthy(f"{result.failure} {written_sentence}")
+    return written_sentence

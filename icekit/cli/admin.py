@@ -141,22 +141,22 @@ def clones(options: ClonesOptions) -> int:
     from icekit.sandbox.scratch import drop_sql, remove_stale, stale_clones
 
     with connected(options) as lake:
-        listed = stale_clones(lake)
+        all_clones = stale_clones(lake)
         now = time.time_ns() // 1_000_000
-        if not listed:
+        if not all_clones:
             say("There are no stale clones.")
-        for stale in listed:
+        for stale in all_clones:
             say(stale.line(now))
             say(f"  {drop_sql(lake.sql_name(stale.table))};")
             folder = stale.whose.scratch if stale.whose else "unknown"
             say(f"  folder {folder}")
-        dead = [stale for stale in listed if stale.is_dead]
-        if options.remove and dead:
-            removed = remove_stale(lake, dead)
+        dead_clones = [stale for stale in all_clones if stale.is_dead]
+        if options.remove and dead_clones:
+            removed = remove_stale(lake, dead_clones)
             say(f"\n{count(len(removed), 'clone')} removed.")
-        elif dead:
+        elif dead_clones:
             say(
-                f"\nNothing was removed. --remove drops the {count(len(dead), 'clone')} whose "
+                f"\nNothing was removed. --remove drops the {count(len(dead_clones), 'clone')} whose "
                 "process has ended."
             )
     return EXIT_HEALTHY

@@ -57,9 +57,9 @@ def show_all(parser: argparse.ArgumentParser) -> None:
         action.help = getattr(action, "rare", action.help)
 
 
-def fill(parser: argparse.ArgumentParser, of: Command) -> None:
+def fill(parser: argparse.ArgumentParser, command: Command) -> None:
     """Add the options of a command to its parser."""
-    parser.set_defaults(verb=of.verb, options=of.options)
+    parser.set_defaults(verb=command.verb, options=command.options)
     parser.add_argument(
         "--debug",
         action="store_true",
@@ -68,7 +68,7 @@ def fill(parser: argparse.ArgumentParser, of: Command) -> None:
     )
     rare = [
         _add(parser, name)
-        for name in of.options.declared.values()
+        for name in command.options.declared.values()
         if name.metadata.get("only") != "notebook"
     ]
     if any(rare):
@@ -82,30 +82,36 @@ def fill(parser: argparse.ArgumentParser, of: Command) -> None:
 
 def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
     """Add a setting; returns whether it is rarely used."""
-    how = declared.metadata
+    declaration = declared.metadata
     default = declared.default
     name = declared.name
-    given: dict[str, Any] = {"metavar": how["metavar"]}
+    arguments: dict[str, Any] = {"metavar": declaration["metavar"]}
     if isinstance(default, bool):
-        given = {
+        arguments = {
             "action": argparse.BooleanOptionalAction if default else "store_true",
             "default": None,
         }
-    elif how.get("repeats"):
-        given["action"] = "append"
+    elif declaration.get("repeats"):
+        arguments["action"] = "append"
         name = name.removesuffix("s")
-    shown = f"{default:,g}" if isinstance(default, float) else default
-    stated = "" if isinstance(default, bool) or not default else f" (default: {shown})"
-    help = (how["help"] + stated).replace("%", "%%")
-    if "nargs" in how:
+    default_text = f"{default:,g}" if isinstance(default, float) else default
+    default_sentence = (
+        "" if isinstance(default, bool) or not default else f" (default: {default_text})"
+    )
+    help = (declaration["help"] + default_sentence).replace("%", "%%")
+    if "nargs" in declaration:
         parser.add_argument(
-            name, nargs=how["nargs"], choices=how.get("choices"), help=help, **given
+            name,
+            nargs=declaration["nargs"],
+            choices=declaration.get("choices"),
+            help=help,
+            **arguments,
         )
         return False
-    flags = [f"-{how['short']}"] if "short" in how else []
+    flags = [f"-{declaration['short']}"] if "short" in declaration else []
     flags.append(f"--{name.replace('_', '-')}")
-    action = parser.add_argument(*flags, dest=declared.name, help=help, **given)
-    is_rare: bool = how.get("rare", False)
+    action = parser.add_argument(*flags, dest=declared.name, help=help, **arguments)
+    is_rare: bool = declaration.get("rare", False)
     if is_rare:
         action.rare = help  # type: ignore[attr-defined]
         action.help = argparse.SUPPRESS

@@ -81,8 +81,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None:
-            what = action.metavar if isinstance(action.metavar, str) else action.dest
-            require_known(value, map(str, action.choices), what.lower())
+            option_name = action.metavar if isinstance(action.metavar, str) else action.dest
+            require_known(value, map(str, action.choices), option_name.lower())
 
     def known(self) -> list[str]:
         """Every option of this parser and its commands."""
@@ -125,15 +125,17 @@ def _parser(prog: str = "icekit") -> _Parser:
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     add = partial(_Parser.add_subparsers, required=True, metavar="COMMAND")
     groups = {"": add(parser, dest="command")}
-    for name, of in COMMANDS.items():
-        group, _, own = name.rpartition(" ")
+    for name, command in COMMANDS.items():
+        group, _, own_name = name.rpartition(" ")
         if group not in groups:
             about = _GROUPS[group]
             grouped = groups[""].add_parser(group, help=about, description=f"{raised(about)}.")
             groups[group] = add(grouped, dest=group)
-        about = f"{raised(of.help)}."
-        leaf = groups[group].add_parser(own, help=of.help, description=about, epilog=of.epilog)
-        leaf.fill = partial(fill, leaf, of)
+        about = f"{raised(command.help)}."
+        leaf = groups[group].add_parser(
+            own_name, help=command.help, description=about, epilog=command.epilog
+        )
+        leaf.fill = partial(fill, leaf, command)
     return parser
 
 
@@ -150,8 +152,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
         arguments = parser.parse_args(argv)
         is_debug = arguments.debug
         options = arguments.options
-        stated = {name: getattr(arguments, name, None) for name in options.declared}
-        status: int = arguments.verb(options.of(stated))
+        stated_options = {name: getattr(arguments, name, None) for name in options.declared}
+        status: int = arguments.verb(options.of(stated_options))
         # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
     except KeyboardInterrupt:
@@ -170,15 +172,15 @@ def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Print the error; returns the exit status."""
     from icekit.engine.errors import outside
 
-    known = outside(problem)
-    if known is None:
+    outside_error = outside(problem)
+    if outside_error is None:
         say(
             "icekit: this is a bug in icekit, or a case icekit does not handle: "
             f"{why(problem)}. Run again with --debug, and report it.",
             error=True,
         )
     else:
-        say(f"icekit: {known}", error=True)
+        say(f"icekit: {outside_error}", error=True)
     if is_debug:
         say(trace(problem), error=True)
-    return EXIT_CRASHED if known is None else known.exit_status
+    return EXIT_CRASHED if outside_error is None else outside_error.exit_status

@@ -88,12 +88,12 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     from icekit.show.card import card
 
     look = looked_at(lake, options.table, options, **options.only("ref", "collector", "storage"))
-    shown = look.facts, look.findings, look.thresholds
+    card_content = look.facts, look.findings, look.thresholds
     if options.json:
         from icekit.common.saving import as_json
         from icekit.health.diagnose.document import document
 
-        say(as_json(document(*shown)))
+        say(as_json(document(*card_content)))
         return look.findings.worst
     painted = is_painted()
     later = ""
@@ -101,8 +101,8 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     if facts.recent or facts.contradictions or facts.unsupported_columns:
         from icekit.maintain.savings import waiting
 
-        later = waiting(*shown)
-    say(card(*shown, later=later, color=painted, width=terminal_width()), is_painted=painted)
+        later = waiting(*card_content)
+    say(card(*card_content, later=later, color=painted, width=terminal_width()), is_painted=painted)
     return look.findings.worst
 
 
@@ -117,8 +117,8 @@ def _look_at_many(lake: Lake, options: LookOptions) -> int:
         if options.table:
             names = lake.match([options.table])
         else:
-            every = lake.tables.names()
-            names = [name for name in every if matches(EVERY_TABLE, name, lake.name)]
+            all_names = lake.tables.names()
+            names = [name for name in all_names if matches(EVERY_TABLE, name, lake.name)]
     with counter("reading tables", len(names)) as read_so_far:
         tables = overview(lake, names, options, read_so_far)
     if options.json:
@@ -127,8 +127,8 @@ def _look_at_many(lake: Lake, options: LookOptions) -> int:
         say(as_json(tables))
         return tables.exit_status
     painted = is_painted()
-    shown = text(tables, terminal_width(), color=painted, verbose=options.verbose)
-    say(shown, is_painted=painted)
+    overview_text = text(tables, terminal_width(), color=painted, verbose=options.verbose)
+    say(overview_text, is_painted=painted)
     return tables.exit_status
 
 
@@ -147,12 +147,12 @@ def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
     from icekit.maintain.proposals import propose
 
-    given = [
+    plan_arguments = [
         word
         for name, value in options.thresholds.items()
         for word in ("--threshold", f"{name}={value:g}")
     ]
-    given += (
+    plan_arguments += (
         ["--filter-columns", ",".join(options.filter_columns)] if options.filter_columns else []
     )
     with connected(options) as lake:
@@ -162,7 +162,7 @@ def plan_all(options: PlanOptions) -> int:
             look.facts,
             look.findings,
             thresholds=look.thresholds,
-            options=shlex.join(given),
+            options=shlex.join(plan_arguments),
             **options.only("executor", "leave_alone"),
         )
         return _printed(answer, options)
@@ -178,9 +178,9 @@ def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
     from icekit.show.compare import compare
 
-    chosen = Thresholds().with_changes(**options.thresholds)
+    thresholds = Thresholds().with_changes(**options.thresholds)
     with connected(options) as lake:
-        comparison = compare(options.before, options.after, lake=lake, thresholds=chosen)
+        comparison = compare(options.before, options.after, lake=lake, thresholds=thresholds)
     status = _printed(comparison, options)
     if options.html:
         say(f"Page: {comparison.to_html(options.html)}", error=True)

@@ -218,7 +218,7 @@ def _run(
     if options.clear is not None and (options.execute or options.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()
-    given: dict[str, Any] = {
+    run_arguments: dict[str, Any] = {
         "ledger": options.ledger,
         "limits": read.limits,
         "stop": stop,
@@ -237,16 +237,16 @@ def _run(
                 )
                 return EXIT_HEALTHY
             if options.resume:
-                outcome = resume(lake, options.table, command=verb, **given)
+                outcome = resume(lake, options.table, command=verb, **run_arguments)
             else:
                 plan = planned(lake, read.settings)
                 ending.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.
                     say(f"{plan.text(explain=options.explain)}\n")
-                outcome = run(lake, plan, execute=options.execute, **given)
-            shown = outcome.text(explain=options.explain)
-            say(shown if outcome.is_dry_run else f"\n{shown}")
+                outcome = run(lake, plan, execute=options.execute, **run_arguments)
+            outcome_text = outcome.text(explain=options.explain)
+            say(outcome_text if outcome.is_dry_run else f"\n{outcome_text}")
             say_saved(outcome, options.output)
             return outcome.exit_status
         except Exception as error:

@@ -84,9 +84,9 @@ def review_merge(options: ReviewMergeOptions) -> int:
 def _answered(options: Any, ask: Callable[..., Any]) -> int:
     from icekit.notebook import asked
 
-    given = asked(options)
+    question_arguments = asked(options)
     with connected(options) as lake:
-        answer = ask(lake, given)
+        answer = ask(lake, question_arguments)
         say(f"\n{answer.text()}")
         say_saved(answer, options.output)
     return EXIT_UNHEALTHY if answer.failure else EXIT_HEALTHY

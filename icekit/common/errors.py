@@ -266,13 +266,13 @@ def require_number(
         raise ParameterError(f"{name} must be {least}, and {limit}, not {value!r}.")
 
 
-def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
+def nearest(name: str, known_names: Iterable[str], *, count: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
     # A text that long is no misspelt name, and comparing it takes long.
     near = (
         []
         if len(name) > 200
-        else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
+        else difflib.get_close_matches(name, sorted(set(known_names)), n=count, cutoff=0.55)
     )
     return f"; did you mean {', '.join(near)}?" if near else ""
 
@@ -281,17 +281,17 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
 _MOST_NAMES = 50
 
 
-def require_known(name: object, known: Iterable[str], what: str) -> None:
+def require_known(name: object, known_names: Iterable[str], noun: str) -> None:
     """Refuse an unknown name: with the nearest known one, or with all of them.
 
     Raises :class:`ParameterError`.
     """
-    names = list(known)
+    names = list(known_names)
     if name in names:
         return
-    listed = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
-    hint = nearest(str(name), names, count=1) or (f"; use one of {listed}." if names else ".")
-    raise ParameterError(f"There is no {what} {name!r}{hint}")
+    names_text = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
+    hint = nearest(str(name), names, count=1) or (f"; use one of {names_text}." if names else ".")
+    raise ParameterError(f"There is no {noun} {name!r}{hint}")
 
 
 # Libraries whose errors quote the text that they could not read, such as a line of a file of

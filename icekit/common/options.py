@@ -28,7 +28,12 @@ class Declared:
 
 
 def setting(
-    default: Any, help: str, metavar: str | None = None, *, read: Read | None = None, **how: Any
+    default: Any,
+    help: str,
+    metavar: str | None = None,
+    *,
+    read: Read | None = None,
+    **metadata: Any,
 ) -> Any:
     """A setting with its default, what it does, and what reads a value, as text or as a plain value
     (by default by the default's type).
@@ -37,7 +42,7 @@ def setting(
     without dashes), ``repeats`` (the option is the singular, and may be given again), ``short`` (a
     letter for it); or ``only``: it is only a ``command``'s, or only a ``notebook``'s.
     """
-    return Declared(default, {"help": help, "metavar": metavar, "read": read, **how})
+    return Declared(default, {"help": help, "metavar": metavar, "read": read, **metadata})
 
 
 def text(value: Any) -> str:
@@ -134,8 +139,8 @@ class Settings:
     declared: ClassVar[dict[str, Declared]] = {}
 
     def __init_subclass__(cls) -> None:
-        every = (value for base in reversed(cls.__mro__) for value in vars(base).values())
-        cls.declared = {value.name: value for value in every if isinstance(value, Declared)}
+        base_values = (value for base in reversed(cls.__mro__) for value in vars(base).values())
+        cls.declared = {value.name: value for value in base_values if isinstance(value, Declared)}
 
     def __init__(self, **given: Any) -> None:
         defaults = {name: declared.default for name, declared in self.declared.items()}

@@ -39,8 +39,11 @@ class Owner:
         A process id means something only on the same host since the same boot, and in the same pid
         namespace: containers may share a host name, and see only their own processes.
         """
-        here = Owner.here()
-        return replace(self, pid=here.pid, pid_started=here.pid_started) == here
+        this_process = Owner.here()
+        return (
+            replace(self, pid=this_process.pid, pid_started=this_process.pid_started)
+            == this_process
+        )
 
     def has_ended(self) -> bool:
         """Whether the process is known to be dead; False if that cannot be checked from here."""

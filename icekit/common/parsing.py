@@ -34,16 +34,18 @@ def seconds(text: str) -> float:
     return _measured(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
 
 
-def _measured(text: str, units: Mapping[str, int], most: int, what: str, such_as: str) -> float:
+def _measured(
+    text: str, units: Mapping[str, int], most_value: int, noun: str, such_as: str
+) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     unit = match[2].lower() if match else ""
     # A plural; but ms is no minute.
     unit = unit if unit in units or len(unit) < 3 else unit.removesuffix("s")
     if not match or unit not in units:
-        raise ParameterError(f"{text!r} is not a {what}. Write it as {such_as}.")
+        raise ParameterError(f"{text!r} is not a {noun}. Write it as {such_as}.")
     value = float(match[1]) * units[unit]
-    if value > most:
-        raise ParameterError(f"{text!r} is too large a {what}. Write it as {such_as}.")
+    if value > most_value:
+        raise ParameterError(f"{text!r} is too large a {noun}. Write it as {such_as}.")
     return value
 
 

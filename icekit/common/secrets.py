@@ -266,11 +266,11 @@ _QUOTED = re.compile(r"""(['"])((?:\\.|(?!\1).)+)\1""")
 _OF_YAML = re.compile(r"<[a-z ]+>|\\?.|\\[xuU][0-9a-f]+")
 
 
-def unquoted_yaml(said: str) -> str:
+def unquoted_yaml(message: str) -> str:
     """What is wrong with a YAML file, without the words that are quoted from it: a secret may begin
     with ``*``, ``&`` or ``!``.
     """
-    return _QUOTED.sub(lambda quoted: quoted[0] if _OF_YAML.fullmatch(quoted[2]) else "…", said)
+    return _QUOTED.sub(lambda quoted: quoted[0] if _OF_YAML.fullmatch(quoted[2]) else "…", message)
 
 
 def _without(text: str, patterns: _Patterns) -> str:

@@ -141,7 +141,7 @@ def has_front_end() -> bool:
 
 
 @contextlib.contextmanager
-def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
+def never_silent(work_name: str, *, at_once: bool = False) -> Iterator[None]:
     """Say what icekit is waiting for, whenever nothing was printed for some seconds: on a
     terminal's standard error, or in an output of the running cell, which is empty afterwards.
 
@@ -149,12 +149,12 @@ def never_silent(what: str, *, at_once: bool = False) -> Iterator[None]:
     nothing is said.
     """
     with contextlib.ExitStack() as stack:
-        waiting = (what, time.monotonic())
+        waiting = (work_name, time.monotonic())
         _waiting.append(waiting)
         stack.callback(_waiting.remove, waiting)
         tell = _teller(stack)
         if at_once and tell is not None:
-            tell(f"icekit: {what}…")
+            tell(f"icekit: {work_name}…")
         if tell is not None and len(_waiting) == 1:
             _run_beside(stack, partial(_watch, tell))
         yield
@@ -172,7 +172,7 @@ def _run_beside(stack: contextlib.ExitStack, work: Callable[[threading.Event], N
 
 
 @contextlib.contextmanager
-def counting(what: Callable[[], str]) -> Iterator[None]:
+def counting(count_text: Callable[[], str]) -> Iterator[None]:
     """Show what icekit is doing and how far it is, in one line that is written again and again, and
     is empty afterwards; nothing for what is done at once, inside of another counter, and where
     nobody looks on.
@@ -183,28 +183,30 @@ def counting(what: Callable[[], str]) -> Iterator[None]:
             stack.callback(_counter_line.release)
             tell = _teller(stack, is_replaced=True)
         if tell is not None:
-            _run_beside(stack, partial(_count, tell, what))
+            _run_beside(stack, partial(_count, tell, count_text))
         yield
 
 
-def _count(tell: Callable[[str], None], what: Callable[[], str], is_over: threading.Event) -> None:
+def _count(
+    tell: Callable[[str], None], count_text: Callable[[], str], is_over: threading.Event
+) -> None:
     while not is_over.wait(COUNTING_SECONDS):
         with contextlib.suppress(OSError):
-            tell(f"icekit: {what()}")
+            tell(f"icekit: {count_text()}")
 
 
 @contextlib.contextmanager
-def counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def counter(noun: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many are done, ``icekit: reading tables: 12 of 40``; threads may share what it
     yields.
     """
-    done = 0
+    number_done = 0
 
     def count_to(number: int) -> None:
-        nonlocal done
-        done = number
+        nonlocal number_done
+        number_done = number
 
-    with counting(lambda: f"{what}: {done:,} of {total:,}"):
+    with counting(lambda: f"{noun}: {number_done:,} of {total:,}"):
         yield count_to
 
 
@@ -235,9 +237,9 @@ def _teller(
         return None
     from IPython.display import display
 
-    shown: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    stack.callback(shown.update, {"text/plain": ""}, raw=True)
-    return lambda line: shown.update({"text/plain": harmless(line)}, raw=True)
+    display_handle: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    stack.callback(display_handle.update, {"text/plain": ""}, raw=True)
+    return lambda line: display_handle.update({"text/plain": harmless(line)}, raw=True)
 
 
 def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
@@ -248,10 +250,10 @@ def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
         now = time.monotonic()
         waiting = _waiting[-1:]
         if waiting and now - max(_last_written, last_message) >= PATIENCE:
-            what, since = waiting[0]
+            work_name, since = waiting[0]
             last_message = now
             with contextlib.suppress(OSError):
-                tell(f"icekit: {what}… {now - max(since, begun):.0f} s")
+                tell(f"icekit: {work_name}… {now - max(since, begun):.0f} s")
 
 
 @contextlib.contextmanager

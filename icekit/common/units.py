@@ -21,10 +21,10 @@ def counted(number: int, noun: str, verb: str, plural: str) -> str:
     return f"{count(number, noun)} " + (verb if number == 1 else plural)
 
 
-def first_names(names: Iterable[str], most: int) -> str:
+def first_names(names: Iterable[str], most_names: int) -> str:
     """The names up to a number of them, and ``…`` if there are more."""
-    every = list(names)
-    return ", ".join([*every[:most], "…"] if len(every) > most else every)
+    all_names = list(names)
+    return ", ".join([*all_names[:most_names], "…"] if len(all_names) > most_names else all_names)
 
 
 def size(size_in_bytes: float) -> str:

@@ -256,9 +256,9 @@ def as_html(blocks: Iterable[Block]) -> str:
 
 def card(blocks: Iterable[Block]) -> str:
     """The blocks as one card of a page; its colour is that of their badge."""
-    listed = list(blocks)
-    kind = next((block.kind for block in listed if isinstance(block, Badge)), "info")
-    return f'<div class="finding {kind}">{"".join(map(_html, listed))}</div>'
+    block_list = list(blocks)
+    kind = next((block.kind for block in block_list if isinstance(block, Badge)), "info")
+    return f'<div class="finding {kind}">{"".join(map(_html, block_list))}</div>'
 
 
 def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
@@ -293,8 +293,10 @@ def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
         case Listing():
             return [f"  {line}" for line in block.text.splitlines()]
         case Folded():
-            shown = () if block.only_explains and not explain else block.blocks
-            inside = [line for part in shown for line in _lines(part, width and width - 2, explain)]
+            shown_blocks = () if block.only_explains and not explain else block.blocks
+            inside = [
+                line for part in shown_blocks for line in _lines(part, width and width - 2, explain)
+            ]
             return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
 
 

@@ -115,11 +115,11 @@ def observe(
     recent = written_within(
         source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
-    found = StorageSearch()
+    storage_search = StorageSearch()
     if storage:
         from icekit.health.storage.search import search_storage
 
-        found = search_storage(lake, name, source, searched, collector, say)
+        storage_search = search_storage(lake, name, source, searched, collector, say)
     return TableFacts(
         catalog=lake.name,
         table=name,
@@ -143,9 +143,9 @@ def observe(
         metadata_sections=sections(meta),
         flaws=_flaws(searched, rollup.integrity, now_ms),
         statistics=statistics_ages(meta, snapshot),
-        storage=found.storage,
-        missing=found.missing,
-        unlisted=found.unlisted,
+        storage=storage_search.storage,
+        missing=storage_search.missing,
+        unlisted=storage_search.unlisted,
         unsupported_columns=unsupported,
         engine=lake.engine,
         collector=used,
@@ -210,9 +210,9 @@ def _misread_keys(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
 def _new_rollup(searched: Searched, size_ratios: Iterable[float]) -> Rollup:
     meta = searched.metadata
     target = metadata.number(metadata.properties_of(meta), metadata.TARGET)
-    given = searched.manifests, searched.specs, metadata.key_columns(meta)
+    rollup_arguments = searched.manifests, searched.specs, metadata.key_columns(meta)
     last = int(meta.get("last-sequence-number") or 0)
-    return Rollup(*given, edges(target, size_ratios), target, last)
+    return Rollup(*rollup_arguments, edges(target, size_ratios), target, last)
 
 
 def _count(
@@ -227,9 +227,9 @@ def _count(
     """Count the files; also tells the collector that did."""
     rollup = new_rollup()
     snapshot = searched.snapshot or {}
-    counted = file_counts(searched.manifests)
+    counted_files = file_counts(searched.manifests)
     # Iceberg's metadata tables fail where a manifest list does not count the entries.
-    used = "local" if counted is None else choose(lake, collector, sum(counted))
+    used = "local" if counted_files is None else choose(lake, collector, sum(counted_files))
     if used == "local" or not snapshot:
         local.roll_up(rollup, source.read, progress)
         return rollup, used
@@ -245,17 +245,17 @@ def _count(
         )
     except MetadataUnreadable as error:
         failure = error
-    is_complete = failure is None and counted in (None, rollup.file_counts())
+    is_complete = failure is None and counted_files in (None, rollup.file_counts())
     if is_contradicted or not is_complete:
         # A rare table: what contradicts itself, or cannot be read, is named in one place.
-        named = new_rollup()
-        local.roll_up(named, source.read, progress)
-        if named.integrity.miscounted_count:
-            return named, "local"
-        rollup.integrity = named.integrity
+        named_rollup = new_rollup()
+        local.roll_up(named_rollup, source.read, progress)
+        if named_rollup.integrity.miscounted_count:
+            return named_rollup, "local"
+        rollup.integrity = named_rollup.integrity
     if failure is not None:
         raise failure
-    spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    spark.check_listed(lake.spark, full, snapshot_id, counted_files, rollup.file_counts())
     return rollup, used
 
 
@@ -365,13 +365,13 @@ def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
 
 
 def _filter_columns(
-    stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]
+    stated_columns: Sequence[str] | None, properties: dict[str, str], known_columns: Sequence[str]
 ) -> tuple[str, ...]:
     """The stated columns, or else those of the table property; an unknown column is an error in the
     former and ignored in the latter.
     """
-    if not stated:
-        return tuple(c for c in declared_filter_columns(properties) if c in known)
-    for column in stated:
-        require_known(column, known, "column")
-    return tuple(stated)
+    if not stated_columns:
+        return tuple(c for c in declared_filter_columns(properties) if c in known_columns)
+    for column in stated_columns:
+        require_known(column, known_columns, "column")
+    return tuple(stated_columns)

@@ -26,9 +26,9 @@ def copied(folder: Path) -> list[str]:
     notebooks = notebook_path().parent
     (folder / "lessons").mkdir(parents=True, exist_ok=True)
     record = folder / RECORD
-    known: dict[str, str] = {}
+    recorded_hashes: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
-        known = json.loads(record.read_bytes())
+        recorded_hashes = json.loads(record.read_bytes())
     notary = NotebookNotary()  # type: ignore[no-untyped-call]
     behind = []
     for source in sorted(path for kind in _OWN for path in notebooks.glob(kind)):
@@ -36,16 +36,16 @@ def copied(folder: Path) -> list[str]:
         target = folder / name
         new = _cells(source)
         current = _cells(target) if target.exists() else None
-        if current in {None, known.get(name)} and current != new:
+        if current in {None, recorded_hashes.get(name)} and current != new:
             shutil.copyfile(source, target)
             current = new
         if current == new:
-            known[name] = new
-        elif known.get(name) != new:
+            recorded_hashes[name] = new
+        elif recorded_hashes.get(name) != new:
             behind.append(name)
         if source.suffix == ".ipynb":
             notary.sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
-    record.write_text(json.dumps(known))
+    record.write_text(json.dumps(recorded_hashes))
     return behind
 
 

@@ -115,8 +115,8 @@ def closing(run: ReportRun, catalog: str) -> str:
     for row in worst[:_WORST]:
         parts = [row.table, row.status, first_names(_titles(row), _FINDINGS)]
         lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, parts))}")
-    if more := worst[_WORST:]:
-        lines.append(f"  and {count(len(more), 'more table')} with findings")
+    if other_tables := worst[_WORST:]:
+        lines.append(f"  and {count(len(other_tables), 'more table')} with findings")
     if first := _first(worst):
         lines.append(f"Next: {_plan(first, catalog)}")
     return "\n".join(line for line in lines if line)
@@ -180,8 +180,8 @@ def _orphans(savings: Savings) -> _Cell:
     if savings.orphan_bytes is None:
         # Files that nobody could weigh sort above none at all.
         return _Cell(files, min(savings.orphan_files, 1))
-    held = about(savings.orphan_bytes, is_estimate=savings.are_orphans_estimated)
-    return _Cell(f"{held}, {files}" if savings.orphan_files else "0", savings.orphan_bytes)
+    orphan_size = about(savings.orphan_bytes, is_estimate=savings.are_orphans_estimated)
+    return _Cell(f"{orphan_size}, {files}" if savings.orphan_files else "0", savings.orphan_bytes)
 
 
 def _titles(row: Row) -> list[str]:

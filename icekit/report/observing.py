@@ -57,13 +57,13 @@ class FactsCache:
 
         Reading without Spark cannot be stopped (:func:`icekit.engine.lake.in_time`).
         """
-        chosen = Thresholds().with_changes(**options.thresholds)
-        work = partial(self._facts, name, options, chosen.size_ratios)
+        thresholds = Thresholds().with_changes(**options.thresholds)
+        work = partial(self._facts, name, options, thresholds.size_ratios)
         try:
             facts = in_time(lake, options.timeout, work)
         except DeadlineExceeded:
             raise TimedOut(display_name(name), options.timeout) from None
-        return facts, diagnose(facts, chosen, session_conf=lake.session_conf())
+        return facts, diagnose(facts, thresholds, session_conf=lake.session_conf())
 
     def _facts(
         self, name: Identifier, options: ReportOptions, size_ratios: Sequence[float], lake: Lake
@@ -78,14 +78,14 @@ class FactsCache:
         )
         if self._folder is None:
             return collect()
-        kept = self._folder / f"{slug(display_name(name))}.facts.json"
+        kept_file = self._folder / f"{slug(display_name(name))}.facts.json"
         # Read before the facts are collected, because changes during the collection are not seen.
-        at = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((at, True), (at, options.storage)):
-            return load_facts(kept)
+        location = lake.tables.source(name).metadata_location
+        if self._at.get(name) in ((location, True), (location, options.storage)):
+            return load_facts(kept_file)
         facts = collect()
         # With a full disk, facts are not kept but collected again.
         with contextlib.suppress(OSError):
-            save_facts(facts, kept)
-            self._at[name] = (at, options.storage)
+            save_facts(facts, kept_file)
+            self._at[name] = (location, options.storage)
         return facts

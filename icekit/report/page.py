@@ -48,18 +48,18 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
         part.cells = cells
         sections.append(_section(heading, part))
     is_whole = failed or all(section.heading != _FIRST for section in sections)
-    shown = [
+    shown_cells = [
         section
         for section in sections
         if is_whole or re.search('<(img|table|div class="(finding|card))', section.body)
     ]
-    shown.sort(key=lambda section: section.heading != _FIRST)
+    shown_cells.sort(key=lambda section: section.heading != _FIRST)
     return write_text(
         path,
         render(
             "table.html",
             title=title,
-            sections=shown,
+            sections=shown_cells,
             is_open=is_whole,
             document=path.with_suffix(".json").name,
         ),
@@ -71,9 +71,9 @@ def link_neighbours(pages: Sequence[tuple[str, Path]]) -> None:
     around = zip([None, *pages], pages, [*pages[1:], None], strict=False)
     for before, (_, page), after in around:
         links = "".join(
-            f" · {label} <a href='{quote(beside[1].name)}'>{escape(beside[0])}</a>"
-            for label, beside in (("previous:", before), ("next:", after))
-            if beside
+            f" · {label} <a href='{quote(neighbour[1].name)}'>{escape(neighbour[0])}</a>"
+            for label, neighbour in (("previous:", before), ("next:", after))
+            if neighbour
         )
         text = page.read_text(encoding="utf-8")
         head, mark, rest = text.partition("<span id=neighbours>")

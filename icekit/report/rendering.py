@@ -77,7 +77,7 @@ class Kernel:
             if self._used:
                 client.start_new_kernel_client()
                 client.wait_for_reply(client.kc.execute(_RESET, silent=True))
-            done = client.execute()
+            executed = client.execute()
         except BaseException:
             self.end()
             raise
@@ -87,7 +87,7 @@ class Kernel:
         self._used += 1
         if self._used >= NOTEBOOKS:
             self.end()
-        return done
+        return executed
 
     def kill(self) -> None:
         """End the process at once; its running notebook fails."""

@@ -105,8 +105,10 @@ def failure(problem: BaseException) -> tuple[Status, IcekitError | None]:
     """The status of a table whose work a problem has ended, and the problem in a sentence; None
     for a bug.
     """
-    known = outside(problem)
-    return (_FAILURES[known.exit_status] if known else Status.CRASHED), known
+    outside_error = outside(problem)
+    return (
+        _FAILURES[outside_error.exit_status] if outside_error else Status.CRASHED
+    ), outside_error
 
 
 def exit_status(statuses: Iterable[Status], problems: Sequence[str]) -> int:

@@ -124,10 +124,10 @@ class Workers:
         clear(self._output, table)
         facts, findings = self._known.observed(self._lake, name, self._options)
         savings = wins(facts, findings, Thresholds().with_changes(**self._options.thresholds))
-        known = health(facts, findings, savings, self._run_id)
+        table_health = health(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
         seconds = time.monotonic() - started
-        return Row(table, str(known.status), seconds, savings=savings, health=known)
+        return Row(table, str(table_health.status), seconds, savings=savings, health=table_health)
 
     def _render(self) -> None:
         with Kernel() as kernel:
@@ -139,8 +139,8 @@ class Workers:
                     row = self._guarded(table, partial(self._render_one, observed_row, kernel))
                     # What was observed is known, whatever became of the notebook.
                     savings = observed_row.savings
-                    known = observed_row.health
-                    self._done.put(replace(row, savings=savings, health=known))
+                    table_health = observed_row.health
+                    self._done.put(replace(row, savings=savings, health=table_health))
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         self._facts_file(table).unlink(missing_ok=True)
 
@@ -161,11 +161,11 @@ class Workers:
             return step()
         # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
-            status, known = failure(problem)
+            status, outside_error = failure(problem)
             if self._stopped.is_set():
                 # Nobody waits for the row, and a kernel that was ended is no failure of its table.
                 return Row(table, Status.STOPPED, time.monotonic() - started)
-            error = str(known) if known else self._traced(table, problem)
+            error = str(outside_error) if outside_error else self._traced(table, problem)
             return Row(table, status, time.monotonic() - started, error=error)
 
     def _traced(self, table: str, problem: BaseException) -> str:
@@ -184,7 +184,7 @@ def report(
     options: ReportOptions,
     *,
     progress: Callable[[str], None] = print,
-    known: FactsCache | None = None,
+    facts_cache: FactsCache | None = None,
 ) -> ReportRun:
     """Report on ``options.tables``; every report is written before the gate fails.
 
@@ -205,7 +205,7 @@ def report(
     run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     for problem in problems:
         progress(problem)
-    if known is None:  # a pass over several rules has said so
+    if facts_cache is None:  # a pass over several rules has said so
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
     # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
@@ -223,16 +223,16 @@ def report(
             problems=problems,
         )
         page = output / "index.html"
-        workers = Workers(lake, names, options, run_id, earlier, known)
-        due = time.monotonic() + _INDEX_SECONDS
+        workers = Workers(lake, names, options, run_id, earlier, facts_cache)
+        next_index = time.monotonic() + _INDEX_SECONDS
         try:
             with never_silent("working on the reports"), stderr_to_file(), workers:
                 for row in workers.rows():
                     rows.append(row)
                     progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
-                    if time.monotonic() > due:
+                    if time.monotonic() > next_index:
                         write_index(index, page)
-                        due = time.monotonic() + _INDEX_SECONDS
+                        next_index = time.monotonic() + _INDEX_SECONDS
         finally:
             problems += remember(kept_in, rows, progress)
             write_index(index, page)

@@ -74,18 +74,20 @@ def clone(
     metadata = load_metadata(source)
     # What is tried on the clone commits to it.
     check_clock(metadata, display_name(name), time.time_ns() // 1_000_000)
-    chosen, _ = choose_snapshot(metadata, snapshot)
+    chosen_snapshot, _ = choose_snapshot(metadata, snapshot)
     copy = ScratchTable.new(name, metadata["location"])
     with explaining(lake.sql_name(name)):
         io = load_table(lake.spark, lake.sql_name(name)).io()
     try:
-        io = _register(lake, copy, changed(metadata), chosen, io)
+        io = _register(lake, copy, changed(metadata), chosen_snapshot, io)
         yield copy
     finally:
         _take_away(lake, copy, io, source.metadata_location)
 
 
-def _register(lake: Lake, copy: ScratchTable, metadata: Json, chosen: Json | None, io: Any) -> Any:
+def _register(
+    lake: Lake, copy: ScratchTable, metadata: Json, chosen_snapshot: Json | None, io: Any
+) -> Any:
     """Register a clone of a table with this metadata, and the chosen snapshot as the current one;
     returns the clone's own FileIO, which has read from the table.
     """
@@ -95,9 +97,14 @@ def _register(lake: Lake, copy: ScratchTable, metadata: Json, chosen: Json | Non
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
         check_drop(lake, copy.of, metadata["location"])
         register(lake, copy, clone_metadata(metadata, copy.scratch, owned), io)
-        if chosen is not None and chosen["snapshot-id"] != metadata.get("current-snapshot-id"):
-            at = {"table": display_name(copy.table), "snapshot_id": chosen["snapshot-id"]}
-            spark.sql(call(lake.name, "set_current_snapshot", **at))
+        if chosen_snapshot is not None and chosen_snapshot["snapshot-id"] != metadata.get(
+            "current-snapshot-id"
+        ):
+            snapshot_text = {
+                "table": display_name(copy.table),
+                "snapshot_id": chosen_snapshot["snapshot-id"],
+            }
+            spark.sql(call(lake.name, "set_current_snapshot", **snapshot_text))
         loaded = load_table(spark, lake.sql_name(copy.table))
         io = loaded.io()
         current = loaded.currentSnapshot()
@@ -165,13 +172,13 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
     - properties: those of :func:`own_paths`, those given, and none that points to another folder.
     """
-    kept = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
+    kept_properties = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
     return {
         **metadata,
         "table-uuid": str(uuid.uuid4()),
         "location": scratch,
         "metadata-log": [],
-        "properties": {**kept, **own_paths(scratch), **properties},
+        "properties": {**kept_properties, **own_paths(scratch), **properties},
     }
 
 
@@ -187,18 +194,18 @@ def check_drop(lake: Lake, table: Identifier, location: str) -> None:
     over its files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
     """
     spark: Any = lake.spark
-    asked = _keeping.setdefault(spark, set())
-    if lake.name in asked:
+    checked_catalogs = _keeping.setdefault(spark, set())
+    if lake.name in checked_catalogs:
         return
     first, second = (ScratchTable.new(table, location) for _ in range(2))
     io: Any = None
     try:
         files, io = _table_of_one_file(lake, first)
         existing = metadata_of(spark, load_table(spark, lake.sql_name(first.table)))
-        own = second.owned(own_files=True)
-        register(lake, second, clone_metadata(existing, second.scratch, own), io)
+        owned_files = second.owned(own_files=True)
+        register(lake, second, clone_metadata(existing, second.scratch, owned_files), io)
         spark.sql(drop_sql(lake.sql_name(second.table)))
-        gone = [path for path in files if not io.newInputFile(path).exists()]
+        missing_paths = [path for path in files if not io.newInputFile(path).exists()]
     finally:
         for made in (second, first):
             with contextlib.suppress(Exception):
@@ -206,24 +213,24 @@ def check_drop(lake: Lake, table: Identifier, location: str) -> None:
             with contextlib.suppress(Exception):
                 io.deletePrefix(f"{made.scratch}/")
             remove_folders(spark, made.scratch)
-    if gone:
+    if missing_paths:
         raise CloneRefused(
             f"Catalog {lake.name!r} deletes the files of a table that is dropped, so dropping a "
             f"clone would delete files of the table: {LOST_WITHOUT_CLONES}."
         )
-    asked.add(lake.name)
+    checked_catalogs.add(lake.name)
 
 
-def _table_of_one_file(lake: Lake, made: ScratchTable) -> tuple[list[str], Any]:
+def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[str], Any]:
     """Make a scratch table with a file that nobody reads; returns its data file, manifest and
     manifest list, and its FileIO.
     """
-    name = lake.sql_name(made.table)
+    name = lake.sql_name(scratch_table.table)
     properties = ", ".join(
-        f"{literal(k)} = {literal(v)}" for k, v in made.owned(own_files=True).items()
+        f"{literal(k)} = {literal(v)}" for k, v in scratch_table.owned(own_files=True).items()
     )
     lake.spark.sql(
-        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(made.scratch)} "
+        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(scratch_table.scratch)} "
         f"TBLPROPERTIES ({properties}) AS SELECT 1 AS id"
     )
     loaded = load_table(lake.spark, name)
@@ -236,12 +243,12 @@ def _table_of_one_file(lake: Lake, made: ScratchTable) -> tuple[list[str], Any]:
     ], io
 
 
-def register(lake: Lake, made: ScratchTable, metadata: Json, io: Any) -> None:
+def register(lake: Lake, scratch_table: ScratchTable, metadata: Json, io: Any) -> None:
     """Write the metadata file of a clone, and register it."""
     spark: Any = lake.spark
-    file = f"{made.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    file = f"{scratch_table.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
     # As Iceberg writes it, which refuses what it cannot read.
     parser = spark._jvm.org.apache.iceberg.TableMetadataParser
     parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
-    name = display_name(made.table)
+    name = display_name(scratch_table.table)
     spark.sql(call(lake.name, "register_table", table=name, metadata_file=file))

@@ -123,29 +123,29 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
 
 
 def is_clone_of(
-    made: Identifier, properties: Mapping[str, str], table: Identifier, uuid: str | None
+    scratch_name: Identifier, properties: Mapping[str, str], table: Identifier, uuid: str | None
 ) -> bool:
     """Tell whether a table is a scratch table of ``table``: by its name and folder too, because
     anybody can copy properties.
     """
     whose = ownership(properties)
-    if whose is None or not ScratchTable(whose.of, made, whose.scratch).has_own_folder:
+    if whose is None or not ScratchTable(whose.of, scratch_name, whose.scratch).has_own_folder:
         return False
     return whose.of_uuid == uuid if whose.of_uuid and uuid else whose.of == table
 
 
-def create_like(lake: Lake, made: ScratchTable, properties: Mapping[str, str]) -> Any:
+def create_like(lake: Lake, scratch_table: ScratchTable, properties: Mapping[str, str]) -> Any:
     """Create an empty scratch table with the schema, partitioning and sort order of its source
     table; returns its FileIO.
     """
     spark: Any = lake.spark
     iceberg = spark._jvm.org.apache.iceberg
-    like = load_table(spark, lake.sql_name(made.of))
+    like = load_table(spark, lake.sql_name(scratch_table.of))
     catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, lake.name)
     # No part of a scratch table's name has a dot.
-    name = iceberg.catalog.TableIdentifier.parse(".".join(made.table))
+    name = iceberg.catalog.TableIdentifier.parse(".".join(scratch_table.table))
     builder = catalog.buildTable(name, like.schema()).withPartitionSpec(like.spec())
-    builder = builder.withSortOrder(like.sortOrder()).withLocation(made.scratch)
+    builder = builder.withSortOrder(like.sortOrder()).withLocation(scratch_table.scratch)
     return builder.withProperties(dict(properties)).create().io()
 
 
@@ -156,7 +156,7 @@ def drop_sql(table: Identifier) -> str:
     return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
-def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
+def adopted(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
     """The files in a scratch table's folder that the source table's metadata names, by their paths
     in the folder.
 
@@ -165,11 +165,11 @@ def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
     version. Reads only manifests that were written since the scratch table was made.
     Raises :class:`~icekit.common.errors.IcekitError` if the name now belongs to another table.
     """
-    source = lake.tables.source(made.of)
+    source = lake.tables.source(scratch_table.of)
     metadata = load_metadata(source)
     known: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
-        known = load_metadata(lake.tables.source(made.table))
+        known = load_metadata(lake.tables.source(scratch_table.table))
     uuid = metadata.get("table-uuid")
     whose = ownership(properties_of(known))
     if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
@@ -178,25 +178,27 @@ def adopted(lake: Lake, made: ScratchTable) -> frozenset[str]:
     old = {
         s["snapshot-id"]
         for s in known.get("snapshots") or ()
-        if made.marker not in (s.get("manifest-list") or "")
+        if scratch_table.marker not in (s.get("manifest-list") or "")
     }
     paths = referenced_files(source, metadata, without=old)
-    return frozenset(inside for path in paths if (inside := _inside(path, made)) is not None)
+    return frozenset(
+        inside for path in paths if (inside := _inside(path, scratch_table)) is not None
+    )
 
 
-def _inside(location: str, made: ScratchTable) -> str | None:
+def _inside(location: str, scratch_table: ScratchTable) -> str | None:
     """A file's path in a scratch table's folder, however it is spelled; None for a file
     elsewhere.
     """
     family, _, path = normal(location)
     for spelling in (path, os.path.realpath(path) if family in LOCAL else path):
-        _, is_there, inside = spelling.partition(made.marker)
+        _, is_there, inside = spelling.partition(scratch_table.marker)
         if is_there:
             return inside
     return None
 
 
-def discard(lake: Lake, made: ScratchTable, io: Any, *, none_adopted: bool) -> None:
+def discard(lake: Lake, scratch_table: ScratchTable, io: Any, *, none_adopted: bool) -> None:
     """Drop a scratch table and remove its folder, except files that its source table has adopted;
     warns about files that stay.
 
@@ -204,65 +206,65 @@ def discard(lake: Lake, made: ScratchTable, io: Any, *, none_adopted: bool) -> N
     have adopted anything: nothing was committed to it since, or it cannot use the files in the
     folder. Safe to repeat.
     """
-    kept = _kept(lake, made, none_adopted=none_adopted)
-    if kept is not None:
+    kept_paths = _kept(lake, scratch_table, none_adopted=none_adopted)
+    if kept_paths is not None:
         # Most files first, then the table, then its metadata: what a kill leaves behind can be
         # found, or is small.
         with contextlib.suppress(Exception):
-            _remove(io, f"{made.scratch}/data", made, kept)
-    with explaining(lake.sql_name(made.table)):
-        lake.spark.sql(drop_sql(lake.sql_name(made.table)))
-    if kept is None:
+            _remove(io, f"{scratch_table.scratch}/data", scratch_table, kept_paths)
+    with explaining(lake.sql_name(scratch_table.table)):
+        lake.spark.sql(drop_sql(lake.sql_name(scratch_table.table)))
+    if kept_paths is None:
         return
     try:
-        _remove(io, made.scratch, made, kept)
+        _remove(io, scratch_table.scratch, scratch_table, kept_paths)
     except Exception as error:
         _warn(
-            f"The files of {display_name(made.table)} could not be removed "
-            f"({type(error).__name__}). Remove the folder {made.scratch}."
+            f"The files of {display_name(scratch_table.table)} could not be removed "
+            f"({type(error).__name__}). Remove the folder {scratch_table.scratch}."
         )
-    if not kept:
-        remove_folders(lake.spark, made.scratch)
+    if not kept_paths:
+        remove_folders(lake.spark, scratch_table.scratch)
 
 
 def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=3)
 
 
-def _kept(lake: Lake, made: ScratchTable, *, none_adopted: bool) -> frozenset[str] | None:
+def _kept(lake: Lake, scratch_table: ScratchTable, *, none_adopted: bool) -> frozenset[str] | None:
     """The files that must not be removed; None if they are unknown, so nothing may be removed."""
-    if not made.has_own_folder:
-        _warn(f"{display_name(made.table)} has no folder of its own to remove.")
+    if not scratch_table.has_own_folder:
+        _warn(f"{display_name(scratch_table.table)} has no folder of its own to remove.")
         return None
     if none_adopted:
         return frozenset()
-    name = display_name(made.of)
+    name = display_name(scratch_table.of)
     try:
-        kept = adopted(lake, made)
+        kept_paths = adopted(lake, scratch_table)
     except Exception as error:
-        why = reason(explain(error, lake.sql_name(made.of)))
+        why = reason(explain(error, lake.sql_name(scratch_table.of)))
         _warn(
-            f"icekit could not check whether {name} needs files in {made.scratch} ({why}), so it "
+            f"icekit could not check whether {name} needs files in {scratch_table.scratch} ({why}), so it "
             f"keeps them. If {name} does not need them, remove the folder."
         )
         return None
-    if kept:
+    if kept_paths:
         _warn(
-            f"{name} has adopted {count(len(kept), 'file')} in {made.scratch}. icekit keeps these "
+            f"{name} has adopted {count(len(kept_paths), 'file')} in {scratch_table.scratch}. icekit keeps these "
             "and removes the others."
         )
-    return kept
+    return kept_paths
 
 
-def _remove(io: Any, folder: str, made: ScratchTable, kept: frozenset[str]) -> None:
+def _remove(io: Any, folder: str, scratch_table: ScratchTable, kept_paths: frozenset[str]) -> None:
     """Remove the files of a folder with the table's own FileIO, because Spark may have no file
     system for it.
     """
-    if not kept:
+    if not kept_paths:
         io.deletePrefix(f"{folder}/")
         return
     for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
-        if _inside(location, made) not in kept:
+        if _inside(location, scratch_table) not in kept_paths:
             io.deleteFile(location)
 
 
@@ -329,9 +331,9 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     again before it is dropped. Files that the source table has adopted stay, with a warning. Raises
     :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect.
     """
-    wanted = stale_clones(lake) if clones is None else tuple(clones)
+    clones_to_remove = stale_clones(lake) if clones is None else tuple(clones)
     removed = []
-    for table in (clone.table for clone in wanted if clone.is_dead):
+    for table in (clone.table for clone in clones_to_remove if clone.is_dead):
         require_classic(lake.spark)
         stale = _judge(lake, table)
         if stale is None or stale.whose is None or not stale.is_dead:

@@ -154,11 +154,11 @@ class Sandbox:
         ):
             frame = spark.sql(sql)
             frame.collect()
-        done = Committed(
+        committed = Committed(
             effort.seconds, since(head(self.lake, self.table), before), frame, effort.cost
         )
-        self.budget.bytes_written += done.summed("added-files-size")
-        return done
+        self.budget.bytes_written += committed.summed("added-files-size")
+        return committed
 
     def scan(self, condition: str | None = None) -> Effort:
         """Read all columns of the table, and discard the rows; delete files are read again each
@@ -291,13 +291,13 @@ class Trial:
         lake = self.lake
         facts = self.facts
         copy = ScratchTable.new(facts.table, facts.location)
-        kept = {
+        kept_options = {
             name: value
             for name, value in facts.properties.items()
             if name.startswith(("write.", "read.")) and "path" not in name
         }
         properties = {
-            **kept,
+            **kept_options,
             "format-version": str(facts.format_version),
             **copy.owned(own_files=True),
         }
@@ -327,16 +327,18 @@ class Trial:
         version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
         with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
-            chosen = _chosen(lake, facts, self.sample_bytes)
+            chosen_filter = _chosen(lake, facts, self.sample_bytes)
             rows = lake.spark.sql(
-                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {chosen}"
+                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {chosen_filter}"
             )
             rows.writeTo(copy).options(**_AS_THEY_LIE).append()
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    if facts.data.size_in_bytes > sample_bytes and (taken := some_partitions(facts, sample_bytes)):
-        predicate = facts.where(taken, of_rows=True)
+    if facts.data.size_in_bytes > sample_bytes and (
+        sampled_partitions := some_partitions(facts, sample_bytes)
+    ):
+        predicate = facts.where(sampled_partitions, of_rows=True)
         if predicate is not None:
             return predicate
     return some_files(lake, facts, sample_bytes)
@@ -368,11 +370,11 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 def packed(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
     """The groups that fit this many bytes together, each if there is room left for it."""
     fitting = []
-    reached = 0
+    bytes_so_far = 0
     for group in groups:
-        if reached + group.size_in_bytes <= limit_bytes:
+        if bytes_so_far + group.size_in_bytes <= limit_bytes:
             fitting.append(group)
-            reached += group.size_in_bytes
+            bytes_so_far += group.size_in_bytes
     return fitting
 
 
@@ -389,5 +391,7 @@ def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     assert facts.snapshot_id is not None  # a table with data has a snapshot
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
-    listed = spread(files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean))))
-    return f"_file IN ({', '.join(map(literal, listed))})"
+    sampled_paths = spread(
+        files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean)))
+    )
+    return f"_file IN ({', '.join(map(literal, sampled_paths))})"

@@ -38,8 +38,10 @@ def answer_chart(answer: Answer) -> Chart:
         return nothing(answer.verdict)
     drawn = differing[:_PANELS]
     title = f"{answer.question.replace('-', ' ').capitalize()}: {answer.facts.name}"
-    known = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
-    colors, hatches = zip(*(known.get(variant, (SKY, "")) for variant in variants), strict=True)
+    colors_by_name = {answer.now: (ORANGE, "//"), answer.advised: (BLUE, "")}
+    colors, hatches = zip(
+        *(colors_by_name.get(variant, (SKY, "")) for variant in variants), strict=True
+    )
     looks: dict[str, Any] = {"color": list(colors), "hatch": hatches, "edgecolor": BLACK}
     heights = (len(variants) + 0.8,) * len(drawn)
     with canvas(title, 0.6 + 0.5 * sum(heights), heights) as (figure, panels):

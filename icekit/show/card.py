@@ -101,10 +101,10 @@ class _Screen:
 
     def rows(self, label: str, sentence: str, at_most: int | None = 2) -> list[str]:
         """A sentence with its label in front of the first of its lines."""
-        first, *rest = _wrapped(sentence, self.columns - _LABEL, at_most)
+        first, *other_lines = _wrapped(sentence, self.columns - _LABEL, at_most)
         return [
             self.painted(label.ljust(_LABEL), _DIM) + first,
-            *(" " * _LABEL + part for part in rest),
+            *(" " * _LABEL + part for part in other_lines),
         ]
 
 
@@ -137,10 +137,10 @@ def _findings(screen: _Screen, findings: Sequence[Finding], at_most: int | None)
         other = covered.get(finding.name, "").replace("_", " ")
         same = f" (same fix as {other})" if other else ""
         sentence = f"{finding.title}{same}: {finding.evidence}"
-        first, *rest = _wrapped(sentence, screen.columns - 4, at_most)
+        first, *other_lines = _wrapped(sentence, screen.columns - 4, at_most)
         mark = f"  {SYMBOLS[finding.severity]} "
         yield screen.painted(mark, _PAINT[finding.severity]) + first
-        yield from (f"    {part}" for part in rest)
+        yield from (f"    {part}" for part in other_lines)
     if len(findings) > FINDINGS:
         yield f"    and {len(findings) - FINDINGS} more"
 
@@ -284,8 +284,8 @@ _WITHOUT_DATA = (
 
 def _snapshot(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
-        listed = count(facts.history.snapshot_count, "snapshot")
-        return f"none: the table is empty; its metadata lists {listed}"
+        snapshots_text = count(facts.history.snapshot_count, "snapshot")
+        return f"none: the table is empty; its metadata lists {snapshots_text}"
     sentence = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
         sentence += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
@@ -293,12 +293,12 @@ def _snapshot(facts: TableFacts) -> str:
 
 
 def _partitions(facts: TableFacts) -> str:
-    by = ", ".join(
+    partition_fields = ", ".join(
         f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})"
         for f in facts.default_spec.active_fields
     )
     used = dict.fromkeys(facts.partitions())
-    sentence = f"{len(used):,} by {by}" if by else "unpartitioned"
+    sentence = f"{len(used):,} by {partition_fields}" if partition_fields else "unpartitioned"
     old = {p.spec_id for p in used} - {facts.default_spec_id}
     return sentence + (f"; {count(len(old), 'older spec')} in use" if old else "")
 

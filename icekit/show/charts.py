@@ -140,11 +140,11 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         bar_rows(axes, names, kinds, notes, "Delete records per data record (%)")
         written(axes.xaxis, lambda share: plain(share * 100, 4))
     whole = rollup.delete_ratio(facts)
-    over = sum(ratio is None or ratio >= limit for ratio in ratios)
+    over_count = sum(ratio is None or ratio >= limit for ratio in ratios)
     sentence = (
         f"{count(whole.delete_record_count, 'delete record')} for "
         f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
-        f"{_share(whole.by_records)}, in {count(len(table), 'partition')}; {over:,} at or over the "
+        f"{_share(whole.by_records)}, in {count(len(table), 'partition')}; {over_count:,} at or over the "
         f"threshold of {percent(limit)}; the worst is {table['partition'][0]} with {notes[0]}."
     )
     return Chart(figure, sentence, table)
@@ -263,11 +263,11 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
     spent = [0, *accumulate(c.prediction.bytes_in for c in ranked)]
     won = [0, *accumulate(c.prediction.file_opens_saved for c in ranked)]
     grid = candidate_grid(facts, ranked, plan)
-    chosen = [
+    chosen_candidates = [
         c.prediction for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen
     ]
-    rewritten = total_of(chosen)
-    taken = rewritten.bytes_in
+    rewritten = total_of(chosen_candidates)
+    bytes_taken = rewritten.bytes_in
     saved = rewritten.file_opens_saved
     total = facts.data.size_in_bytes
     with canvas(f"Savings of a rewrite: {facts.name}", 3.8) as (figure, (axes,)):
@@ -275,9 +275,9 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         axes.plot(
             spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
         )
-        if taken:
-            label = f"this plan: {size(taken)}"
-            axes.plot([taken], [saved], "D", color=VERMILLION, markersize=10, label=label)
+        if bytes_taken:
+            label = f"this plan: {size(bytes_taken)}"
+            axes.plot([bytes_taken], [saved], "D", color=VERMILLION, markersize=10, label=label)
         limit_line(axes.axvline, total, f"entire table: {size(total)}", SKY)
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
@@ -291,9 +291,9 @@ def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Ch
         f"{count(len(ranked), 'candidate')} of {facts.name} would save a full scan "
         f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
         f"{facts.partition_name(ranked[0].partitions[0])}, saves {won[1]:,} for "
-        f"{size(spent[1])}. The plan takes {count(len(chosen), 'candidate')}: "
+        f"{size(spent[1])}. The plan takes {count(len(chosen_candidates), 'candidate')}: "
         f"{percent(saved / max(won[-1], 1))} of the possible savings for "
-        f"{percent(taken / max(total, 1))} of the table's bytes."
+        f"{percent(bytes_taken / max(total, 1))} of the table's bytes."
     )
     return Chart(figure, sentence, grid)
 
@@ -310,7 +310,7 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
         "file_opens_saved": COUNT,
         "in_plan": FLAG,
     }
-    chosen = {p for action in plan.actions for p in action.partitions}
+    chosen_partitions = {p for action in plan.actions for p in action.partitions}
     rows = [
         (
             facts.partition_name(c.partitions[0]),
@@ -320,7 +320,7 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
             c.prediction.files_out,
             c.prediction.bytes_in,
             c.prediction.file_opens_saved,
-            chosen.issuperset(c.partitions),
+            chosen_partitions.issuperset(c.partitions),
         )
         for c in ranked
     ]
@@ -350,12 +350,12 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         )
         limit_line(axes.axhline, limit, f"threshold {write(limit)}", VERMILLION)
         if coming:
-            reached = round(times[-1] + coming.days * 86_400_000)
-            ahead: Any = [at(times[-1]), at(reached)]
+            reached_ms = round(times[-1] + coming.days * 86_400_000)
+            ahead: Any = [at(times[-1]), at(reached_ms)]
             fitted = [coming.limit - coming.per_day * coming.days, coming.limit]
             axes.plot(ahead, fitted, color=GREY, linestyle=":", label="trend")
             # As far ahead as the runs go back, so that these do not shrink to a point.
-            times.append(min(reached, 2 * times[-1] - times[0]))
+            times.append(min(reached_ms, 2 * times[-1] - times[0]))
         axes.set_ylim(0, 1.15 * max(*observed.values(), limit, 0) or 1)
         written(axes.yaxis, write)
         time_axis(axes, times, "Observed at (UTC)")

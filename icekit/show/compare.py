@@ -177,13 +177,15 @@ class ComparedStates(Shown):
             _, unit, direction = _FIGURES[name]
             if before == after:
                 continue
-            written = (None if value is None else unit.write(value) for value in (before, after))
+            value_texts = (
+                None if value is None else unit.write(value) for value in (before, after)
+            )
             change = word = None
             if before is not None and after is not None:
                 is_much = abs(after - before) >= _MUCH * before
                 change = f"{100 * (after - before) / before:+,.0f} %" if before else None
                 word = _WORDS.get(is_much * direction * (1 if after > before else -1))
-            rows.append((name, *written, change, word or ""))
+            rows.append((name, *value_texts, change, word or ""))
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
         return Grid("Figures that changed", columns | {"verdict": TEXT("")}, rows)
 
@@ -223,13 +225,13 @@ def compare(
     return ComparedStates(first, second, limits)
 
 
-def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) -> TableFacts:
-    if isinstance(what, TableFacts):
-        return what
-    if isinstance(what, Path) or what.endswith(".json"):
-        return document.load_facts(Path(what))
-    name, at, ref = what.rpartition("@")
-    if not at or "`" in ref:
-        name = what
+def _read(source: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) -> TableFacts:
+    if isinstance(source, TableFacts):
+        return source
+    if isinstance(source, Path) or source.endswith(".json"):
+        return document.load_facts(Path(source))
+    name, separator, ref = source.rpartition("@")
+    if not separator or "`" in ref:
+        name = source
         ref = ""
     return observe(lake or Lake.connect(), name, ref=ref, size_ratios=limits.size_ratios)

@@ -97,8 +97,8 @@ def _finding(table: TableSummary) -> str:
     if table.finding is None:
         return table.problem
     title = table.finding.replace("_", " ")
-    others = f"{_OTHERS}{table.finding_count - 1} more" if table.finding_count > 1 else ""
-    return f"{title}: {table.figure}{others}"
+    others_text = f"{_OTHERS}{table.finding_count - 1} more" if table.finding_count > 1 else ""
+    return f"{title}: {table.figure}{others_text}"
 
 
 #: What begins the number of a table's other findings.
@@ -123,8 +123,8 @@ def _cut(finding: str, columns: int) -> str:
     """
     if len(finding) <= columns:
         return finding
-    alone = finding.rpartition(_OTHERS)[0] or finding
-    return textwrap.shorten(alone, columns, placeholder=" …")
+    finding_alone = finding.rpartition(_OTHERS)[0] or finding
+    return textwrap.shorten(finding_alone, columns, placeholder=" …")
 
 
 def _errors(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:

@@ -52,21 +52,21 @@ def tune(
     }
     require_known(question, QUESTIONS, "question")
     kind = commands.QUESTIONS[question]
-    known = [name for name in kind.declared if name not in _NOT_OPTIONS]
+    option_names = [name for name in kind.declared if name not in _NOT_OPTIONS]
     for name in options:
-        require_known(name, known, f"{question} option")
+        require_known(name, option_names, f"{question} option")
     settings = kind.of(options)
-    given = vars(settings)
+    setting_values = vars(settings)
     for name in ("commits", "repeats"):
-        if given.get(name, 1) < 1:
-            raise ParameterError(f"{name} is {given[name]}, but must be 1 or more.")
+        if setting_values.get(name, 1) < 1:
+            raise ParameterError(f"{name} is {setting_values[name]}, but must be 1 or more.")
     for name in ("reads_per_day", "reads_per_commit", "compact_every"):
-        require_number(name, given.get(name))
+        require_number(name, setting_values.get(name))
     trial = Trial.of(
         lake,
         table,
         Budget(settings.budget_seconds, settings.budget_bytes),
-        given.get("sample_bytes") or "1 GB",
+        setting_values.get("sample_bytes") or "1 GB",
         progress,
     )
     if not trial.facts.data.file_count:

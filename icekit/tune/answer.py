@@ -215,9 +215,9 @@ class Measurements:
             before = self.value(now or "", m.name)
             then = self.value(after or "", m.name)
             if then is not None and then != before:
-                written = "–" if before is None else m.unit.write(before)
+                value_text = "–" if before is None else m.unit.write(before)
                 kind = "cost" if m.is_cost and then > (before or 0) else ""
-                rows.append((m.name, written, m.unit.write(then), kind))
+                rows.append((m.name, value_text, m.unit.write(then), kind))
         return Grid(
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
@@ -318,9 +318,9 @@ class Answer(_Answered, Shown):
         and the measurements, folded.
         """
         kind, label = self.badge()
-        kept = [c for c in self.changes if not c.is_change and c.why]
+        kept_changes = [c for c in self.changes if not c.is_change and c.why]
         advised = [c for c in self.changes if c.sql and not c.is_alternative]
-        others = [c for c in self.changes if c.is_change and c not in advised]
+        other_changes = [c for c in self.changes if c.is_change and c not in advised]
         effects = "; ".join(c.side_effect for c in advised if c.side_effect)
         return [
             Badge(kind, label, self.facts.name, self.question.replace("-", " ")),
@@ -333,14 +333,14 @@ class Answer(_Answered, Shown):
             Sql("Undo", self.script.undo),
             *(
                 block
-                for c in others
+                for c in other_changes
                 for block in (
                     Sentence(str(c), "Alternative" if c.sql else "Change by hand"),
                     Sql("SQL", c.sql),
                 )
             ),
             Folded("Why", [Sentence(str(c)) for c in advised]),
-            Folded("Also checked", [Sentence(str(c)) for c in kept]),
+            Folded("Also checked", [Sentence(str(c)) for c in kept_changes]),
             Folded(
                 "Measurements",
                 [self.measured.grid(), *map(Sentence, self.notes)],

@@ -76,17 +76,17 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
     is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (
         (commit.changed_partitions or 1) + added // facts.target_bytes
     )
-    how = f"read by {count(tasks, 'task')} in no particular order"
+    description = f"read by {count(tasks, 'task')} in no particular order"
     options = {
         "start-snapshot-id": str(before.snapshot_id),
         "end-snapshot-id": str(commit.snapshot_id),
     }
     if is_scattered:
-        how = "one task per file that it wrote"
+        description = "one task per file that it wrote"
         tasks = 0
         options["file-open-cost"] = _ALONE
     return TrialRows(
-        described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
+        described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {description})",
         table=facts.sql_name,
         size_in_bytes=added,
         options=options,
@@ -99,10 +99,10 @@ def trial_target(facts: TableFacts, sample_bytes: int) -> int:
     files of that size.
     """
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
-    wanted = ENOUGH * facts.target_bytes
+    wanted_bytes = ENOUGH * facts.target_bytes
     return (
         facts.target_bytes
-        if largest < wanted or wanted <= sample_bytes
+        if largest < wanted_bytes or wanted_bytes <= sample_bytes
         else max(1, sample_bytes // ENOUGH)
     )
 
@@ -121,15 +121,15 @@ def large_commit(
     )
     if not groups:
         return None
-    wanted = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
+    wanted_bytes = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
     # The smallest group that has enough by itself, else the largest ones until there is enough.
-    alone = [g for g in groups if g.size_in_bytes >= wanted]
-    taken = alone[-1:] or packed(groups[: ENOUGH * 4], wanted)[:ENOUGH]
-    partitions = [g.partition for g in taken]
-    predicate = facts.where(partitions, of_rows=True) if len(taken) < len(groups) else None
-    chosen = taken if predicate else groups
-    total = sum(g.size_in_bytes for g in chosen)
-    share = min(1.0, wanted / total)
+    large_groups = [g for g in groups if g.size_in_bytes >= wanted_bytes]
+    groups_taken = large_groups[-1:] or packed(groups[: ENOUGH * 4], wanted_bytes)[:ENOUGH]
+    partitions = [g.partition for g in groups_taken]
+    predicate = facts.where(partitions, of_rows=True) if len(groups_taken) < len(groups) else None
+    groups_written = groups_taken if predicate else groups
+    total = sum(g.size_in_bytes for g in groups_written)
+    share = min(1.0, wanted_bytes / total)
     conditions = [f"({predicate})"] if predicate else []
     if share < 0.9:
         # Whole files, so that rows stay as near each other as they are; of a few that are large,
@@ -145,7 +145,7 @@ def large_commit(
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
     size_in_bytes = round(total * share)
     return TrialRows(
-        described=f"{size(size_in_bytes)} of rows of {count(len(chosen), 'partition')} in one "
+        described=f"{size(size_in_bytes)} of rows of {count(len(groups_written), 'partition')} in one "
         f"commit (read by tasks of {size(split)})",
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
@@ -174,10 +174,10 @@ def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Written
     """
     with _view_of(box.lake.spark, rows) as view:
         sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
-        done = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
-    if not done.snapshots:
-        return Written(0, 0, 0, seconds=done.seconds)
-    snapshot_id = int(done.snapshots[-1]["snapshot-id"])
+        committed = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
+    if not committed.snapshots:
+        return Written(0, 0, 0, seconds=committed.seconds)
+    snapshot_id = int(committed.snapshots[-1]["snapshot-id"])
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
     # The entries of a table without partitions have no such column.
     files: Any = entries.select("data_file.*").schema
@@ -193,8 +193,8 @@ def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Written
     ).collect()[0]
     return Written(
         **{name: int(value) for name, value in row.asDict().items()},
-        shuffle_bytes=_shuffled(ran_command(done.frame)),
-        seconds=done.seconds,
+        shuffle_bytes=_shuffled(ran_command(committed.frame)),
+        seconds=committed.seconds,
     )
 
 

@@ -78,10 +78,10 @@ def write_order(
     """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
     task instead of sorting all rows.
     """
-    how = (
+    strategy = (
         "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
     )
-    return f"ALTER TABLE {identifier(*table)} {how} {_terms(columns, names)}"
+    return f"ALTER TABLE {identifier(*table)} {strategy} {_terms(columns, names)}"
 
 
 def rewrite(
@@ -95,9 +95,11 @@ def rewrite(
     """
     sorting: dict[str, str] = {} if order is None else {"strategy": "sort"}
     if order is not None and order.columns:
-        listed = ", ".join(quoted(columns, n) for n in order.columns)
+        columns_text = ", ".join(quoted(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
-        sorting["sort_order"] = _terms(columns, order.columns) if is_sort else f"zorder({listed})"
+        sorting["sort_order"] = (
+            _terms(columns, order.columns) if is_sort else f"zorder({columns_text})"
+        )
     return call(
         table[0],
         "rewrite_data_files",
@@ -135,7 +137,7 @@ def change_spec(
     """The statements from one spec to another: each replaces, adds or drops one field; called the
     other way round they undo.
     """
-    gone = [f for f in old if f not in new]
+    dropped_fields = [f for f in old if f not in new]
     added = [f for f in new if f not in old]
     name = identifier(*table)
 
@@ -144,9 +146,9 @@ def change_spec(
 
     edits = [
         f"REPLACE PARTITION FIELD {term(a)} WITH {term(b)}"
-        for a, b in zip(gone, added, strict=False)
+        for a, b in zip(dropped_fields, added, strict=False)
     ]
     both = len(edits)
-    edits += [f"DROP PARTITION FIELD {term(f)}" for f in gone[both:]]
+    edits += [f"DROP PARTITION FIELD {term(f)}" for f in dropped_fields[both:]]
     edits += [f"ADD PARTITION FIELD {term(f)}" for f in added[both:]]
     return tuple(f"ALTER TABLE {name} {edit}" for edit in edits)

@@ -23,7 +23,7 @@ def metrics_missing(context: Context) -> Finding | None:
     # The partition's value answers a filter on the column of an identity field, in files of every
     # spec that has it.
     specs = {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id}
-    known = set.intersection(*(set(_sources(facts.spec(i), "identity")) for i in specs))
+    identity_columns = set.intersection(*(set(_sources(facts.spec(i), "identity")) for i in specs))
     sorted_by = (f.source for f in facts.sort_order)
     used = dict.fromkeys((*_sources(facts.default_spec), *sorted_by, *facts.filter_columns))
     without: dict[str, int] = {}
@@ -31,7 +31,7 @@ def metrics_missing(context: Context) -> Finding | None:
     for name in used:
         column = facts.by_name.get(name)
         seen = sample.column(name)
-        if column is None or column.type.startswith(NO_BOUNDS) or name in known:
+        if column is None or column.type.startswith(NO_BOUNDS) or name in identity_columns:
             continue
         is_off = column.metrics_mode in _NO_BOUNDS
         if is_off:
@@ -105,14 +105,14 @@ def too_many_metrics(context: Context) -> Finding | None:
     facts = context.facts
     limits = context.thresholds
     sample = facts.metrics_sample
-    kept = [c for c in sample.columns if c.counts_file_count]
-    if len(kept) <= limits.metrics_columns:
+    kept_columns = [c for c in sample.columns if c.counts_file_count]
+    if len(kept_columns) <= limits.metrics_columns:
         return None
     manifests = facts.manifests
     return context.finding(
         severity=Severity.INFO,
-        figure=f"of {count(len(kept), 'column')}",
-        evidence=f"the sampled data files have statistics of {len(kept):,} columns: "
+        figure=f"of {count(len(kept_columns), 'column')}",
+        evidence=f"the sampled data files have statistics of {len(kept_columns):,} columns: "
         f"{size(manifests.data_bytes / manifests.data_entry_count)} of manifest per data file, "
         f"{size(manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
@@ -133,10 +133,10 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     # Sorting clusters only the first sort column; it orders the next ones only within equal values
     # of the first.
     first = [f.source for f in facts.sort_order[:1] if f.transform == "identity"]
-    wanted = dict.fromkeys((*facts.filter_columns, *first))
+    wanted_columns = dict.fromkeys((*facts.filter_columns, *first))
     sick = [
         (seen, seen.stab_share)
-        for name in wanted
+        for name in wanted_columns
         if (seen := sample.column(name))
         and seen.stab_share is not None
         and seen.bounds_file_count >= limits.min_sampled_files
@@ -188,8 +188,8 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
     facts = context.facts
     if not facts.filter_columns:
         return ()
-    wanted = *facts.filter_columns, *facts.bound_columns
-    columns = (facts.by_name[name] for name in wanted if name in facts.by_name)
+    wanted_columns = *facts.filter_columns, *facts.bound_columns
+    columns = (facts.by_name[name] for name in wanted_columns if name in facts.by_name)
     bounds = {
         _MODE + c.name: _BOUNDS if c.metrics_mode in _NO_BOUNDS else c.metrics_mode for c in columns
     }

@@ -127,8 +127,8 @@ def heavy_metadata(context: Context) -> Finding | None:
         )
     statements: tuple[str, ...] = ()
     if is_file:
-        what, advice, statements = _heaviest_section(context)
-        evidence.append(f"the metadata file has {size(file)}{what}")
+        description, advice, statements = _heaviest_section(context)
+        evidence.append(f"the metadata file has {size(file)}{description}")
         remedy.append(advice)
     return context.finding(
         figure=f"{size(manifests)} of manifests" if is_listed else f"{size(file)} a commit",
@@ -151,13 +151,13 @@ def _heaviest_section(context: Context) -> tuple[str, str, tuple[str, ...]]:
     entries = (
         f", {count(section.entry_count, 'entry', 'entries')}" if section.entry_count > 1 else ""
     )
-    what = f": {percent(section.share)} of it is {section.name}{entries}"
+    description = f": {percent(section.share)} of it is {section.name}{entries}"
     is_one = section.largest is not None and 2 * section.largest_bytes >= section.size_in_bytes
     if is_one:
         where = "the property" if section.name == "properties" else "the summary key"
-        what += f", above all {where} {section.largest} ({size(section.largest_bytes)})"
+        description += f", above all {where} {section.largest} ({size(section.largest_bytes)})"
     advice, statements = _lighter(context, section.name, section.largest if is_one else None)
-    return what, advice, statements
+    return description, advice, statements
 
 
 def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, tuple[str, ...]]:
@@ -194,10 +194,10 @@ def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, 
             return by_expiry, ()
         case "metadata-log":
             setting = "write.metadata.previous-versions-max"
-            most = min(100, max(1, facts.int_setting(setting)))
+            most_versions = min(100, max(1, facts.int_setting(setting)))
             return (
                 "Keep fewer earlier metadata files in the log; the next commit shortens it.",
-                (context.alter({setting: str(most)}),),
+                (context.alter({setting: str(most_versions)}),),
             )
         case "refs":
             return (

@@ -29,7 +29,7 @@ def equality_deletes(context: Context) -> Finding | None:
     rows = sum(a.data_record_count for a in applied)
     # A writer may have left data files without a row.
     ratio = heap.delete_record_count / max(facts.data.record_count, 1)
-    reached = rows / max(facts.data.record_count, 1)
+    reached_share = rows / max(facts.data.record_count, 1)
     is_critical = ratio >= context.thresholds.critical_delete_ratio
     session = "this session has" if context.session_conf is not None else "an executor usually has"
     fits = ": it fits" if heap.verdict == "fits" else ""
@@ -45,7 +45,7 @@ def equality_deletes(context: Context) -> Finding | None:
         figure=count(heap.delete_record_count, "record"),
         evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
         f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
-        f"{facts.data.file_count:,} data files ({percent(reached)} of the rows). A full scan loads "
+        f"{facts.data.file_count:,} data files ({percent(reached_share)} of the rows). A full scan loads "
         f"{count(heap.loads, 'delete record')}, up to {heap.records:,} for one file",
         threshold="any equality delete with a higher sequence number than data whose key bounds "
         "it meets",
@@ -160,17 +160,17 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
         return None
     # Deletes that name no single file may be of files that are gone.
     is_exact = kind is Kind.DELETION_VECTORS or facts.are_positions_scoped
-    most = "" if is_exact else "at most "
-    gone = min(total.record_count, rows)
+    bound_text = "" if is_exact else "at most "
+    deleted_rows = min(total.record_count, rows)
     is_critical = deleted / rows >= limits.critical_delete_ratio
     return context.finding(
         context.paths(sorted(shares, key=lambda p: -shares[p])),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
-        figure=f"{most}{percent(gone / rows)} of the rows",
+        figure=f"{bound_text}{percent(deleted_rows / rows)} of the rows",
         evidence=f"{count(total.file_count, noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
-        f"{most}{gone:,} of {rows:,} rows are deleted "
-        f"({percent(gone / rows)})",
+        f"{bound_text}{deleted_rows:,} of {rows:,} rows are deleted "
+        f"({percent(deleted_rows / rows)})",
         threshold=f"{percent(limits.delete_ratio)} of the rows of the table or a partition",
         **fields,
     )
@@ -329,7 +329,9 @@ def several_vectors(context: Context) -> Finding | None:
     )
 
 
-def _unapplied(context: Context, state: DeleteState, what: str, **fields: Any) -> Finding | None:
+def _unapplied(
+    context: Context, state: DeleteState, description: str, **fields: Any
+) -> Finding | None:
     """A finding about the delete files that apply to nothing for one reason, with an example where
     they name another data file.
     """
@@ -353,7 +355,7 @@ def _unapplied(context: Context, state: DeleteState, what: str, **fields: Any) -
     return context.finding(
         context.paths(dict.fromkeys(each.partition for each in deletes)),
         figure=records,
-        evidence=f"{count(files, 'delete file')} with {records} {what}{example}",
+        evidence=f"{count(files, 'delete file')} with {records} {description}{example}",
         **fields,
     )
 
@@ -377,10 +379,10 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
             continue
         rows = sequences.get(group.partition, ())
         newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
-        reached = [row for row in rows if row.sequence_number <= newest]
-        files = sum(row.well_sized_file_count for row in reached)
+        reached_rows = [row for row in rows if row.sequence_number <= newest]
+        files = sum(row.well_sized_file_count for row in reached_rows)
         if files:
-            ignored[group.partition] = sum(row.well_sized_bytes for row in reached), files
+            ignored[group.partition] = sum(row.well_sized_bytes for row in reached_rows), files
     if not ignored:
         return None
     total = sum(files for _, files in ignored.values())

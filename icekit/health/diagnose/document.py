@@ -54,7 +54,7 @@ class ReportDocument:
 
 def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
     """The report of one table; :func:`write` masks secrets."""
-    kept, left_out = _bounded(facts)
+    kept_facts, left_out = _bounded(facts)
     iceberg = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
     return ReportDocument(
         catalog=facts.catalog,
@@ -67,7 +67,7 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> R
         thresholds=thresholds,
         totals={kind: facts.total(kind) for kind in Kind},
         findings=[FindingDocument(**asdict(f) | {"severity": str(f.severity)}) for f in findings],
-        facts=kept,
+        facts=kept_facts,
         facts_left_out=left_out,
     )
 
@@ -127,11 +127,11 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
         dropped -= {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
     else:
         dropped = set()
-    most = MAX_PARTITIONS * 10
+    most_rows = MAX_PARTITIONS * 10
     shortened: dict[str, Any] = {
         "groups": tuple(g for g in facts.groups if g.partition not in dropped),
-        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped)[:most],
-        "unapplied": facts.unapplied[:most],
+        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped)[:most_rows],
+        "unapplied": facts.unapplied[:most_rows],
         "recent": tuple(p for p in facts.recent if p not in dropped),
     }
     left_out = {"partitions": len(dropped)} | {

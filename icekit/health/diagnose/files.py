@@ -36,19 +36,22 @@ def small_files(context: Context) -> Finding | None:
         groups = [under(group, context.min_file_size) for group in together.groups]
         small = Totals.of(groups)
         buckets = [bucket for group in groups for bucket in group.buckets]
-        gone = small.file_count - together.files_out(buckets, facts.target_bytes)
-        if gone > 0 and small.file_count >= limits.min_input_files:
-            removed.append((gone, together, small))
+        files_saved = small.file_count - together.files_out(buckets, facts.target_bytes)
+        if files_saved > 0 and small.file_count >= limits.min_input_files:
+            removed.append((files_saved, together, small))
         elif small.file_count and together.is_moved:
             keeps_older = True
     if not removed:
         return None
     removed.sort(key=lambda each: -each[0])
-    gone = sum(n for n, _, _ in removed)
+    files_saved = sum(n for n, _, _ in removed)
     partitions = [p for _, together, _ in removed for p in together.partitions]
     files_in = sum(small.file_count for _, _, small in removed)
     bytes_in = sum(small.size_in_bytes for _, _, small in removed)
-    grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
+    grave = (
+        files_saved >= limits.critical_files
+        and files_saved > limits.critical_share * facts.data.file_count
+    )
     # Without a filter it would also distribute files of older specs over more files of the current
     # one.
     filtered: dict[str, Any] = (
@@ -57,8 +60,8 @@ def small_files(context: Context) -> Finding | None:
     return context.finding(
         context.paths(partitions),
         severity=Severity.CRITICAL if grave else Severity.WARNING,
-        figure=f"{gone:,} of {facts.data.file_count:,} would go",
-        evidence=f"compaction would remove {gone:,} of "
+        figure=f"{files_saved:,} of {facts.data.file_count:,} would go",
+        evidence=f"compaction would remove {files_saved:,} of "
         f"{count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of "
         f"{size(bytes_in / files_in)} on average in {count(len(partitions), 'partition')}; the "
         f"target is {size(facts.target_bytes)}",
@@ -80,13 +83,15 @@ def oversized_files(context: Context) -> Finding | None:
     large = [
         oversized(group, context.max_file_size, row_group) for group in facts.of_kind(Kind.DATA)
     ]
-    over = sorted((group for group in large if group.buckets), key=lambda g: -g.size_in_bytes)
-    if not over:
+    oversized_groups = sorted(
+        (group for group in large if group.buckets), key=lambda g: -g.size_in_bytes
+    )
+    if not oversized_groups:
         return None
-    total = Totals.of(over)
+    total = Totals.of(oversized_groups)
     share = total.size_in_bytes / facts.data.size_in_bytes
     return context.finding(
-        context.paths(group.partition for group in over),
+        context.paths(group.partition for group in oversized_groups),
         severity=Severity.WARNING if share >= 0.05 else Severity.INFO,
         figure=f"{total.file_count:,} of {facts.data.file_count:,}, up to {size(total.max_bytes or 0)}",
         evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} with "
@@ -141,7 +146,7 @@ def target_too_small(context: Context) -> Finding | None:
         return None
     existing = sum(row[0] for row in files.values())
     total = sum(row[1] for row in files.values())
-    enough = sum(expected_files(held, split) for _, held in files.values())
+    enough = sum(expected_files(file_bytes, split) for _, file_bytes in files.values())
     return context.finding(
         context.paths(sorted(files, key=lambda p: -files[p][0])),
         severity=Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,

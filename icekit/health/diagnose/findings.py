@@ -215,16 +215,18 @@ class Thresholds:
         """A copy with some limits changed; raises ParameterError for an unknown name or a value of
         another type.
         """
-        known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        known_fields = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
-            require_known(name, known, "threshold")
+            require_known(name, known_fields, "threshold")
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < math.inf or value != known[name](value):
-                kind = "whole number" if known[name] is int else "number"
+            if not is_number or not 0 <= value < math.inf or value != known_fields[name](value):
+                kind = "whole number" if known_fields[name] is int else "number"
                 raise ParameterError(
                     f"Threshold {name} must be a {kind} of 0 or more, not {value!r}."
                 )
-        changed = replace(self, **{name: known[name](value) for name, value in changes.items()})
+        changed = replace(
+            self, **{name: known_fields[name](value) for name, value in changes.items()}
+        )
         if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
             raise ParameterError(
                 "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they "
@@ -264,8 +266,8 @@ def covered_by(names: Iterable[str]) -> dict[str, str]:
     """The findings that the action of another one of these findings also fixes, each with the name
     of that one.
     """
-    known = set(names)
-    same = [[name for name in group if name in known] for group in _ONE_ACTION]
+    known_names = set(names)
+    same = [[name for name in group if name in known_names] for group in _ONE_ACTION]
     return {name: group[0] for group in same for name in group[1:]}
 
 
@@ -295,8 +297,8 @@ def findings_html(
         card(_blocks(finding, saves.get(finding.name, ""), covered.get(finding.name)))
         for finding in findings
     ]
-    more = count(len(cards) - UNFOLDED, "more finding")
-    folded = f"<details><summary>{more}</summary>{''.join(cards[UNFOLDED:])}</details>"
+    unfolded_text = count(len(cards) - UNFOLDED, "more finding")
+    folded = f"<details><summary>{unfolded_text}</summary>{''.join(cards[UNFOLDED:])}</details>"
     verdict = (
         f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
     )
@@ -312,11 +314,11 @@ def summary(findings: Sequence[Finding]) -> str:
     if not findings:
         return NOTHING
     numbers = Counter(f.severity for f in findings)
-    listed = ", ".join(
+    findings_text = ", ".join(
         count(numbers[severity], str(severity), _PLURALS.get(severity, str(severity)))
         for severity in sorted(numbers, reverse=True)
     )
-    return f"{count(len(findings), 'finding')}: {listed}"
+    return f"{count(len(findings), 'finding')}: {findings_text}"
 
 
 #: Of a command that tries, or only plans.
@@ -337,8 +339,10 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
         is_plan = finding.command.startswith("icekit plan ")
         note = Sentence("" if is_plan else NOT_YET)
         steps = [Sql("", [finding.command]), note, Folded(SPARKS_OWN, steps)]
-    more = finding.where_count - len(finding.where)
-    where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
+    unlisted_count = finding.where_count - len(finding.where)
+    where = ", ".join(finding.where) + (
+        f" and {unlisted_count:,} more" if unlisted_count > 0 else ""
+    )
     return [
         Badge(
             str(finding.severity), f"{SYMBOLS[finding.severity]} {finding.severity}", finding.title
@@ -507,8 +511,8 @@ class Context:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
             return (self.call("rewrite_data_files", options=whole),)
         limits = limit_options(self.thresholds, self.facts.target_bytes)
-        given = {"partial-progress.enabled": "true", **limits, **(options or {})}
-        return (self.call("rewrite_data_files", **arguments, options=given),)
+        rewrite_options = {"partial-progress.enabled": "true", **limits, **(options or {})}
+        return (self.call("rewrite_data_files", **arguments, options=rewrite_options),)
 
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""

@@ -127,8 +127,8 @@ def unreadable_metadata(context: Context) -> Finding | None:
         severity=_severity(facts, worst),
         figure=count(worst.count, _TEXTS[worst.flaw][0]),
         evidence="; ".join(
-            f"{count(each.count, noun)} {what.format(example=each.examples[0])}"
-            for each, (noun, what, _, _) in zip(facts.flaws, texts, strict=True)
+            f"{count(each.count, noun)} {flaw_text.format(example=each.examples[0])}"
+            for each, (noun, flaw_text, _, _) in zip(facts.flaws, texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "

@@ -100,17 +100,17 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     ):
         return None
     facts = context.facts
-    kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
+    kept_span = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    gone = history.expirable_count
+    expirable_count = history.expirable_count
     statements: tuple[str, ...] = ()
     if not facts.is_on("gc.enabled"):
         remedy = (
             "The table has gc.enabled=false, so snapshots must not be expired: another table may "
             "share its files."
         )
-    elif gone == 0:
+    elif expirable_count == 0:
         remedy = (
             "No snapshot would expire now: each is younger than the table's limit of "
             f"{span(max_age)}, among the last of a branch (every branch keeps its own), the "
@@ -132,13 +132,13 @@ def snapshots_piling_up(context: Context) -> Finding | None:
             )
         else:
             statements = (context.call("expire_snapshots", retain_last=retained),)
-    would = "" if gone is None else f"; {gone:,} would expire now"
+    would = "" if expirable_count is None else f"; {expirable_count:,} would expire now"
     return context.finding(
-        severity=Severity.INFO if gone == 0 else Severity.WARNING,
-        figure=f"{gone:,} of {history.snapshot_count:,} would expire"
-        if gone
+        severity=Severity.INFO if expirable_count == 0 else Severity.WARNING,
+        figure=f"{expirable_count:,} of {history.snapshot_count:,} would expire"
+        if expirable_count
         else f"{history.snapshot_count:,}",
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept_span}; "
         f"protected branches and tags: {len(history.refs):,}{would}",
         threshold=f"{limits.snapshots} snapshots",
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
@@ -165,7 +165,7 @@ def staged_writes(context: Context) -> Finding | None:
     staged = context.facts.history.staged
     if not staged or context.facts.ref is not None:
         return None
-    kept = span(DEFAULT_STAGED_HOURS * HOUR_MS)
+    kept_span = span(DEFAULT_STAGED_HOURS * HOUR_MS)
     return context.finding(
         [write.wap_id for write in staged],
         severity=Severity.INFO,
@@ -176,7 +176,7 @@ def staged_writes(context: Context) -> Finding | None:
         threshold="one snapshot with a wap.id, to which no branch or tag leads",
         source="write-audit-publish: spark.wap.id stages a snapshot, publish_changes publishes it",
         effect="No query sees these rows. Iceberg's expire_snapshots removes them for good, with "
-        f"their files, when they are older than its time; icekit maintain keeps them for {kept} "
+        f"their files, when they are older than its time; icekit maintain keeps them for {kept_span} "
         "(--keep-staged).",
         remedy="Publish those that passed their audit (publish_changes with the wap_id). icekit "
         "maintain removes the others when their time is over, and names them in its plan.",
@@ -188,8 +188,8 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     storage.
     """
     facts = context.facts
-    kept = max(1, facts.int_setting("write.metadata.previous-versions-max"))
-    limit = min(kept, context.thresholds.metadata_log)
+    kept_versions = max(1, facts.int_setting("write.metadata.previous-versions-max"))
+    limit = min(kept_versions, context.thresholds.metadata_log)
     deleting = facts.is_on("write.metadata.delete-after-commit.enabled")
     if deleting or facts.history.metadata_log_count < limit:
         return None

@@ -20,16 +20,16 @@ def skewed_partitions(context: Context) -> Finding | None:
     if len(groups) < limits.skew_min_partitions:
         return None
     median = statistics.median(g.size_in_bytes for g in groups)
-    most = groups[0].size_in_bytes
+    largest_bytes = groups[0].size_in_bytes
     heavy = [g for g in groups if g.size_in_bytes >= limits.skew_ratio * median]
-    if not heavy or most <= facts.target_bytes:
+    if not heavy or largest_bytes <= facts.target_bytes:
         return None
     share = Totals.of(heavy).size_in_bytes / Totals.of(groups).size_in_bytes
     return context.finding(
         context.paths(g.partition for g in heavy),
-        figure=f"{most / max(1, median):,.0f} × the median",
-        evidence=f"the largest of {len(groups):,} partitions holds {size(most)}, "
-        f"{most / max(1, median):,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
+        figure=f"{largest_bytes / max(1, median):,.0f} × the median",
+        evidence=f"the largest of {len(groups):,} partitions holds {size(largest_bytes)}, "
+        f"{largest_bytes / max(1, median):,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
         f"in {count(len(heavy), 'partition')} above the threshold",
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
         effect="Writes and rewrites are split by partition: the task or file group of the largest "
@@ -96,10 +96,10 @@ def coarser(column: Column, transform: str, factor: float) -> str | None:
     """
     start = "day" if (column.type, transform) == _DAYS else transform
     transform = start
-    reached = 1.0
-    while transform in _COARSER and reached < factor:
+    reached_bytes = 1.0
+    while transform in _COARSER and reached_bytes < factor:
         transform, times = _COARSER[transform]
-        reached *= times
+        reached_bytes *= times
     return None if transform == start else transform
 
 

@@ -19,7 +19,7 @@ def missing_files(context: Context) -> Finding | None:
     severity = Severity.CRITICAL if missing.fails_scans else Severity.INFO
     if not missing.fails_scans and missing.count(Role.MANIFEST_LIST).gone_count:
         severity = Severity.WARNING
-    gone = sum(each.gone_count for each in missing.counts)
+    gone_count = sum(each.gone_count for each in missing.counts)
     resized = sum(each.resized_count for each in missing.counts)
     lost = _lost_partitions(context, missing)
     effect, remedy = _effect_and_remedy(facts, missing, has_statement=lost is not None)
@@ -33,7 +33,7 @@ def missing_files(context: Context) -> Finding | None:
     return context.finding(
         [file.path for file in missing.examples],
         severity=severity,
-        figure=f"{gone:,} gone, {resized:,} of another size",
+        figure=f"{gone_count:,} gone, {resized:,} of another size",
         evidence=f"{'; '.join(map(_counted, missing.counts))}. {_example(facts, missing)}",
         threshold="one referenced file that is gone, or whose size is not what its entry says",
         source="table spec: every file that metadata references must exist until no snapshot "
@@ -74,7 +74,7 @@ def _lost_partitions(context: Context, missing: MissingFiles) -> str | None:
     # Files of another spec may have such rows too.
     if facts.ref is not None or len({partition.spec_id for partition in files}) != 1:
         return None
-    lost = [p for p, gone in missing.partitions if files.get(p) == gone]
+    lost = [p for p, gone_count in missing.partitions if files.get(p) == gone_count]
     return context.files_where(lost) if all(map(facts.askable, lost)) else None
 
 

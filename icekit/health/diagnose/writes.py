@@ -34,8 +34,10 @@ def one_writing_task(context: Context) -> Finding | None:
         if write.file_count >= _FILES and write.partition_count == 1
     ]
     full = context.min_file_size * 2 / 3
-    alone = [w for w in writes if w.task_count == 1 and w.size_in_bytes >= w.file_count * full]
-    if len(alone) < 2 or 2 * len(alone) < len(writes):
+    single_task_writes = [
+        w for w in writes if w.task_count == 1 and w.size_in_bytes >= w.file_count * full
+    ]
+    if len(single_task_writes) < 2 or 2 * len(single_task_writes) < len(writes):
         return None
     append = facts.distribution[0]
     remedy = (
@@ -51,12 +53,12 @@ def one_writing_task(context: Context) -> Finding | None:
             "first. Or set the mode to none: no shuffle, and each task writes a file into each "
             "partition that it has rows of."
         )
-    files = sum(write.file_count for write in alone)
-    total = sum(write.size_in_bytes for write in alone)
+    files = sum(write.file_count for write in single_task_writes)
+    total = sum(write.size_in_bytes for write in single_task_writes)
     return context.finding(
-        figure=f"{files / len(alone):,.1f} files each",
-        evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for "
-        f"{files / len(alone):,.1f} files of {size(total / files)} on average, with "
+        figure=f"{files / len(single_task_writes):,.1f} files each",
+        evidence=f"{len(single_task_writes):,} of {count(len(writes), 'sampled write')} had one task for "
+        f"{files / len(single_task_writes):,.1f} files of {size(total / files)} on average, with "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
         "two of them",
@@ -189,8 +191,8 @@ def distribution_mode(context: Context) -> Finding | None:
     )
 
 
-def _of_last(number: int, of: int) -> str:
-    return f"each of the last {of:,}" if number == of else f"{number:,} of the last {of:,}"
+def _of_last(number: int, total: int) -> str:
+    return f"each of the last {total:,}" if number == total else f"{number:,} of the last {total:,}"
 
 
 def identifiers_not_unique(context: Context) -> Finding | None:
@@ -252,13 +254,13 @@ def vectors_rewritten(context: Context) -> Finding | None:
     ]
     if facts.format_version < 3 or len(again) < _REWRITES or 2 * len(again) < len(changes):
         return None
-    written = sum(c.added_delete_files or 0 for c in again)
+    written_count = sum(c.added_delete_files or 0 for c in again)
     replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
     return context.finding(
-        figure=f"{percent(replaced / written)} of {written:,}",
+        figure=f"{percent(replaced / written_count)} of {written_count:,}",
         evidence=f"{_of_last(len(again), len(changes))} commits with deletes wrote "
-        f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
-        f"{count(written, 'vector')} replaced an earlier one",
+        f"deletion vectors mostly of data files that had one: {percent(replaced / written_count)} of "
+        f"{count(written_count, 'vector')} replaced an earlier one",
         threshold=f"{percent(limits.vectors_rewritten)} of the vectors of a commit, in "
         f"{_REWRITES} commits and half of those with deletes",
         source=f"{CHOICE}; table spec, version 3: at most one deletion vector per data file",

@@ -39,13 +39,13 @@ class NamedFiles:
     def add(self, location: str) -> FileUri:
         """Add a file; returns what it is compared by."""
         uri = file_uri(location)
-        place = self._places.get(uri[:2])
-        if place is None:
+        uri_group = self._places.get(uri[:2])
+        if uri_group is None:
             # One object for all files of a bucket.
-            place = self._places[uri[:2]] = (uri._replace(path=""),)
-        places = self.uris.setdefault(uri.path, place)
-        if places is not place and place[0] not in places:
-            self.uris[uri.path] = places + place
+            uri_group = self._places[uri[:2]] = (uri._replace(path=""),)
+        places = self.uris.setdefault(uri.path, uri_group)
+        if places is not uri_group and uri_group[0] not in places:
+            self.uris[uri.path] = places + uri_group
         return uri
 
     def expect(self, location: str, size: int | None) -> None:
@@ -106,7 +106,7 @@ class Comparison:
             return
         path = f"{self.base}/{file.path}"
         places = self.named.uris.get(path)
-        if places is not None and any(place.names(self.uri) for place in places):
+        if places is not None and any(named_uri.names(self.uri) for named_uri in places):
             expected = self.named.expected.get(path)
             if expected is not None and expected.place.names(self.uri):
                 del self.named.expected[path]
@@ -116,7 +116,9 @@ class Comparison:
             return
         if places is None:
             self._add_orphan(file)
-        elif other := next((place for place in places if not place.names(self.uri)), None):
+        elif other := next(
+            (named_uri for named_uri in places if not named_uri.names(self.uri)), None
+        ):
             self._doubt(
                 f"the metadata names {_spelled(other, path)}, and the location has "
                 f"{_spelled(self.uri, path)}: only a person can say whether they are one file"

@@ -114,23 +114,25 @@ def _in_spark(
     spark: SparkSession, table: Identifier, searched: Searched, files: int
 ) -> MissingFiles:
     partitions = Partitions(searched.specs)
-    listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
+    live_entries = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
     is_vector = "upper(data_file.file_format) = 'PUFFIN'"
-    of_files = listed.selectExpr(
+    of_files = live_entries.selectExpr(
         "data_file.file_path AS path",
         f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
         f"CASE WHEN data_file.content = 0 THEN {Role.DATA.rank} WHEN {is_vector} THEN "
         f"{Role.VECTOR.rank} ELSE {Role.DELETES.rank} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
-        *partitions.of_entries(listed),
+        *partitions.of_entries(live_entries),
     )
     references = spark.createDataFrame(
         [(role.rank, *rest, 0) for role, *rest in searched.of_metadata()],
         "role bigint, path string, size bigint, snapshot_id bigint, records bigint",
     )
-    named = of_files.unionByName(references, allowMissingColumns=True)
-    checked = with_lengths(spark, table, named.repartition(max(1, -(-files // _FILES_PER_TASK))))
+    named_files = of_files.unionByName(references, allowMissingColumns=True)
+    checked = with_lengths(
+        spark, table, named_files.repartition(max(1, -(-files // _FILES_PER_TASK)))
+    )
     # An encrypted file is longer than what its entry says.
     compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
     missing = checked.where(f"length < 0{compared}").persist()
@@ -143,8 +145,8 @@ def _in_spark(
 def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
     """Count what is missing; the driver receives counts and examples alone."""
     sums = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
-    counted = grouped(missing, ["role"], *map("sum({})".format, sums)).collect()
-    counts = [MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, counted))]
+    counts_by_role = grouped(missing, ["role"], *map("sum({})".format, sums)).collect()
+    counts = [MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, counts_by_role))]
     if not counts:
         return MissingFiles()
     added = missing.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")

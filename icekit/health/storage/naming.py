@@ -56,11 +56,11 @@ class Folders:
 _ANYWHERE = Folders(frozenset({"/"}))
 
 
-def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
+def folders_of(paths: Iterable[str], own_paths: Sequence[str]) -> Folders:
     """The folders of some paths; those in a table's ``own`` (:func:`declared_paths`) count as
     these, except local ones.
     """
-    tops = _tops(own)
+    tops = _tops(own_paths)
     local = set[str]()
     elsewhere = set[str]()
     for location in paths:
@@ -73,13 +73,13 @@ def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
     return _bounded(elsewhere, local)
 
 
-def folders_in(files: DataFrame, own: Sequence[str]) -> Folders:
+def folders_in(files: DataFrame, own_paths: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
     folder = "regexp_extract(path, '^(.*)/', 1) AS folder"
     folders = files.selectExpr(
         f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path"
     ).selectExpr("is_local", folder)
-    tops = ((literal(f"{top}/"), literal(top)) for top in _tops(own))
+    tops = ((literal(f"{top}/"), literal(top)) for top in _tops(own_paths))
     cases = " ".join(
         f"WHEN startswith(concat(folder, '/'), {inner}) THEN {top}" for inner, top in tops
     )
@@ -87,16 +87,16 @@ def folders_in(files: DataFrame, own: Sequence[str]) -> Folders:
     rows = folders.selectExpr("is_local", top).distinct().limit(_LOCAL_FOLDERS + 1).collect()
     if len(rows) > _LOCAL_FOLDERS:
         return _ANYWHERE
-    named = {
+    named_folders = {
         is_local: {str(row[1]) or "/" for row in rows if row[0] == is_local}
         for is_local in (True, False)
     }
-    return _bounded(named[False], named[True])
+    return _bounded(named_folders[False], named_folders[True])
 
 
-def _tops(own: Sequence[str]) -> list[str]:
+def _tops(own_paths: Sequence[str]) -> list[str]:
     return sorted(
-        {path for family, _, path in map(normal, own) if family not in LOCAL and path != "/"}
+        {path for family, _, path in map(normal, own_paths) if family not in LOCAL and path != "/"}
     )
 
 
@@ -123,26 +123,29 @@ def may_name(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
     """
     source = lake.tables.source(table)
     memory = _memories.setdefault(lake.tables, {})
-    location, known = memory.get(table, ("", Folders()))
+    location, known_folders = memory.get(table, ("", Folders()))
     if location != source.metadata_location or not _UNIQUE.search(location):
         try:
-            known = _folders_named(lake, table, source, load_metadata(source))
+            known_folders = _folders_named(lake, table, source, load_metadata(source))
         except MetadataUnreadable:
             return True  # the query reports the error, if it cannot read the table either
-        memory[table] = source.metadata_location, known
-    return meet(known.resolved(), folders)
+        memory[table] = source.metadata_location, known_folders
+    return meet(known_folders.resolved(), folders)
 
 
 def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
-    own = declared_paths(metadata)
+    own_paths = declared_paths(metadata)
     snapshots = metadata.get("snapshots") or ()
     if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
         manifests = manifests_of(source, metadata).values()
         if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:
-            return folders_of(referenced_files(source, metadata), own)
-    named = folders_of(named_files(metadata, source.metadata_location), own)
-    listed = folders_in(_listed(lake, table), own)
-    return _bounded({*named.elsewhere, *listed.elsewhere}, {*named.local, *listed.local})
+            return folders_of(referenced_files(source, metadata), own_paths)
+    named_folders = folders_of(named_files(metadata, source.metadata_location), own_paths)
+    listed_folders = folders_in(_listed(lake, table), own_paths)
+    return _bounded(
+        {*named_folders.elsewhere, *listed_folders.elsewhere},
+        {*named_folders.local, *listed_folders.local},
+    )
 
 
 @frozen
@@ -156,14 +159,14 @@ class Wanted:
     is_local: bool
 
 
-def wanted(spark: SparkSession, files: DataFrame, own: Sequence[str] = ()) -> Wanted:
+def wanted(spark: SparkSession, files: DataFrame, own_paths: Sequence[str] = ()) -> Wanted:
     """Files to look for, by ``file_path``; ``own`` as in :func:`folders_of`."""
-    folders = folders_in(files, own)
+    folders = folders_in(files, own_paths)
     is_local = bool(folders.local) or folders is _ANYWHERE
     return Wanted(_spelled(spark, files, follow=is_local), folders.resolved(), is_local)
 
 
-def referenced(lake: Lake, table: Identifier, files: Wanted, most: int = 10) -> list[str]:
+def referenced(lake: Lake, table: Identifier, files: Wanted, most_names: int = 10) -> list[str]:
     """The files that the table's metadata names, in any spelling and bucket: at most ``most``.
 
     Looked up among the data and delete files, manifests and manifest lists of every snapshot, the
@@ -171,14 +174,14 @@ def referenced(lake: Lake, table: Identifier, files: Wanted, most: int = 10) -> 
     :mod:`icekit.common.errors`.
     """
     source = lake.tables.source(table)
-    named = named_files(load_metadata(source), source.metadata_location)
-    known = _listed(lake, table).unionAll(frame_of_paths(lake.spark, named))
-    known = _spelled(lake.spark, known, follow=files.is_local)
+    named_paths = named_files(load_metadata(source), source.metadata_location)
+    known_files = _listed(lake, table).unionAll(frame_of_paths(lake.spark, named_paths))
+    known_files = _spelled(lake.spark, known_files, follow=files.is_local)
     hits = (
-        files.files.join(known.select("path"), "path", "left_semi")
+        files.files.join(known_files.select("path"), "path", "left_semi")
         .select("file_path")
         .distinct()
-        .limit(most)
+        .limit(most_names)
     )
     return sorted(str(row[0]) for row in hits.collect())
 

@@ -58,14 +58,14 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
         older_than=older_than,
     )
     with explaining(table):
-        listed = spark.sql(statement).toDF("file_path")
-        total = listed.count()
-        chosen = spread(listed, WEIGHED)
-        sizes = _sizes(spark, table, chosen)
+        orphan_files = spark.sql(statement).toDF("file_path")
+        total = orphan_files.count()
+        weighed_files = spread(orphan_files, WEIGHED)
+        sizes = _sizes(spark, table, weighed_files)
     return StorageFacts(
         int(older_than.timestamp() * 1000),
         total,
-        tuple(sorted(chosen)[:EXAMPLES]),
+        tuple(sorted(weighed_files)[:EXAMPLES]),
         weighed(total, sizes),
         len(sizes),
     )
@@ -265,7 +265,7 @@ def of_others(
     lake: Lake,
     table: Identifier,
     ask: Callable[[Identifier], T],
-    what: str,
+    noun: str,
     asking: TableQuery | None = None,
     names: Callable[[], list[Identifier]] | None = None,
 ) -> tuple[dict[Identifier, T], str | None]:
@@ -278,17 +278,17 @@ def of_others(
     """
     asking = asking or TableQuery()
     try:
-        listed = (names or lake.tables.names)()
+        table_names = (names or lake.tables.names)()
     except Exception as error:
         return {}, f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}"
-    others = [name for name in listed if name != table]
-    if len(others) == len(listed):
+    other_tables = [name for name in table_names if name != table]
+    if len(other_tables) == len(table_names):
         return (
             {},
             f"the list of the tables of catalog {lake.name!r} does not have {display_name(table)}: "
             "it is not complete, or it writes the name in another way",
         )
-    outcomes = _each(others, ask, what, asking)
+    outcomes = _each(other_tables, ask, noun, asking)
     answers: dict[Identifier, T] = {}
     unread: dict[Identifier, str] = {}
     missing = set()
@@ -301,13 +301,14 @@ def of_others(
             answers[name] = outcome
     if missing:
         try:
-            listed = lake.tables.names()
+            table_names = lake.tables.names()
         except Exception:
-            listed = list(missing)
+            table_names = list(missing)
         unread |= dict.fromkeys(
-            missing.intersection(listed), "the catalog lists it, but says that it does not exist"
+            missing.intersection(table_names),
+            "the catalog lists it, but says that it does not exist",
         )
-    return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
+    return answers, _unchecked(unread, len(outcomes), len(other_tables), asking.seconds)
 
 
 def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
@@ -341,7 +342,7 @@ def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
 
 
 def _each(
-    names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
+    names: list[Identifier], ask: Callable[[Identifier], T], noun: str, asking: TableQuery
 ) -> dict[Identifier, T | Exception]:
     """The answers of tables, or the errors, without the tables that were not reached in time."""
     outcomes: dict[Identifier, T | Exception] = {}
@@ -357,7 +358,7 @@ def _each(
         nonlocal last_said
         if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
             last_said = time.monotonic()
-            asking.say(f"  {what}: {len(outcomes):,} of {count(len(names), 'table')}")
+            asking.say(f"  {noun}: {len(outcomes):,} of {count(len(names), 'table')}")
         return not asking.stopped()
 
     each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
@@ -365,7 +366,7 @@ def _each(
 
 
 def _unchecked(
-    unread: Mapping[Identifier, str], reached: int, of: int, seconds: float
+    unread: Mapping[Identifier, str], checked_count: int, total: int, seconds: float
 ) -> str | None:
     reasons = [
         f"{display_name(name)} cannot be read: {why}"
@@ -373,8 +374,8 @@ def _unchecked(
     ]
     if len(unread) > _NAMED:
         reasons.append(f"{len(unread):,} tables cannot be read")
-    if reached < of:
+    if checked_count < total:
         reasons.append(
-            f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}"
+            f"only {checked_count:,} of {count(total, 'table')} compared within {span(seconds * 1000)}"
         )
     return "; ".join(reasons) or None

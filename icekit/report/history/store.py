@@ -93,7 +93,7 @@ def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
     by_table: dict[str, list[Health]] = {}
     for record in sorted(records, key=lambda record: record.observed_at_ms):
         by_table.setdefault(record.table_name, []).append(record)
-    return {name: own[-LAST:] for name, own in by_table.items()}
+    return {name: runs[-LAST:] for name, runs in by_table.items()}
 
 
 class HistoryFile(SqliteFile):
@@ -142,7 +142,7 @@ class HistoryFile(SqliteFile):
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
         """The error for a history that cannot be used."""
-        done = "written" if writing else "read"
+        action = "written" if writing else "read"
         return HistoryUnusable(
-            f"The history {self.path} cannot be {done}: {error}; give another file with --history."
+            f"The history {self.path} cannot be {action}: {error}; give another file with --history."
         )

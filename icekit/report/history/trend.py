@@ -124,16 +124,22 @@ def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Com
     last created.
     """
     limits = thresholds or Thresholds()
-    own = same_table(runs)
-    changed = changes(own[-2], own[-1], limits) if len(own) > 1 else Comparison()
-    trends = [trend for measure in MEASURES if (trend := _trend(measure, own, limits))]
+    runs_of_table = same_table(runs)
+    changed = (
+        changes(runs_of_table[-2], runs_of_table[-1], limits)
+        if len(runs_of_table) > 1
+        else Comparison()
+    )
+    trends = [trend for measure in MEASURES if (trend := _trend(measure, runs_of_table, limits))]
     return replace(changed, trend=min(trends, key=lambda trend: trend.days, default=None))
 
 
 def same_table(runs: Sequence[Health]) -> Sequence[Health]:
     """The runs since the table with that name was last re-created."""
-    own = itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs))
-    return list(own)[::-1]
+    runs_of_table = itertools.takewhile(
+        lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs)
+    )
+    return list(runs_of_table)[::-1]
 
 
 def slope(points: Points) -> float | None:
@@ -162,22 +168,22 @@ def since_reset(points: Points, direction: int) -> Points:
 
 
 def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend | None:
-    every = [
+    all_points = [
         (h.observed_at_ms / _DAY_MS, float(value))
         for h in runs
         if (value := measure.value(h)) is not None
     ]
-    points = since_reset(every, measure.direction)
+    points = since_reset(all_points, measure.direction)
     per_day = slope(points)
     if per_day is None or per_day * measure.direction <= 0:
         return None
     limit = measure.limit(runs[-1], limits)
-    if measure.is_past(every[-1][1], limit):
+    if measure.is_past(all_points[-1][1], limit):
         return None
     # From the line, not from the last run, which may be an outlier.
     fitted = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
     days = max((limit - fitted) / per_day, 0.0)
-    return Trend(measure, every[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
+    return Trend(measure, all_points[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
 
 
 def changes(

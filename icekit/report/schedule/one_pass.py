@@ -71,9 +71,9 @@ def run_policy(
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = Lake.connect(policy.catalog)
         stack.callback(let_go, lake, ending)
-        known = FactsCache(Path(folder))
+        facts_cache = FactsCache(Path(folder))
         try:
-            _Pass(policy, result, lake, ending, known, clock, say, dry_run).go()
+            _Pass(policy, result, lake, ending, facts_cache, clock, say, dry_run).go()
         except BaseException as error:
             if not ending.takes(error):
                 raise
@@ -150,8 +150,8 @@ class _Pass:
     def go(self) -> None:
         tables, self.result.problems = assign(self.lake, self.policy.rules)
         self.result.tables = tables
-        counted = count(len(tables), "table")
-        self.say(f"{counted} of catalog {self.lake.name} under policy {self.policy.name}")
+        tables_text = count(len(tables), "table")
+        self.say(f"{tables_text} of catalog {self.lake.name} under policy {self.policy.name}")
         if self.dry_run:
             for table in tables:
                 with self._on(table):
@@ -184,15 +184,15 @@ class _Pass:
                 **self.policy.only("catalog", "history"),
             )
             try:
-                reported = report(options, progress=self._progress, known=self.known)
+                reported = report(options, progress=self._progress, facts_cache=self.known)
             except Stopped:
                 return
             except Exception as problem:
                 self.ending.check()
                 # What was run must not go without a result because a history or a disk fails.
-                if (known := outside(problem)) is None:
+                if (outside_error := outside(problem)) is None:
                     raise
-                self.result.problems.append(str(known))
+                self.result.problems.append(str(outside_error))
                 continue
             self.result.problems += reported.problems
             for row in reported.rows:
@@ -222,15 +222,15 @@ class _Pass:
             yield
         except Exception as problem:
             self.ending.check()
-            status, known = failure(problem)
-            table.end(status, why(known or problem))
-            self.say(f"{table.table}: {status}: {known or trace(problem)}")
+            status, outside_error = failure(problem)
+            table.end(status, why(outside_error or problem))
+            self.say(f"{table.table}: {status}: {outside_error or trace(problem)}")
 
     def _steps(self, table: TableResult) -> Iterator[Step]:
         name = parse_identifier(table.table)
         rule = self.rules[table.rule]
         if rule.execute:
-            held = holding(self.lake, name, self.ledger)
+            holding_run = holding(self.lake, name, self.ledger)
             record = interrupted(self.lake, name, self.ledger)
             command = plan_of(record).command if record else ""
             # Only a run that a pass began by the same rule is resumed; that makes its missing
@@ -239,11 +239,11 @@ class _Pass:
                 record
                 and command in rule.actions
                 and record.run_id.startswith(mark(rule, command))
-                and {run.run_id for run in held} <= {record.run_id}
+                and {run.run_id for run in holding_run} <= {record.run_id}
             ):
                 yield self._step(table, command, record)
-                held = holding(self.lake, name, self.ledger)
-            for run in held:
+                holding_run = holding(self.lake, name, self.ledger)
+            for run in holding_run:
                 summary = (
                     f"run {run.run_id} was not proved ({run.error}). Look at the table, then "
                     f"allow runs again: `{clearing(run)}`"
@@ -273,7 +273,7 @@ class _Pass:
         """Resume a run, or plan a command and run the plan, until the time of the pass is over."""
         name = parse_identifier(table.table)
         rule = self.rules[table.rule]
-        given: dict[str, Any] = {
+        run_arguments: dict[str, Any] = {
             "ledger": self.ledger,
             "limits": rule.actions[command].limits,
             "stop": stop,
@@ -283,7 +283,9 @@ class _Pass:
             if self.dry_run:
                 summary = f"run {record.run_id} is unfinished; a pass resumes it"
                 return Step(command, Status.PLANNED, summary)
-            outcome = resume(self.lake, name, command=command, run_id=record.run_id, **given)
+            outcome = resume(
+                self.lake, name, command=command, run_id=record.run_id, **run_arguments
+            )
         else:
             plan = self._plan(table, command)
             if plan is None or not (plan.actions or plan.refused):
@@ -303,7 +305,7 @@ class _Pass:
             if rule.actions[command].trial:
                 plan = self._plan(table, command, trial=stop) or plan
             run_id = mark(rule, command) + new_run_id()
-            outcome = run(self.lake, plan, execute=True, run_id=run_id, **given)
+            outcome = run(self.lake, plan, execute=True, run_id=run_id, **run_arguments)
         self.known.forget(name)
         self._spend(outcome.actual)
         step = ran(command, outcome)
@@ -325,7 +327,7 @@ class _Pass:
         lake = self.lake
         rule = self.rules[table.rule]
         settings = rule.actions[command].settings
-        given: dict[str, Any] = {"thresholds": rule.thresholds, "now": self.clock()}
+        plan_arguments: dict[str, Any] = {"thresholds": rule.thresholds, "now": self.clock()}
         if command == "convert":
             if "equality_deletes" not in findings.names:
                 return None
@@ -335,20 +337,25 @@ class _Pass:
             policy = cut(settings, self.left)
             if not findings and policy.scope == "minor":
                 return None
-            given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
-            given |= {"exact": rule.execute and not self.dry_run, "progress": lambda _: None}
+            plan_arguments |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
+            plan_arguments |= {
+                "exact": rule.execute and not self.dry_run,
+                "progress": lambda _: None,
+            }
             # Nobody reads the plan before it runs.
-            given |= {"attended": not rule.execute}
-            return plan_table(lake, facts, findings, policy, **given)
+            plan_arguments |= {"attended": not rule.execute}
+            return plan_table(lake, facts, findings, policy, **plan_arguments)
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.
-        given["procedures"] = [
+        plan_arguments["procedures"] = [
             procedure
             for procedure in settings["procedures"]
             if procedure != "expire_snapshots" or "snapshots_piling_up" in findings.names
         ]
-        return plan_maintenance_table(lake, facts, findings, settings["retention"], **given)
+        return plan_maintenance_table(
+            lake, facts, findings, settings["retention"], **plan_arguments
+        )
 
     def _observed(self, table: TableResult) -> tuple[TableFacts, Findings]:
         """A table's facts and findings by its rule; the facts of its report if the table has not

@@ -99,12 +99,12 @@ def _budget(value: Any) -> dict[str, float]:
     budget: dict[str, float] = {}
     for text in names(value):
         policy = asdict(CompactPolicy.of({"budget": text}))
-        own = {name: v for name, v in policy.items() if name.startswith("budget_") and v}
-        if own.keys() & budget:
+        own_budget = {name: v for name, v in policy.items() if name.startswith("budget_") and v}
+        if own_budget.keys() & budget:
             raise ParameterError(
                 f"The budget has a second limit of the same kind, {text}; keep one."
             )
-        budget |= own
+        budget |= own_budget
     return budget
 
 
@@ -165,8 +165,8 @@ class Rule(Failing):
         storage = self.report.storage or (
             self.maintain is not None and self.maintain.settings["storage"]
         )
-        own = self.report.only("thresholds", "filter_columns", "timeout")
-        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **own})
+        own_options = self.report.only("thresholds", "filter_columns", "timeout")
+        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **own_options})
 
     @property
     def thresholds(self) -> Thresholds:
@@ -201,7 +201,7 @@ class SchedulePolicy(Settings):
 def cut(policy: CompactPolicy, left: Mapping[str, float]) -> CompactPolicy:
     """The policy of a compaction that also keeps to what is left of the pass's budget."""
     least = {
-        name: int(limit if (own := getattr(policy, name)) is None else min(own, limit))
+        name: int(limit if (own_limit := getattr(policy, name)) is None else min(own_limit, limit))
         for name, limit in left.items()
     }
     return replace(policy, **least)  # type: ignore[arg-type]

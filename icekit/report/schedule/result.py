@@ -49,12 +49,17 @@ def planned(command: str, plan: Plan, why: str) -> Step:
 def ran(action: str, outcome: Outcome) -> Step:
     """A step that was run."""
     proof = outcome.proof
-    parts = [f"{done.action.procedure}: {done.change}" for done in outcome.actions]
+    parts = [
+        f"{outcome_action.action.procedure}: {outcome_action.change}"
+        for outcome_action in outcome.actions
+    ]
     parts.append(f"{size(outcome.actual.bytes_in)} read")
     if proof is not None and proof.ok:
         parts.append("no difference found in a sample" if proof.is_sampled else "proved")
     if outcome.status.exit_status:
-        parts += [done.error for done in outcome.actions if done.error][:1]
+        parts += [
+            outcome_action.error for outcome_action in outcome.actions if outcome_action.error
+        ][:1]
     figures = asdict(outcome.actual) | {"seconds": outcome.seconds}
     return Step(action, outcome.status, ", ".join(parts), outcome.run_id, figures)
 

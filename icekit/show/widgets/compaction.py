@@ -203,18 +203,18 @@ class CompactionExplorer(Explorer):
             f"Planning for {facts.name}", job, lambda made: self._take(made, facts, limits)
         )
 
-    def _take(self, made: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
+    def _take(self, plan: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
         """Take a plan that was made for facts by limits, if they are still those in view."""
         if self.view.facts is not facts or self.view.thresholds != limits:
             return (
-                f"The plan for {made.name} was discarded: the table in view has changed since you "
+                f"The plan for {plan.name} was discarded: the table in view has changed since you "
                 "asked for it. Plan again.",
                 "warning",
             )
-        self.plan = made
-        self.planned.value = as_html(made.blocks())
+        self.plan = plan
+        self.planned.value = as_html(plan.blocks())
         self._settle()
-        return f"A dry run: nothing has run on {made.name}.", "fine"
+        return f"A dry run: nothing has run on {plan.name}.", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
@@ -243,7 +243,7 @@ class CompactionExplorer(Explorer):
         work = f"Running {count(len(plan.actions), 'action')} on {plan.name}"
         self._go(work, partial(run, self.view.lake, plan, execute=True))
 
-    def _go(self, what: str, verb: Callable[..., Outcome]) -> None:
+    def _go(self, work_name: str, verb: Callable[..., Outcome]) -> None:
         """Run, and look at the table again; all of it on the table that is in view now."""
         view = self.view
         before = view.facts
@@ -275,4 +275,4 @@ class CompactionExplorer(Explorer):
             )
             return message, kind
 
-        self.progress.run(what, run_and_look, done)
+        self.progress.run(work_name, run_and_look, done)

@@ -210,14 +210,14 @@ class Question:
         """Tell whether the question is open."""
         return bool(self.box.layout.display != "none")
 
-    def ask(self, what: str, name: str, sentence: str, answered: Callable[[], None]) -> None:
+    def ask(self, question: str, name: str, sentence: str, answered: Callable[[], None]) -> None:
         """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called after a
         yes.
         """
         self._answered = answered
-        self.yes.description = f"Yes, {what} it on {name}"
+        self.yes.description = f"Yes, {question} it on {name}"
         self.yes.tooltip = sentence
-        self.no.description = f"No, do not {what} it"
+        self.no.description = f"No, do not {question} it"
         self._asked.value = note(sentence, "warning")
         self.box.layout.display = ""
         self._changed()
