@@ -29,7 +29,7 @@ from icekit.common.errors import (
 )
 from icekit.common.secrets import scrubbed_output
 from icekit.common.terminal import harmless, open_closed_streams, say, write
-from icekit.common.units import raised
+from icekit.common.units import capitalized
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -129,9 +129,9 @@ def _parser(prog: str = "icekit") -> _Parser:
         group, _, own_name = name.rpartition(" ")
         if group not in groups:
             about = _GROUPS[group]
-            grouped = groups[""].add_parser(group, help=about, description=f"{raised(about)}.")
+            grouped = groups[""].add_parser(group, help=about, description=f"{capitalized(about)}.")
             groups[group] = add(grouped, dest=group)
-        about = f"{raised(command.help)}."
+        about = f"{capitalized(command.help)}."
         leaf = groups[group].add_parser(
             own_name, help=command.help, description=about, epilog=command.epilog
         )

@@ -206,7 +206,7 @@ def _run(
 ) -> int:
     """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
-    from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
+    from icekit.engine.interrupting import Stop, sigterm_as_interrupt, stop_on_request
     from icekit.engine.lake import let_go
     from icekit.maintain.run.blocked import clear
     from icekit.maintain.run.options import read_options
@@ -227,7 +227,7 @@ def _run(
     lake = connect(options.catalog)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python
     # may drop the exception.
-    with ended_like_interrupted() as ending, heeded(stop.set):
+    with sigterm_as_interrupt() as ending, stop_on_request(stop.set):
         try:
             if options.clear is not None:
                 clear(lake, options.table, options.clear, ledger=options.ledger)

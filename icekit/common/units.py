@@ -85,7 +85,7 @@ def span(milliseconds: float) -> str:
     return "under 1 second"
 
 
-def raised(sentence: str) -> str:
+def capitalized(sentence: str) -> str:
     """A sentence with its first letter as a capital; the others stay as they are."""
     return sentence[:1].upper() + sentence[1:]
 

@@ -27,7 +27,7 @@ from icekit.deletes.find import ConversionInputs, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.listing import Scope, joined, local, placed
-from icekit.engine.bridge import compiled, elements, lent, load_table, metadata_of
+from icekit.engine.bridge import compiled, elements, load_table, metadata_of, temporary_settings
 from icekit.engine.causes import is_of_engine, java_classes
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
@@ -60,7 +60,7 @@ def deleted_positions(
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
         "spark.sql.shuffle.partitions": str(spread),
     }
-    with lent(spark, settings):
+    with temporary_settings(spark, settings):
         deleted_rows = dead_rows(view, inputs)
         with disagreement(lambda number: inputs.data[int(number)].path):
             return by_file(arrow_of(words(deleted_rows, records)))

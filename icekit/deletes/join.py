@@ -44,7 +44,7 @@ def dead_rows(view: KeyView, inputs: ConversionInputs) -> DataFrame:
     )
 
 
-def looked_up(
+def rows_of_keys(
     view: KeyView,
     key_sets: Sequence[KeySet],
     sample: str = "true",
@@ -55,7 +55,7 @@ def looked_up(
 
     ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key
     set; the deletes of the others are read in full. ``given`` are the deletes of the first set (see
-    :func:`deduplicated`), :func:`hinted`, if they have been read.
+    :func:`deduplicated`), :func:`with_join_hint`, if they have been read.
     """
     first = key_sets[0]
     keys = {column.field_id: column.sql for key_set in key_sets for column in key_set.columns}
@@ -70,7 +70,7 @@ def looked_up(
         deletes = read_deletes
         if deletes is None or key_set is not first:
             delete_filter = sample if key_set.columns == first.columns else "true"
-            deletes = hinted(deduplicated(view, key_set, delete_filter), key_set.records)
+            deletes = with_join_hint(deduplicated(view, key_set, delete_filter), key_set.records)
         rows = with_newest(rows, key_set, deletes)
     is_deleted = " OR ".join(
         f"{identifier(newest_of(key_set))} IS NOT NULL" for key_set in key_sets
@@ -93,7 +93,7 @@ def with_newest(rows: DataFrame, key_set: KeySet, deletes: DataFrame) -> DataFra
     plain join on the keys themselves; null without one.
 
     Rows have :data:`ROW_ORDER` and :data:`ROW_PART` of their file, and each :func:`row_key`;
-    ``deletes`` are :func:`deduplicated` and :func:`hinted`.
+    ``deletes`` are :func:`deduplicated` and :func:`with_join_hint`.
     """
     names = [f"icekit deleted {name}" for name in _identity(key_set)]
     deletes = deletes.toDF(*names, newest_of(key_set))
@@ -151,7 +151,7 @@ def deduplicated(view: KeyView, key_set: KeySet, where: str = "true") -> DataFra
     return rows.groupBy(*_identity(key_set)).agg(_max(SEQUENCE))
 
 
-def hinted(deletes: DataFrame, records: int) -> DataFrame:
+def with_join_hint(deletes: DataFrame, records: int) -> DataFrame:
     """SnapshotDeletes most so many deletes, for a plain join: if they are few, every task gets all of them."""
     return deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge")
 

@@ -21,9 +21,9 @@ from icekit.deletes.join import (
     ROW_ORDER,
     ROW_PART,
     deduplicated,
-    hinted,
     newest_of,
     row_key,
+    with_join_hint,
     with_newest,
 )
 from icekit.deletes.key_view import KeyView
@@ -74,7 +74,7 @@ def require_readable(lake: Lake, table: Identifier, refusal: str) -> None:
 
 
 @frozen
-class Stripped:
+class ResolvedSnapshot:
     """A clone without its equality deletes, and the steps that drop the rows they delete.
 
     Rows come as Iceberg reads them, with their own key columns; rows whose key is among
@@ -89,9 +89,9 @@ class Stripped:
 
 
 @contextlib.contextmanager
-def stripped(
+def resolved_snapshot(
     lake: Lake, table: Identifier, snapshot_id: int, field_ids: Collection[int]
-) -> Iterator[Stripped | None]:
+) -> Iterator[ResolvedSnapshot | None]:
     """A snapshot read as the specification defines it; None if it has no equality deletes, keys
     that cannot be resolved, or a file twice.
 
@@ -122,7 +122,9 @@ def stripped(
             for c in inputs.keys.columns.values()
         ]
         keys = f"struct({', '.join(columns)})"
-        yield Stripped(name, selected, keys, lambda frame: _without_deleted(view, inputs, frame))
+        yield ResolvedSnapshot(
+            name, selected, keys, lambda frame: _without_deleted(view, inputs, frame)
+        )
 
 
 def _with_schema_of(metadata: Json, snapshot_id: int, field_ids: Collection[int]) -> Json:
@@ -174,7 +176,7 @@ def _without_deleted(view: KeyView, inputs: ConversionInputs, frame: DataFrame) 
     # Files younger than every delete are not listed, and lose no rows.
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in inputs.key_sets:
-        deletes = hinted(deduplicated(view, key_set), key_set.records)
+        deletes = with_join_hint(deduplicated(view, key_set), key_set.records)
         rows = with_newest(rows, key_set, deletes)
         newest = identifier(newest_of(key_set))
         is_deleted = f"{newest} IS NOT NULL"

@@ -183,7 +183,7 @@ def _changed_to(
 
 
 @contextlib.contextmanager
-def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change some settings of a session temporarily; the old values are restored, also if other
     threads change the same settings.
     """

@@ -50,7 +50,7 @@ class Ending:
         if not self._is_heard and (before is None or now - before > _TWICE_SECONDS):
             raise KeyboardInterrupt
 
-    def hear(self) -> None:
+    def acknowledge(self) -> None:
         """Say that the end has begun: further signals do not break into what is written and told on
         the way out.
         """
@@ -99,7 +99,7 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextlib.contextmanager
-def heeded(stop: Callable[[], None]) -> Iterator[None]:
+def stop_on_request(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` once the process is asked to end, within the block: what the signal raised may
     have been dropped.
     """
@@ -110,7 +110,7 @@ def heeded(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ended_like_interrupted() -> Iterator[Ending]:
+def sigterm_as_interrupt() -> Iterator[Ending]:
     """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals. A block
     within another shares its ending.
     """

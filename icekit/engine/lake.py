@@ -286,7 +286,7 @@ def let_go(lake: Lake, ending: interrupting.Ending) -> None:
     except BaseException as error:
         if not ending.takes(error):
             raise
-    ending.hear()
+    ending.acknowledge()
     try:
         within(_GOING_SECONDS, lake.close)
     except BaseException as error:

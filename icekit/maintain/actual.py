@@ -71,7 +71,7 @@ def own_commits(
     return tuple(reversed([*filter(is_own, table_head.lineage())]))
 
 
-def is_there(table_head: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
+def in_history(table_head: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
     """Whether an action's commits (oldest first) are in the table's history, so not rolled back.
     True if it made none.
 

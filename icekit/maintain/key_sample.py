@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
 from icekit.common.sql import identifier
-from icekit.deletes.join import hinted, sampled
+from icekit.deletes.join import sampled, with_join_hint
 from icekit.maintain.key import Key
 from icekit.maintain.rewrite_session import RewriteSession
 from icekit.prove.checked import SAMPLED_KEYS, UNSEEN
@@ -103,7 +103,7 @@ class KeySamples:
             for value, name in zip(each.values, each.names, strict=True):
                 equal = F.expr(value).eqNullSafe(F.col(name)) & equal
             records = each.records // (one_in if has_same_columns else 1)
-            marked = marked.join(hinted(deletes, records), equal, "left").drop(*each.names)
+            marked = marked.join(with_join_hint(deletes, records), equal, "left").drop(*each.names)
             is_deleted = is_deleted | F.col(newest).isNotNull()
         return marked.withColumn(added.deleted, is_deleted)
 

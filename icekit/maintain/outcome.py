@@ -180,7 +180,7 @@ def _filters(outcome: ActionOutcome) -> Iterable[str]:
         yield f"{opens.change}{note}."
 
 
-def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
+def recorded_outcome(action: Action, record: ActionRecord) -> ActionOutcome:
     """The outcome of an action that a run did and proved before the run ended, from its record."""
     return ActionOutcome(
         action,

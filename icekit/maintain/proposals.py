@@ -13,7 +13,7 @@ from typing import Literal
 from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
-from icekit.common.units import count, counted, percent, raised, size
+from icekit.common.units import capitalized, count, counted, percent, size
 from icekit.common.view import Block, Item, Sentence, Shown
 from icekit.engine.cluster import Executor
 from icekit.engine.lake import Lake
@@ -37,7 +37,7 @@ from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
 from icekit.maintain.model import Plan, total_of
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy
-from icekit.maintain.savings import Savings, wins
+from icekit.maintain.savings import Savings, savings_of
 from icekit.maintain.upkeep import plan_maintenance
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that
@@ -216,7 +216,7 @@ def propose(
     limits = thresholds or Thresholds()
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
-    case = _Case(lake, facts, findings, wins(facts, findings, limits), options)
+    case = _Case(lake, facts, findings, savings_of(facts, findings, limits), options)
     proposals: list[Proposal] = []
     forecast = compaction = None
     if "equality_deletes" in findings.names and not facts.is_unreadable:
@@ -351,7 +351,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
     if not maintenance.actions:
         return []
     expiries = [action.expiry for action in maintenance.actions if action.expiry is not None]
-    case.notes.extend(f"{raised(stay)}." for each in expiries for stay in each.stays)
+    case.notes.extend(f"{capitalized(stay)}." for each in expiries for stay in each.stays)
     predictions = [action.prediction for action in maintenance.actions]
     change = {p.unit: total_of(predictions, p.unit) for p in predictions}
     opens = sum(p.file_opens_saved for p in change.values())

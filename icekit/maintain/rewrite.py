@@ -20,7 +20,7 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.common.units import count
 from icekit.deletes.keys import keys_of
-from icekit.engine.bridge import elements, for_thread, iceberg_version, lent
+from icekit.engine.bridge import elements, for_thread, iceberg_version, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import FailureKind, kind_of, reason
@@ -139,7 +139,7 @@ class CheckedRewrite(RewriteSession):
         # without would be a conflict.
         gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
         most_commits = int(options.get("partial-progress.max-commits", "10"))
-        with lent(self.spark, self._settings()):
+        with temporary_settings(self.spark, self._settings()):
             if action.order.is_sorting:
                 # Iceberg's own action sorts in a session of its own: a copy of this one as it is
                 # now.

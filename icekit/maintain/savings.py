@@ -77,7 +77,9 @@ def selection(
     return select(facts, findings, Policy(), thresholds or Thresholds(), recent=facts.recent)
 
 
-def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Savings:
+def savings_of(
+    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+) -> Savings:
     """Work out what maintenance would save if it ran now; only for problems that ``findings`` name,
     as a plan does. A table with contradictions saves nothing before these are fixed.
 
@@ -127,7 +129,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     )
 
 
-def savings_told(
+def savings_sentence(
     facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
 ) -> dict[str, str]:
     """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and
@@ -143,10 +145,10 @@ def savings_told(
         actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
     sentences: dict[str, str] = {}
     fixed_findings: list[Finding] = []
-    nothing = before = wins(facts, Findings())
+    nothing = before = savings_of(facts, Findings())
     for name, fixed in actions.items():
         fixed_findings += fixed
-        after = wins(facts, Findings(fixed_findings), thresholds)
+        after = savings_of(facts, Findings(fixed_findings), thresholds)
         if sentence := _saved(before, after, "Saves"):
             sentences[name] = sentence
         before = after

@@ -10,7 +10,7 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import EngineFailed, ParameterError, require_known
 from icekit.common.sql import display_name, orphan_arguments
-from icekit.common.units import at, counted, first_names, moment, raised, span
+from icekit.common.units import at, capitalized, counted, first_names, moment, span
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
@@ -172,7 +172,7 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
     if facts.missing is None or not facts.missing.fails_scans:
         return procedures, None
     lost = next((f"{f.evidence}. " for f in case.findings if f.name == "missing_files"), "")
-    return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
+    return (), f"{capitalized(lost)}Follow the finding missing_files before all maintenance."
 
 
 def _planned(case: _Case, procedure: str) -> list[Action]:
@@ -358,7 +358,7 @@ def _expiry(case: _Case) -> list[Action]:
     expired = expiring.snapshots.expired
     summary = expiring.summary
     # What nobody may miss is said first.
-    stays = "".join(f" {raised(sentence)}." for sentence in summary.stays)
+    stays = "".join(f" {capitalized(sentence)}." for sentence in summary.stays)
     if not expired:
         case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
@@ -409,7 +409,7 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
         is_refused = False
     elif not is_named:
         note = (
-            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
+            f"Orphan files were listed ({storage.summary.rstrip(',')}) but not removed. icekit "
             "removes them only if remove_orphan_files is named among the procedures."
         )
     elif not facts.is_on("gc.enabled"):
@@ -441,7 +441,7 @@ def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
     examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
     return case.action(
         "remove_orphan_files",
-        f"orphan_files: {storage.told} that no snapshot names, older than "
+        f"orphan_files: {storage.summary} that no snapshot names, older than "
         f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
         "again and looks them up among the files that this table and every other table of the "
         "catalog name. No other table of this catalog is at the location; make sure that no table "

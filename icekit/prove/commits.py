@@ -16,7 +16,7 @@ from icekit.common.sql import Identifier, call, display_name, identifier
 from icekit.common.units import count
 from icekit.deletes.applies import disagreement
 from icekit.deletes.dangling import removed
-from icekit.engine.bridge import iceberg_version, lent
+from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, explaining
@@ -84,7 +84,7 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     with (
         # A cache of deletes may hide some (apache/iceberg 15039).
-        lent(lake.spark, {CACHE_KEYS[1]: "false", **reading_settings(*schemas)}),
+        temporary_settings(lake.spark, {CACHE_KEYS[1]: "false", **reading_settings(*schemas)}),
         resolving(reader, snapshot_ids) as reader,
         # Most of a small commit's proof is planning in the driver, so several run at once.
         ThreadPoolExecutor(_AT_ONCE) as pool,
@@ -217,7 +217,7 @@ def _read(
             where=side.where,
             by=by,
             schema=side.schema,
-            stripped=reader.read.get(side.snapshot_id),
+            resolved_snapshot=reader.read.get(side.snapshot_id),
             lineage=lineage,
         )
 

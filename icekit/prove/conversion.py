@@ -22,12 +22,12 @@ from icekit.common.units import count
 from icekit.deletes.convert import NewDeletes, by_file, conversion_of
 from icekit.deletes.delete_files import PATH_ID, POSITION_ID, listed
 from icekit.deletes.find import ConversionInputs
-from icekit.deletes.join import deduplicated, hinted, looked_up, sampled, tasks, words
+from icekit.deletes.join import deduplicated, rows_of_keys, sampled, tasks, with_join_hint, words
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import KeySet
 from icekit.deletes.listing import placed
-from icekit.engine.bridge import for_thread, lent
+from icekit.engine.bridge import for_thread, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -119,7 +119,7 @@ class PositionCheck:
 
     def look_up(self) -> None:
         """Look rows up by plain joins; this can be done before the positions are known."""
-        with lent(self.spark, self._settings()):
+        with temporary_settings(self.spark, self._settings()):
             self._looked_up = self._look_up()
 
     def run(self, new_deletes: NewDeletes) -> Mapping[str, str]:
@@ -128,7 +128,7 @@ class PositionCheck:
         """
         self.new_deletes = new_deletes
         self.java = conversion_of(self.spark, self.staging, new_deletes)
-        with lent(self.spark, self._settings()):
+        with temporary_settings(self.spark, self._settings()):
             return {CHECKED_POSITIONS_TAG: self._run().text()}
 
     @property
@@ -335,7 +335,7 @@ class PositionCheck:
             ((records, of_deletes),) = deletes.selectExpr("count(1)", deleted_keys).collect()
             rows = self.sample_view.data.where(self._sample(key_set))
             ((of_rows,),) = rows.selectExpr(f"approx_count_distinct(xxhash64({columns}))").collect()
-            yield hinted(deletes, records) if min(of_rows, of_deletes) >= UNSEEN else None
+            yield with_join_hint(deletes, records) if min(of_rows, of_deletes) >= UNSEEN else None
         finally:
             deletes.unpersist()
 
@@ -345,7 +345,8 @@ class PositionCheck:
     def _rows_deleted_by_join(self, key_sets: Sequence[KeySet]) -> Positions:
         """The rows that a plain join finds deleted."""
         frames = [
-            looked_up(self.view, [key_set]).where("dead").select("f", "pos") for key_set in key_sets
+            rows_of_keys(self.view, [key_set]).where("dead").select("f", "pos")
+            for key_set in key_sets
         ]
         deleted_rows = reduce(lambda one, other: one.unionAll(other), frames)
         records = sum(key_set.records for key_set in key_sets)
@@ -372,7 +373,7 @@ class PositionCheck:
     ) -> tuple[Positions, Positions]:
         """All rows with one key in some: the dead ones, and the live ones."""
         records = self.inputs.data_records // SAMPLED_KEYS
-        keyed_rows = looked_up(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
+        keyed_rows = rows_of_keys(self.sample_view, key_sets, self._sample(key_sets[0]), deletes)
         rows_by_position = arrow_of(words(keyed_rows, records, "dead"))
         is_dead = rows_by_position.column("dead")
         return by_file(rows_by_position.filter(is_dead)), by_file(

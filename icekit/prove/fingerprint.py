@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.common.errors import ColumnUnhashed
 from icekit.common.sql import Identifier, free_name, identifier
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.compat import recent_types
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.partition import Scalar
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from icekit.deletes.resolved import Stripped
+    from icekit.deletes.resolved import ResolvedSnapshot
 
 
 Json = Mapping[str, Any]
@@ -71,7 +71,7 @@ def fingerprint(
     where: str | None = None,
     by: Sequence[str] = (),
     schema: StructType | None = None,
-    stripped: Stripped | None = None,
+    resolved_snapshot: ResolvedSnapshot | None = None,
     lineage: bool = False,
 ) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     """Fingerprint a table's rows, deletes applied; ``table`` is named with its catalog.
@@ -92,11 +92,15 @@ def fingerprint(
     keys: list[str] = []
     if snapshot_id is not None:
         source += f" VERSION AS OF {snapshot_id}"
-    if stripped is not None and schema is not None:
+    if resolved_snapshot is not None and schema is not None:
         # One struct, whose name no column of the table has.
         name = identifier(free_name("icekit keys", schema.names))
-        columns = [*stripped.selected, *lineage_columns, f"{stripped.keys} AS {name}"]
-        source = identifier(*stripped.table)
+        columns = [
+            *resolved_snapshot.selected,
+            *lineage_columns,
+            f"{resolved_snapshot.keys} AS {name}",
+        ]
+        source = identifier(*resolved_snapshot.table)
         keys = [f"{name}.*"]
     rows = spark.sql(f"SELECT {', '.join(columns)} FROM {source}")
     hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
@@ -104,7 +108,7 @@ def fingerprint(
     keyed = selected_rows.selectExpr(
         *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *keys
     )
-    return prints(keyed if stripped is None else stripped.finish(keyed))
+    return prints(keyed if resolved_snapshot is None else resolved_snapshot.finish(keyed))
 
 
 def _with_lineage(schema: StructType, lineage: bool) -> StructType:
@@ -166,7 +170,7 @@ def added_up(rows: DataFrame, by: Sequence[str], *sums: Column) -> DataFrame:
     An addition in Spark's ANSI mode makes an object, to see an overflow, which :func:`summed` rules
     out; in which mode it is made is decided as the query is put together.
     """
-    with lent(rows.sparkSession, {"spark.sql.ansi.enabled": "false"}):
+    with temporary_settings(rows.sparkSession, {"spark.sql.ansi.enabled": "false"}):
         return rows.groupBy(*by).agg(*sums)
 
 

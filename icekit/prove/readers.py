@@ -12,7 +12,7 @@ from icekit.common.errors import CloneRefused, ReadersDisagree
 from icekit.common.sql import Identifier
 from icekit.common.units import count
 from icekit.deletes.listing import DeleteListing, Scope
-from icekit.deletes.resolved import Stripped, stripped
+from icekit.deletes.resolved import ResolvedSnapshot, resolved_snapshot
 from icekit.engine.bridge import iceberg_version, load_now
 from icekit.engine.causes import is_of_engine
 from icekit.engine.cluster import Executor, cluster_of
@@ -36,7 +36,7 @@ class Reader:
     lake: Lake
     table: Identifier
     head: Head
-    read: Mapping[int, Stripped] = field(default_factory=dict)
+    read: Mapping[int, ResolvedSnapshot] = field(default_factory=dict)
     #: The snapshots whose rows nobody can tell, with the reason.
     unreadable: Mapping[int, str] = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
         if side is not None and _may_have_equality_deletes(side)
     }
     with contextlib.ExitStack() as stack:
-        read: dict[int, Stripped] = {}
+        read: dict[int, ResolvedSnapshot] = {}
         unreadable: dict[int, str] = {}
         refusal = ""
         for side in sorted(sides):
@@ -150,7 +150,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
             try:
                 if not refusal:
                     stripped_table = stack.enter_context(
-                        stripped(lake, reader.table, side, listing.key_ids)
+                        resolved_snapshot(lake, reader.table, side, listing.key_ids)
                     )
             except CloneRefused as refused:
                 why = refusal = str(refused)

@@ -15,7 +15,7 @@ from icekit.engine.lake import Lake
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Severity, Thresholds
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import savings_of
 from icekit.report.result import changes_results, exit_status, failure
 
 SCHEMA_VERSION = 1
@@ -146,6 +146,6 @@ def _judged(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
         changes_results=changes_results((f.name, str(f.severity)) for f in findings),
         file_count=facts.data.file_count,
         size_in_bytes=facts.data.size_in_bytes,
-        saved=wins(facts, findings, thresholds).saved,
+        saved=savings_of(facts, findings, thresholds).saved,
         exit_status=1 if is_failed else 0,
     )

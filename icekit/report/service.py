@@ -25,11 +25,11 @@ from icekit.common.sql import Identifier, display_name
 from icekit.common.terminal import never_silent, stderr_to_file
 from icekit.common.units import count
 from icekit.engine.errors import outside
-from icekit.engine.interrupting import ended_like_interrupted
+from icekit.engine.interrupting import sigterm_as_interrupt
 from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import savings_of
 from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.index import Index, rank, write_index
 from icekit.report.observing import FactsCache
@@ -123,7 +123,7 @@ class Workers:
         table = display_name(name)
         clear(self._output, table)
         facts, findings = self._known.observed(self._lake, name, self._options)
-        savings = wins(facts, findings, Thresholds().with_changes(**self._options.thresholds))
+        savings = savings_of(facts, findings, Thresholds().with_changes(**self._options.thresholds))
         table_health = health(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
         seconds = time.monotonic() - started
@@ -211,7 +211,7 @@ def report(
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
     kept_in = HistoryFile(Path(options.history).expanduser()) if options.history else None
-    with ended_like_interrupted():
+    with sigterm_as_interrupt():
         earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
         index = Index(
             rows=rows,

@@ -22,7 +22,7 @@ from icekit.common.errors import (
 from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import percent, plain, size
-from icekit.engine.bridge import lent, require_classic
+from icekit.engine.bridge import require_classic, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.effort import Effort, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
@@ -148,7 +148,7 @@ class Sandbox:
         spark = self.lake.spark
         before = head(self.lake, self.table).snapshot_id
         with (
-            lent(spark, settings or {}),
+            temporary_settings(spark, settings or {}),
             self.budget.watching(spark, expected_bytes),
             metered(spark, self.unit) as effort,
         ):
@@ -165,7 +165,10 @@ class Sandbox:
         time.
         """
         spark = self.lake.spark
-        with lent(spark, dict.fromkeys(CACHE_KEYS, "false")), self.budget.watching(spark):
+        with (
+            temporary_settings(spark, dict.fromkeys(CACHE_KEYS, "false")),
+            self.budget.watching(spark),
+        ):
             rows = spark.table(identifier(*self.name))
             frame = rows.where(condition) if condition else rows
             with metered(spark, self.unit) as effort:

@@ -26,7 +26,7 @@ from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
 from icekit.health.diagnose.findings import Findings, Thresholds
-from icekit.maintain.savings import waiting, wins
+from icekit.maintain.savings import savings_of, waiting
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
 from icekit.show.card import next_step, sized
@@ -101,7 +101,7 @@ class ComparedStates(Shown):
     def states(self) -> tuple[Health, Health]:
         """Both as a history has them."""
         before, after = (
-            health(facts, findings, wins(facts, findings, self.thresholds), "")
+            health(facts, findings, savings_of(facts, findings, self.thresholds), "")
             for facts, findings in zip((self.before, self.after), self.findings, strict=True)
         )
         return before, after

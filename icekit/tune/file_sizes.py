@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from icekit.common.commands import FileSizesOptions
-from icekit.common.units import raised, size, span
+from icekit.common.units import capitalized, size, span
 from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
@@ -223,7 +223,7 @@ def _verdict(changes: list[Change], gain: str) -> str:
         if c.is_change
     ]
     tried = gain or "; no setting that was tried makes fewer or better-sized files"
-    return f"{raised(' and '.join(steps) or 'no change')}{tried}."
+    return f"{capitalized(' and '.join(steps) or 'no change')}{tried}."
 
 
 def _target(facts: TableFacts) -> Iterator[Change]:
@@ -233,7 +233,7 @@ def _target(facts: TableFacts) -> Iterator[Change]:
     for finding in diagnose(facts):
         if finding.name == "target_too_small":
             why = (
-                f"{raised(finding.evidence)}. The rest was measured with the current target: ask "
+                f"{capitalized(finding.evidence)}. The rest was measured with the current target: ask "
                 "again after this change."
             )
             target = {TARGET: str(split_bytes(facts))}

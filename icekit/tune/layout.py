@@ -10,7 +10,7 @@ from functools import partial
 from icekit.common import frozen
 from icekit.common.commands import LayoutOptions
 from icekit.common.sql import identifier, set_properties
-from icekit.common.units import count, percent, plain, raised, size, span
+from icekit.common.units import capitalized, count, percent, plain, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
 from icekit.health.diagnose.partitions import coarser
@@ -362,9 +362,7 @@ def _answer(
     else:
         then = percent(measured.value(best, READ) or 0.0)
         pays = f" {paid:,} queries pay the rewrite back." if paid is not None else ""
-        verdict = (
-            f"{raised(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
-        )
+        verdict = f"{capitalized(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
         why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
         changes = list(_changes(facts, tried[best], why))
     for bloom, layout in tried.items():

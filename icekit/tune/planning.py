@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.common.commands import PlanningOptions
 from icekit.common.sql import Identifier, identifier, literal
-from icekit.common.units import count, elapsed, percent, plain, raised, size
+from icekit.common.units import capitalized, count, elapsed, percent, plain, size
 from icekit.common.view import COUNT, NUMBER, SECONDS
-from icekit.engine.bridge import lent, load_table
+from icekit.engine.bridge import load_table, temporary_settings
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
@@ -123,7 +123,7 @@ def _plan(variant: str, box: Sandbox, asked: Asked) -> Figures:
     if facts.data.file_count <= _MOST_FILES:
         is_mode = variant in (LOCAL, DISTRIBUTED)
         modes = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant) if is_mode else {}
-        with box.budget.watching(box.lake.spark), lent(box.lake.spark, modes):
+        with box.budget.watching(box.lake.spark), temporary_settings(box.lake.spark, modes):
             figures[PLANNING] = _seconds_to_plan(box.lake.spark, box.name)
     return figures
 
@@ -274,4 +274,4 @@ def _verdict(measured: Measurements, changes: Sequence[Change], advised: str | N
     ]
     if not steps:
         return f"No change. A query opens {plain(measured.value(NOW, OPENED) or 0)} data manifests."
-    return f"{raised(' and '.join(steps))}{measured.gain(NOW, advised)}."
+    return f"{capitalized(' and '.join(steps))}{measured.gain(NOW, advised)}."

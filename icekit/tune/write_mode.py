@@ -18,7 +18,7 @@ from functools import partial
 from icekit.common.commands import WriteModeOptions
 from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import call, display_name, identifier, set_properties
-from icekit.common.units import elapsed, percent, plain, raised
+from icekit.common.units import capitalized, elapsed, percent, plain
 from icekit.common.view import BYTES, NUMBER, SECONDS
 from icekit.deletes.convert import convert
 from icekit.engine.effort import CPU
@@ -165,7 +165,7 @@ def advise(
         return kept("No advice: too little was measured to compare the modes.")
     if reads is None:
         return kept(
-            f"No advice: the number of reads of the table is not known. {raised(str(even))}. Give "
+            f"No advice: the number of reads of the table is not known. {capitalized(str(even))}. Give "
             "reads_per_day."
         )
     cost = {c: total(c, reads, commits) for c in costs}

@@ -22,7 +22,7 @@ from icekit.common.errors import require_known
 from icekit.common.sql import identifier
 from icekit.common.terminal import never_silent
 from icekit.common.units import count
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.tables import EmbeddedTables
 from icekit.learn.lab import NAMESPACE, embedded
 from rigs.lab import damaged, deletes, flights, tables  # noqa: F401 - they register
@@ -94,7 +94,7 @@ def bench(lake: Lake, path: Path) -> Iterator[Callable[[str], None]]:
     try:
         with never_silent("writing the flights"):
             flights.write(path)
-        with lent(spark, _SESSION):
+        with temporary_settings(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(path)).createOrReplaceTempView(FLIGHTS)
 

@@ -14,7 +14,7 @@ from icekit.common.sql import identifier
 from icekit.deletes import convert as positions
 from icekit.deletes import join
 from icekit.deletes.convert import convert
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.metadata_tables import metadata_table
 from tests.deletes.tables import (
     Table,
@@ -199,7 +199,7 @@ def test_odd_names_of_columns(table: Table) -> None:
 
 @pytest.mark.slow
 def test_names_that_differ_by_case_alone(table: Table) -> None:
-    with lent(table.spark, {"spark.sql.caseSensitive": "true"}):
+    with temporary_settings(table.spark, {"spark.sql.caseSensitive": "true"}):
         table.create("id bigint, ID bigint").data("SELECT 1, 2 UNION ALL SELECT 2, 1")
         table.commit().deletes("ID", "SELECT 1").done()
 

@@ -12,7 +12,7 @@ from pyspark.errors.exceptions import captured
 from icekit.api import Lake
 from icekit.common.errors import EngineFailed
 from icekit.engine import bridge
-from icekit.engine.bridge import _changed_to, elements, lent, make_active, missing_api
+from icekit.engine.bridge import _changed_to, elements, make_active, missing_api, temporary_settings
 from icekit.maintain.execute import require_api
 from icekit.maintain.model import Action, Prediction
 
@@ -65,8 +65,8 @@ def test_overlapping_threads_leave_a_setting_as_it_was(
     own.
     """
     conf, key = lake.spark.conf, "spark.sql.icekit.test"
-    with lent(lake.spark, {key: set_before} if set_before else {}):
-        threads = [inside(lake, lent(lake.spark, {key: "false"})) for _ in range(2)]
+    with temporary_settings(lake.spark, {key: set_before} if set_before else {}):
+        threads = [inside(lake, temporary_settings(lake.spark, {key: "false"})) for _ in range(2)]
         for place in order:
             assert conf.get(key, None) == "false"
             leave, thread = threads[place]

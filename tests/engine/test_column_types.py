@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icekit.api import Lake
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.column_types import Ability
 from icekit.engine.errors import reason
 from icekit.health.facts.column_support import order_refusal, unsupported_columns
@@ -58,7 +58,7 @@ PLACES: dict[str, Callable[[str], Any]] = {
 
 @pytest.fixture
 def spark(lake: Lake) -> Iterator[Any]:
-    with lent(lake.spark, reading_settings()):
+    with temporary_settings(lake.spark, reading_settings()):
         yield lake.spark
 
 

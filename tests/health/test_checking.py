@@ -17,7 +17,7 @@ import yaml
 import icekit
 from icekit.api import Lake
 from icekit.common.errors import MetadataUnreadable
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.errors import engine_errors
 from icekit.engine.tables import TableSource
 from icekit.health.facts.metadata_file import check, load_metadata
@@ -223,7 +223,7 @@ def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(
         return metadata
 
     made(**{"write.wap.enabled": "true"})
-    with lent(spark, {"spark.wap.id": "staged"}):
+    with temporary_settings(spark, {"spark.wap.id": "staged"}):
         spark.sql(f"INSERT INTO {name} VALUES (1)")
     assert len(found()["snapshots"]) == 1
     spark.sql(f"DROP TABLE {name} PURGE")

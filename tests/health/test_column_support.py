@@ -16,7 +16,7 @@ from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy
-from icekit.maintain.savings import savings_told, waiting, wins
+from icekit.maintain.savings import savings_of, savings_sentence, waiting
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small
 
@@ -153,9 +153,9 @@ def test_of_what_cannot_be_read_or_written_nothing_is_recommended(ability: Abili
     assert by_name["unsupported_columns"].where == ("at.clock",)
     assert (by_name["small_files"].sql, by_name["small_files"].command) == ((), None)
     assert candidates(facts, findings, Policy(), Thresholds()) == ()
-    assert wins(facts, findings).opens_saved == 0
+    assert savings_of(facts, findings).opens_saved == 0
     assert waiting(facts, findings) == f"Nothing is rewritten: {evidence}."
-    assert savings_told(facts, findings) == {"": f"Nothing is rewritten: {evidence}."}
+    assert savings_sentence(facts, findings) == {"": f"Nothing is rewritten: {evidence}."}
     with pytest.raises(
         ColumnsUnsupported, match=r"so nothing of db\.events is rewritten"
     ) as refused:

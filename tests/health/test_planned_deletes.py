@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from icekit import diagnose
-from icekit.engine.bridge import elements, lent
+from icekit.engine.bridge import elements, temporary_settings
 from icekit.health import TableFacts
 from icekit.health.facts import counts
 from icekit.health.facts.integrity import DeleteState
@@ -163,7 +163,7 @@ def _wider_types(table: Table) -> None:
 
 
 def _names_that_differ_by_case(table: Table) -> None:
-    with lent(table.spark, {"spark.sql.caseSensitive": "true"}):
+    with temporary_settings(table.spark, {"spark.sql.caseSensitive": "true"}):
         table.create("id bigint, ID bigint")
         for n in range(3):
             table.commit().data(f"SELECT {n}L, {10 * n}L").deletes("ID", f"SELECT {10 * n}L").done()

@@ -132,7 +132,7 @@ def test_a_table_around_this_one_is_named_with_its_path(
     create("a", f"file://{tmp_path}/big/a")
     create("big", f"file://{tmp_path}/big")
 
-    assert found(lake).told == f"shared location with db.big (file://{tmp_path}/big)"
+    assert found(lake).summary == f"shared location with db.big (file://{tmp_path}/big)"
 
 
 def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(
@@ -256,7 +256,7 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(
     assert len(read) == 4
     assert of("b", max_age=600.0) == Sharing()
     assert len(read) == 2
-    assert of("c", max_age=600.0).told.partition(" (")[0] == "shared location with db.late"
+    assert of("c", max_age=600.0).summary.partition(" (")[0] == "shared location with db.late"
     assert len(read) == 2
     # A removal looks at everything again.
     assert of("b") == Sharing()

@@ -234,7 +234,7 @@ def test_a_full_comparison_of_what_nobody_can_read_proves_nothing(
     def refuse(*_: object) -> None:
         raise ConversionRefused("not today")
 
-    monkeypatch.setattr(readers, "stripped", refuse)
+    monkeypatch.setattr(readers, "resolved_snapshot", refuse)
     proof = prove_commits(table.lake, table.name, table.snapshots()[before:])
 
     assert proof.ok is None

@@ -6,7 +6,7 @@ import pytest
 
 from icekit.common.errors import SnapshotNotFound
 from icekit.health.facts.head import Head, since
-from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, is_there, own_commits
+from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, in_history, own_commits
 
 
 def snapshot(number: int, parent: int | None, **summary: str) -> dict[str, Any]:
@@ -73,10 +73,10 @@ def test_a_commit_is_done_again_only_where_it_is_known_to_be_gone(
     timed = [{**s, "timestamp-ms": s["snapshot-id"] * 10} for s in snapshots]
     at = Head({"snapshots": timed}, timed[-1] if timed else None)
 
-    assert is_there(at, [commit], began_ms=commit * 10 - 5) is is_known
-    assert is_there(at, [], began_ms=0)
+    assert in_history(at, [commit], began_ms=commit * 10 - 5) is is_known
+    assert in_history(at, [], began_ms=0)
     # The history reaches back to before an action that began after its oldest snapshot.
-    assert not is_there(at, [99], began_ms=1_000)
+    assert not in_history(at, [99], began_ms=1_000)
 
 
 def test_a_table_without_snapshots_is_at_none() -> None:

@@ -11,7 +11,7 @@ from icekit.api import Lake
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import sort_key
 from icekit.maintain.proposals import propose
-from icekit.maintain.savings import savings_told, selection, waiting, wins
+from icekit.maintain.savings import savings_of, savings_sentence, selection, waiting
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
 from tests.workshop import each_lab_table
@@ -32,7 +32,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
     lake: Lake, name: str
 ) -> None:
     facts, findings, now = observed(lake, name)
-    saved, proposals = wins(facts, findings), propose(lake, facts, findings)
+    saved, proposals = savings_of(facts, findings), propose(lake, facts, findings)
     by_rewrite = saved.opens_saved
     kinds = {proposal.kind for proposal in proposals.proposals}
 
@@ -51,7 +51,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
     skipped = selection(facts, findings).skipped
     sentence = waiting(facts, findings)
     assert bool(sentence) == bool(facts.contradictions or skipped)
-    assert savings_told(facts, findings).get("", "").endswith(sentence)
+    assert savings_sentence(facts, findings).get("", "").endswith(sentence)
     assert all(
         any(each.text in line for line in (*proposals.notes, proposals.verdict)) for each in skipped
     )

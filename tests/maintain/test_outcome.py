@@ -10,7 +10,7 @@ from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.maintain.actual import Actual
 from icekit.maintain.model import CONVERT, EQUALITY_DELETE, Prediction
-from icekit.maintain.outcome import ActionOutcome, Outcome, as_before, compared, document
+from icekit.maintain.outcome import ActionOutcome, Outcome, compared, document, recorded_outcome
 from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CHECKED, Check, CommitProof, Proof
 from icekit.report.schedule.result import ran
@@ -86,7 +86,7 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     assert became.plan.reads == (13, 500)
     assert became.plan.prediction.unit == EQUALITY_DELETE
     record = replace(ACTION, attempts=1, actual=ran.actual, seconds=2.0, snapshot_ids=(7,))
-    assert as_before(converting, record) == ran
+    assert recorded_outcome(converting, record) == ran
 
 
 def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from icekit.maintain.model import (
 )
 from icekit.maintain.plan import Predict, plan, sort_by
 from icekit.maintain.policy import Policy
-from icekit.maintain.savings import waiting, wins
+from icekit.maintain.savings import savings_of, waiting
 from icekit.maintain.selection import conflict_chance
 from icekit.maintain.trial import without_gain
 from icekit.show.charts import candidate_grid
@@ -436,9 +436,9 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     facts = changed_every(60.0, 1.0)
     live = replace(facts, recent=(partition(),))
 
-    assert wins(facts, SMALL).opens_saved == 8
+    assert savings_of(facts, SMALL).opens_saved == 8
     assert waiting(facts, SMALL) == ""
-    assert wins(live, SMALL).opens_saved == 4
+    assert savings_of(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
         f"Compaction postpones {Skipped(SkipReason.LIKELY_CONFLICT, 1).text}. Rewriting them would "
         "save each full scan 4 file opens."

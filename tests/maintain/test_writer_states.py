@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
@@ -107,7 +107,7 @@ def test_what_goes_for_good_is_named_in_plan_outcome_and_document(table: Table, 
 def test_a_staged_write_stays_until_its_age_and_can_be_published(table: Table, aged: Make) -> None:
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     written(table, {})
-    with lent(table.spark, {"spark.wap.id": "audit-1"}):
+    with temporary_settings(table.spark, {"spark.wap.id": "audit-1"}):
         table.sql("INSERT INTO {t} SELECT id + 100 FROM range(50)")
     for _ in range(3):
         written(table, {})
@@ -127,7 +127,7 @@ def test_a_staged_write_stays_until_its_age_and_can_be_published(table: Table, a
 def test_a_staged_write_past_its_age_goes_and_is_named(table: Table, aged: Make) -> None:
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     written(table, {})
-    with lent(table.spark, {"spark.wap.id": "audit-1"}):
+    with temporary_settings(table.spark, {"spark.wap.id": "audit-1"}):
         written(table, {})
     written(table, {})
     aged(table)

@@ -9,7 +9,7 @@ from icekit.health.facts.rollup import OPEN_FILE_COST
 from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.health.storage.orphans import weighed
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.savings import Savings, savings_told, total, wins
+from icekit.maintain.savings import Savings, savings_of, savings_sentence, total
 from tests.factories import (
     MIB,
     file_group,
@@ -34,7 +34,7 @@ def fragmented(count: int, manifest_bytes: int, entries: int) -> TableFacts:
 
 
 def won(facts: TableFacts) -> Savings:
-    return wins(facts, diagnose(facts))
+    return savings_of(facts, diagnose(facts))
 
 
 def test_small_files_save_an_open_each_at_the_tables_own_cost() -> None:
@@ -60,8 +60,8 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
     facts = table_facts(groups=groups)
     found = diagnose(facts)
 
-    assert wins(facts, found).opens_saved == 7
-    assert wins(facts, found, Thresholds(min_input_files=9)).opens_saved == 0
+    assert savings_of(facts, found).opens_saved == 7
+    assert savings_of(facts, found, Thresholds(min_input_files=9)).opens_saved == 0
 
 
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
@@ -104,12 +104,12 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     saves = (
         "each full scan 8 of 9 file opens (25 % cheaper by Iceberg's weights) by rewriting 90 MiB."
     )
-    assert savings_told(facts, found) == {"small_files": f"Saves {saves}"}
-    both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
+    assert savings_sentence(facts, found) == {"small_files": f"Saves {saves}"}
+    both = savings_sentence(facts, Findings((*found, finding("distribution_mode"))))
     assert both[""] == f"Fixing all of these saves {saves}"
     many = fragmented(150, 10_000, 300)
-    assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
-    assert savings_told(table_facts(), findings("distribution_mode")) == {}
+    assert "of 150 manifests" in savings_sentence(many, diagnose(many))["fragmented_manifests"]
+    assert savings_sentence(table_facts(), findings("distribution_mode")) == {}
 
 
 def test_what_one_action_saves_is_said_once() -> None:
@@ -131,7 +131,7 @@ def test_what_one_action_saves_is_said_once() -> None:
     others = {"deletes_default_rewrite_ignores", "small_files"}
     assert {"equality_deletes", *others} <= found.names
 
-    sentences = savings_told(facts, found)
+    sentences = savings_sentence(facts, found)
 
     saves = sentences["equality_deletes"].removeprefix("Saves")
     assert sentences[""] == f"Fixing all of these saves{saves}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.tune.answer import Answer, Measurements
 from icekit.tune.commits import Written, trial_target, typical_commit
 from icekit.tune.file_sizes import (
@@ -122,7 +122,7 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scrat
 def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch: str) -> None:
     table = created(lake, scratch, "overridden", BATCH, BATCH, write_distribution__mode="hash")
 
-    with lent(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
+    with temporary_settings(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
         answer = tune(lake, table.name)
 
     assert answer.advised == HASH

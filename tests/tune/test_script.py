@@ -4,7 +4,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import identifier, reset_session, set_session
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import undo_order
 from icekit.tune import ddl
@@ -66,7 +66,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     "name", ["spark.sql.iceberg.advisory-partition-size", "spark.sql.adaptive.enabled"]
 )
 def test_settings_of_a_session_are_set_and_reset_by_their_statements(lake: Lake, name: str) -> None:
-    with lent(lake.spark, {name: "true"}):
+    with temporary_settings(lake.spark, {name: "true"}):
         lake.spark.sql(set_session(name, "false"))
         assert lake.spark.conf.get(name) == "false"
         lake.spark.sql(reset_session(name))

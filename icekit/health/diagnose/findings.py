@@ -18,7 +18,7 @@ from icekit.common import frozen, html, sql
 from icekit.common.commands import command_line
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.secrets import mask
-from icekit.common.units import count, first_names, raised
+from icekit.common.units import capitalized, count, first_names
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
 from icekit.engine.cluster import Executor
 from icekit.health.facts.files import FileGroup
@@ -347,7 +347,7 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
         Badge(
             str(finding.severity), f"{SYMBOLS[finding.severity]} {finding.severity}", finding.title
         ),
-        Sentence(f"{raised(finding.evidence.rstrip('.'))}."),
+        Sentence(f"{capitalized(finding.evidence.rstrip('.'))}."),
         Sentence(finding.remedy),
         Sentence(saves, is_strong=True),
         *steps,

@@ -136,7 +136,7 @@ def shared_location(context: Context) -> Finding | None:
     return context.finding(
         [other.path for other in storage.sharing.shared],
         figure=f"with {count(len(storage.sharing.shared), 'table')}",
-        evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
+        evidence=f"{storage.sharing.summary}; this table's is {context.facts.location}",
         threshold="one table of the catalog with a path that equals, contains or lies inside a "
         "path of this table",
         source="remove_orphan_files: removes every file in the location that this table does not "
@@ -160,7 +160,7 @@ def orphan_files(context: Context) -> Finding | None:
     return context.finding(
         storage.examples,
         figure=count(storage.orphan_count, "file"),
-        evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 "
+        evidence=f"{storage.summary} under {context.facts.location} in no snapshot, and older than 3 "
         f"days{unknown}",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",

@@ -10,7 +10,7 @@ from zlib import crc32
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.units import count
-from icekit.engine.bridge import iceberg_version, lent
+from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explaining
 from icekit.health.facts.counts import NEVER, Rollup, add
@@ -242,7 +242,7 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
         return
     # The names of two columns may differ by case alone.
-    with lent(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
+    with temporary_settings(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
         table = arrow_of(_key_spans(snapshot, rows, columns))
     partitions = snapshot.partitions.read(table)
     numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
@@ -354,7 +354,7 @@ def _by_manifest(
         ]
     keys = ["manifest", "spec_id"]
     # A task has read a few manifests: it aggregates them before it shuffles.
-    with lent(snapshot.spark, {"spark.sql.shuffle.partitions": str(REDUCERS)}):
+    with temporary_settings(snapshot.spark, {"spark.sql.shuffle.partitions": str(REDUCERS)}):
         counted_rows = arrow_of(rows.groupBy(*keys).agg(*map(F.expr, sums)))
     for row in counted_rows.to_pylist():
         manifest = manifests.get(row["manifest"])

@@ -36,7 +36,7 @@ class Sharing:
     unchecked: str | None = None
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """``shared location with db.a_old (s3://bucket/db/a)``; empty if no location is shared."""
         if not self.shared:
             return ""
@@ -48,7 +48,7 @@ class Sharing:
         """Why orphan files must not be removed, and what to do; None if they may be."""
         if self.shared:
             return (
-                f"Orphan files are not removed: {self.told}, so a file that this table does not "
+                f"Orphan files are not removed: {self.summary}, so a file that this table does not "
                 "reference may belong to another table. Copy one of the tables to its own "
                 "location (CREATE TABLE … AS SELECT) first; `icekit admin clones` lists clones "
                 "that were left behind."
@@ -85,7 +85,7 @@ class StorageFacts:
         return self.weighed_count < self.orphan_count
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The number and size of the orphan files, as the start of a sentence: ``15 files, 167
         KiB,``.
         """

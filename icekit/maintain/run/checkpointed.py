@@ -18,13 +18,13 @@ from icekit.health.facts.head import head
 from icekit.health.storage.orphans import ORPHAN_AGE
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.metadata import TARGET, number, properties_of
-from icekit.maintain.actual import is_there
+from icekit.maintain.actual import in_history
 from icekit.maintain.claims import ActionRecord, RunRecord, now_ms
 from icekit.maintain.execute import require_api, smaller_parts
 from icekit.maintain.file_order import actual_opens
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Action, Plan
-from icekit.maintain.outcome import ActionOutcome, Outcome, as_before
+from icekit.maintain.outcome import ActionOutcome, Outcome, recorded_outcome
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.blocked import finding, kept, refuse
 from icekit.maintain.run.failures import ended_by
@@ -151,13 +151,13 @@ class CheckpointedRun(Runner):
         """Run one action and its parts; record and prove the result."""
         title = f"[{number + 1}/{len(self.plan.actions)}] {action.title}"
         if record is not None and record.status == Status.DONE:
-            if is_there(
+            if in_history(
                 head(self.lake, self.plan.table, action.branch),
                 record.snapshot_ids,
                 record.started_ms or 0,
             ):
                 self.say(f"{title}: done before")
-                self.outcomes.append(as_before(action, record))
+                self.outcomes.append(recorded_outcome(action, record))
                 return
             self.say(
                 f"{action.title} was done before, but its commits are no longer in the table's "

@@ -18,7 +18,7 @@ from icekit.common.saving import write_json
 from icekit.common.sql import display_name, matches, parse_identifier
 from icekit.common.units import count
 from icekit.engine.errors import outside
-from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
+from icekit.engine.interrupting import Ending, Stop, Stopped, sigterm_as_interrupt, stop_on_request
 from icekit.engine.lake import Lake, let_go
 from icekit.health.diagnose.findings import Findings
 from icekit.health.facts.model import TableFacts
@@ -29,7 +29,7 @@ from icekit.maintain.ledger import open_ledger
 from icekit.maintain.model import Plan
 from icekit.maintain.run.blocked import clearing, holding, plan_of
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import savings_of
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
 from icekit.report.observing import FactsCache
@@ -67,7 +67,7 @@ def run_policy(
         if not dry_run:
             key = f"The pass of policy {policy.name} into {policy.output}"
             stack.enter_context(open_ledger(policy.ledger).claimed(key, new_run_id()))
-        ending = stack.enter_context(ended_like_interrupted())
+        ending = stack.enter_context(sigterm_as_interrupt())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = Lake.connect(policy.catalog)
         stack.callback(let_go, lake, ending)
@@ -77,13 +77,13 @@ def run_policy(
         except BaseException as error:
             if not ending.takes(error):
                 raise
-            ending.hear()
+            ending.acknowledge()
         seconds = (clock() - result.started).total_seconds()
         result.end(seconds, interrupted=ending.is_asked)
         say(f"\n{result}")
         if not dry_run:
             # From here on the result is written whatever signal arrives; that takes seconds.
-            ending.hear()
+            ending.acknowledge()
             path = policy.output / "pass.json"
             result.news = news(result, path)
             say(f"JSON  {write_json(path, result)}")
@@ -211,7 +211,7 @@ class _Pass:
     def _look(self, table: TableResult) -> None:
         facts, findings = self._observed(table)
         rule = self.rules[table.rule]
-        savings = wins(facts, findings, rule.thresholds)
+        savings = savings_of(facts, findings, rule.thresholds)
         table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)
 
     @contextlib.contextmanager
@@ -263,7 +263,7 @@ class _Pass:
             return Step(command, Status.WAITS, "the budget of this pass is spent")
         stop = Stop((self.deadline - self.clock()).total_seconds())
         try:
-            with heeded(stop.set):
+            with stop_on_request(stop.set):
                 return self._run(table, command, record, stop)
         except (Stopped, TableClaimed, RunDisproved) as problem:
             summary = str(problem) or "its trial was stopped; nothing was run"

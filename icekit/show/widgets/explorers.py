@@ -18,7 +18,7 @@ from icekit.engine.tables import EmbeddedTables
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
-from icekit.maintain.savings import savings_told, wins
+from icekit.maintain.savings import savings_of, savings_sentence
 from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.history.trend import same_table
 from icekit.show import charts
@@ -192,7 +192,7 @@ class ThresholdsExplorer(Explorer):
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
         about = as_html([Sentence(line), size_bars(facts, limits)])
-        return findings_html(findings, savings_told(facts, findings, limits)) + about
+        return findings_html(findings, savings_sentence(facts, findings, limits)) + about
 
     def build(self) -> Any:
         """A slider for each limit above the findings."""
@@ -323,7 +323,7 @@ def trend(view: View, history: str = "") -> Following:
         return HistoryFile(Path(history).expanduser()).last([table]).get(table, ())
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
-        now = health(facts, view.findings, wins(facts, view.findings, thresholds), "now")
+        now = health(facts, view.findings, savings_of(facts, view.findings, thresholds), "now")
         earlier = (run for run in kept(facts.name) if run.observed_at_ms < now.observed_at_ms)
         return charts.trend(facts.name, same_table([*earlier, now]), thresholds)
 

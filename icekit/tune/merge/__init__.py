@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import reset_session, set_session, transform_of
 from icekit.common.units import count, size
 from icekit.common.view import BYTES, COUNT, SECONDS
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.errors import explaining
 from icekit.engine.lake import session_of
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
@@ -62,7 +62,7 @@ def partitioned_join(
         return Change(PARTITIONED, None, None, "It is not needed: the target is not shuffled.")
 
     def avoid_shuffle(settings: Mapping[str, str]) -> bool:
-        with lent(spark, settings):
+        with temporary_settings(spark, settings):
             after = merge_plan(spark, statement.sql, statement.target)
         return after.scan.is_grouped and not after.is_target_shuffled
 
@@ -182,7 +182,10 @@ def _tried(
     def run(name: str, box: Sandbox) -> Figures:
         # At worst all of the target is rewritten.
         done = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
-        with box.budget.watching(box.lake.spark), lent(box.lake.spark, reading_settings()):
+        with (
+            box.budget.watching(box.lake.spark),
+            temporary_settings(box.lake.spark, reading_settings()),
+        ):
             rows[name] = str(fingerprint(box.lake.spark, statement.written(box.name))[()])
         plan = list(nodes_with_searches(ran_command(done.frame)))
         scans = [node for node in plan if is_scan_of(node, box.name)]

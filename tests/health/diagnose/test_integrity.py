@@ -28,7 +28,7 @@ from icekit.iceberg.partition import Partition
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import savings_of
 from icekit.show.card import card, lines
 from tests.factories import (
     BY_DAY,
@@ -106,7 +106,7 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
     assert findings[0].name == name
     present("small_files", facts)
     assert candidates(facts, findings, Policy(), Thresholds()) == ()
-    assert wins(facts, findings).opens_saved == 0
+    assert savings_of(facts, findings).opens_saved == 0
     with pytest.raises(TableContradicted) as refused:
         plan(facts, findings)
     assert refused.value.contradictions == (name,)

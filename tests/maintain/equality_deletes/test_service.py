@@ -112,7 +112,7 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(
     parent = sick.snapshots()[-1]
     outcome = sick.converts(tmp_path)
     ids = outcome.actions[0].snapshot_ids
-    joined = around(readers, "stripped", lambda: None)
+    joined = around(readers, "resolved_snapshot", lambda: None)
 
     assert prove_commits(sick.lake, sick.name, ids).ok is True
     assert not joined

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.common.sql import identifier
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.maintain.equality_deletes import plan_conversion
 from icekit.prove import readers
 from icekit.prove.commits import prove_commits
@@ -43,7 +43,7 @@ def test_main_is_rewritten_and_the_branch_stays(
 ) -> None:
     main, audit = table.rows(), table.rows("VERSION AS OF 'audit'")
     snapshots = len(table.snapshots())
-    with lent(table.spark, setting):
+    with temporary_settings(table.spark, setting):
         plan = plan_conversion(table.lake, table.name) if converts else table.plan()
         is_proved(table.run(plan))
     table.files.refresh()
@@ -57,7 +57,7 @@ def test_main_is_rewritten_and_the_branch_stays(
 
 @wap
 def test_a_clone_reads_and_writes_its_own_snapshot(table: Table, setting: dict[str, str]) -> None:
-    with lent(table.spark, setting), clone(table.lake, table.name) as copy:
+    with temporary_settings(table.spark, setting), clone(table.lake, table.name) as copy:
         name = identifier(*table.lake.sql_name(copy.table))
         table.spark.sql(f"INSERT INTO {name} VALUES (5000, 'c')")
 
@@ -72,7 +72,7 @@ def test_a_proof_by_a_join_reads_the_snapshots_of_the_commit(
     """On clones, where a session that reads a branch would find the same rows before and after."""
     table.sql("DELETE FROM {t} WHERE id = 7")
     monkeypatch.setattr(readers, "HEAP_SHARE", 0.0)
-    with lent(table.spark, {"spark.wap.branch": "audit"}):
+    with temporary_settings(table.spark, {"spark.wap.branch": "audit"}):
         proof = prove_commits(table.lake, table.name, table.snapshots()[-1:])
 
     assert proof.ok is False

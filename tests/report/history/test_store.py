@@ -11,7 +11,7 @@ import pytest
 
 from icekit import diagnose
 from icekit.common.errors import HistoryUnusable
-from icekit.maintain.savings import wins
+from icekit.maintain.savings import savings_of
 from icekit.report.history.store import Health, HistoryFile, health
 from tests.factories import NOW_MS, file_group, table_facts
 
@@ -21,7 +21,7 @@ DAY = 86_400_000
 def record(day: int = 0, table: str = "db.events", **changes: Any) -> Health:
     facts = table_facts(groups=(file_group(1024, 2048),), table=tuple(table.split(".")))
     found = diagnose(facts)
-    made = health(facts, found, wins(facts, found), f"run{day:03d}")
+    made = health(facts, found, savings_of(facts, found), f"run{day:03d}")
     return dataclasses.replace(made, observed_at_ms=NOW_MS - (400 - day) * DAY, **changes)
 
 

@@ -22,9 +22,9 @@ from icekit.engine.interrupting import (
     Stop,
     Stopped,
     _not_of_py4j,
-    ended_like_interrupted,
     handler_kept,
-    heeded,
+    sigterm_as_interrupt,
+    stop_on_request,
 )
 from icekit.engine.lake import let_go
 from icekit.maintain.outcome import ActionOutcome, Outcome
@@ -73,15 +73,15 @@ def test_a_signal_that_python_has_dropped_is_noticed_at_the_next_step_and_a_late
     ending = asked()
     with pytest.raises(KeyboardInterrupt):
         ending.check()
-    ending.hear()
+    ending.acknowledge()
     ending.check()
     ending.ask()
     Ending().check()
 
 
 def test_a_block_within_another_shares_its_ending() -> None:
-    with ended_like_interrupted() as outer:
-        with pytest.raises(KeyboardInterrupt), ended_like_interrupted() as inner:
+    with sigterm_as_interrupt() as outer:
+        with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt() as inner:
             signal.raise_signal(signal.SIGTERM)
         assert inner is outer
         assert outer.is_asked
@@ -97,22 +97,22 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_another_way() -> None:
-    with ended_like_interrupted() as ending:
+    with sigterm_as_interrupt() as ending:
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-            ending.hear()
+            ending.acknowledge()
         assert ending.is_asked
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with ended_like_interrupted() as ending:
+    with sigterm_as_interrupt() as ending:
         signal.raise_signal(signal.SIGINT)
         assert not ending.is_asked
 
 
 @pytest.mark.usefixtures("interruptible")
 def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_own() -> None:
-    with ended_like_interrupted() as ending:
+    with sigterm_as_interrupt() as ending:
         with handler_kept():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         with pytest.raises(KeyboardInterrupt):
@@ -220,7 +220,7 @@ def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_under_way_stops_though_what_the_signal_raised_was_dropped() -> None:
     stop = Stop()
-    with ended_like_interrupted() as ending, heeded(stop.set):
+    with sigterm_as_interrupt() as ending, stop_on_request(stop.set):
         assert not stop.is_set
         ending.is_asked = True
         with pytest.raises(Stopped):
@@ -230,7 +230,7 @@ def test_a_run_under_way_stops_though_what_the_signal_raised_was_dropped() -> No
 def test_py4j_is_heard_again_after_a_block_in_which_it_was_asked_to_end() -> None:
     logger, root = logging.getLogger("py4j"), logging.getLogger()
     before = logger.level, list(root.filters)
-    with ended_like_interrupted() as ending:
-        ending.hear()
+    with sigterm_as_interrupt() as ending:
+        ending.acknowledge()
         assert (logger.level, list(root.filters)) != before
     assert (logger.level, list(root.filters)) == before

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import set_session
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.engine.lake import session_of
 from icekit.tune.merge.engine import merge_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, Target, said
@@ -58,11 +58,11 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     assert set(joined.sql) == {set_session(key, value) for key, value in settings}
     with session_of(lake) as spark:
         for left_out in settings:
-            with lent(spark, dict(settings - {left_out})):
+            with temporary_settings(spark, dict(settings - {left_out})):
                 assert merge_plan(
                     spark, review.statement.sql, review.statement.target
                 ).is_target_shuffled, left_out
-        with lent(spark, dict(settings)):
+        with temporary_settings(spark, dict(settings)):
             plan = merge_plan(spark, review.statement.sql, review.statement.target)
             assert not plan.is_target_shuffled
             assert plan.scan.is_grouped
@@ -77,7 +77,7 @@ def test_the_settings_leave_the_same_rows(
     sql = target.merge(f"{source.sql_name} s", "t.id = s.id")
     joined = target.review(sql).joined
 
-    with lent(lake.spark, dict({PRESERVE, COMPATIBLE})):
+    with temporary_settings(lake.spark, dict({PRESERVE, COMPATIBLE})):
         after = target.after(sql)
 
     assert set(joined.sql) == {set_session(*PRESERVE), set_session(*COMPATIBLE)}

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.common.errors import IcekitError
 from icekit.engine import session
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.tune.answer import Confidence
 from icekit.tune.merge import AS_IS, NARROWER, OPENED, SHUFFLED
@@ -100,7 +100,7 @@ def test_what_is_shuffled_is_told_with_the_join(
 ) -> None:
     target.filled(**properties)
 
-    with lent(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+    with temporary_settings(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         review = target.review(target.merge(clauses=clauses))
 
     assert review.plan.join == f"{join} SortMergeJoin"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import temporary_settings
 from icekit.tune.merge import MergeReview
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, ROWS, Target, said
 
@@ -126,7 +126,7 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
     lake: Lake, scratch: str, name: str
 ) -> None:
     target = Target(lake, scratch, "mr_case")
-    with lent(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
+    with temporary_settings(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sql, review = offered(target, CASES[name])
 
         assert review.narrower is not None, said(review, "narrower ON")
