@@ -100,11 +100,11 @@ def _register(
         if chosen_snapshot is not None and chosen_snapshot["snapshot-id"] != metadata.get(
             "current-snapshot-id"
         ):
-            snapshot_text = {
+            snapshot_arguments = {
                 "table": display_name(copy.table),
                 "snapshot_id": chosen_snapshot["snapshot-id"],
             }
-            spark.sql(call(lake.name, "set_current_snapshot", **snapshot_text))
+            spark.sql(call(lake.name, "set_current_snapshot", **snapshot_arguments))
         loaded = load_table(spark, lake.sql_name(copy.table))
         io = loaded.io()
         current = loaded.currentSnapshot()

@@ -25,11 +25,11 @@ SetUp = Callable[[Sandbox], Figures | None]
 Workload = Callable[[str, Sandbox], Figures]
 
 
-def planned(box: Sandbox, question: Asked) -> Mapping[str, float]:
+def planned(box: Sandbox, filters: Asked) -> Mapping[str, float]:
     """The figures of a :class:`~icekit.engine.planner.PlannedScan`, on average over filters by
     their weight; those of a full scan without filters.
     """
-    plans = [(f.weight, asdict(box.plan(where))) for f, where in question]
+    plans = [(f.weight, asdict(box.plan(where))) for f, where in filters]
     plans = plans or [(1.0, asdict(box.plan()))]
     total = sum(weight for weight, _ in plans)
     return {

@@ -220,8 +220,8 @@ class _Reader:
             return ANYTHING
         if op == "LIKE":
             return Leaf(column.name, "prefix", (str(values[0]).removesuffix("%"),))
-        function_name = f"{unit} {op}" if unit else op
-        return Leaf(column.name, function_name.lower(), tuple(dict.fromkeys(values)))
+        operator_name = f"{unit} {op}" if unit else op
+        return Leaf(column.name, operator_name.lower(), tuple(dict.fromkeys(values)))
 
     def values(self, kind: str) -> tuple[Scalar, ...]:
         if not self.skip("("):

@@ -96,10 +96,10 @@ def coarser(column: Column, transform: str, factor: float) -> str | None:
     """
     start = "day" if (column.type, transform) == _DAYS else transform
     transform = start
-    reached_bytes = 1.0
-    while transform in _COARSER and reached_bytes < factor:
+    combined_partitions = 1.0
+    while transform in _COARSER and combined_partitions < factor:
         transform, times = _COARSER[transform]
-        reached_bytes *= times
+        combined_partitions *= times
     return None if transform == start else transform
 
 
