@@ -178,7 +178,7 @@ def test_what_happens_between_two_slices_counts(
     touched: list[list[str]] = []
 
     def commit(*args: Any, **options: Any) -> None:
-        touched.append(args[0].touched)
+        touched.append(args[0].data_paths)
         if len(touched) == 2:
             table.sql("DELETE FROM {t} WHERE id % 5 = 4")
             seen[:] = table.rows(), table.history()

@@ -1,5 +1,5 @@
-"""A sort in a session whose local directory has a mebibyte left: arguments are its disk and the table.
-Its last line is how the run ended.
+"""A sort along a curve, which Spark shuffles, in a session whose local directory has a mebibyte
+left: arguments are its disk and the table. Its last line is how the run ended.
 """
 
 import json
@@ -22,7 +22,7 @@ def main(disk: str, *table: str) -> None:
     # What a session needs to start is on its disk by now.
     lake.spark.range(1).count()
     Path(disk, "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - MEBIBYTE))
-    policy = Policy(strategy="sort", columns=("id",), leave_alone_minutes=0)
+    policy = Policy(strategy="zorder", columns=("id",), leave_alone_minutes=0)
     plan = plan_table(lake, lake.observe(table), None, policy)
     limits = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
     outcome = run(lake, plan, execute=True, limits=limits, progress=lambda _: None)
