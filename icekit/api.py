@@ -45,10 +45,12 @@ class Lake(catalog.Lake):
         """
         from icekit.show.card import Look
 
-        thresholds_set = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=thresholds_set.size_ratios, **options)
+        changed_thresholds = Thresholds().with_changes(**thresholds or {})
+        facts = self.observe(table, size_ratios=changed_thresholds.size_ratios, **options)
         return Look(
-            facts, diagnose(facts, thresholds_set, session_conf=self.session_conf()), thresholds_set
+            facts,
+            diagnose(facts, changed_thresholds, session_conf=self.session_conf()),
+            changed_thresholds,
         )
 
     def plan(
@@ -80,9 +82,9 @@ class Lake(catalog.Lake):
         """
         from icekit.maintain.proposals import propose
 
-        thresholds_set = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=thresholds_set.size_ratios)
-        return propose(self, facts, thresholds=thresholds_set, **options)
+        changed_thresholds = Thresholds().with_changes(**thresholds or {})
+        facts = self.observe(table, size_ratios=changed_thresholds.size_ratios)
+        return propose(self, facts, thresholds=changed_thresholds, **options)
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless

@@ -79,7 +79,11 @@ def merge(
     if not (shared_records or own_deletes):
         return [], {}
     if inputs.snapshot_deletes.listing.tasks is None:
-        before = _earlier_positions(spark, name, numbers, own_deletes, shared_records, inputs)
+        # A guess: as many as were found now.
+        records = sum(map(len, positions.values()))
+        before = _earlier_positions(
+            spark, name, numbers, own_deletes, shared_records, inputs, records
+        )
     else:
         before = _earlier_positions_of_tasks(spark, numbers, inputs)
     for path, deletes in own_deletes.items():
@@ -126,9 +130,10 @@ def _earlier_positions(
     own_deletes: Mapping[str, Sequence[Any]],
     shared_records: Mapping[str, int],
     inputs: ConversionInputs,
+    records: int,
 ) -> dict[int, BitMap64]:
-    """The same of the whole snapshot, by one query: of delete files that are each data file's
-    ``own``, and of those that several data files share.
+    """The same of the whole snapshot, by one query that is spread as for so many ``records``: of
+    the delete files that are each data file's own, and of those that several data files share.
     """
     with_vector = {path for path, deletes in own_deletes.items() if any(map(_is_vector, deletes))}
     by_path = local(
@@ -162,7 +167,6 @@ def _earlier_positions(
     if with_vector:
         # A vector replaces all other position deletes of its data file.
         joined_rows = joined_rows.where("NOT has_vector OR content_offset IS NOT NULL")
-    records = sum(inputs.data[number].records for number in numbers.values())
     return by_file(arrow_of(words(joined_rows.select("f", "pos"), records)))
 
 
@@ -429,12 +433,7 @@ class _Conversion:
         spark = self.spark
         name = self.name
         snapshot_deletes = inputs.snapshot_deletes
-        writer = Writer(
-            spark,
-            snapshot_deletes.table,
-            snapshot_deletes.listing.java,
-            snapshot_deletes.format_version,
-        )
+        writer = Writer(spark, snapshot_deletes)
         mark = uuid.uuid4().hex
         is_committing = False
         try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyroaring import BitMap64
 
+from icekit.deletes.find import SnapshotDeletes
 from icekit.deletes.listing import File, joined
 from icekit.engine.bridge import compiled, elements
 
@@ -123,14 +124,13 @@ def position_deletes(
 
 
 class Writer:
-    """Writes what a conversion adds to a table, and can remove it as long as no commit names it;
-    ``listing`` is Java's listing of the data files.
-    """
+    """Writes what a conversion adds to a table, and can remove it as long as no commit names it."""
 
-    def __init__(self, spark: SparkSession, table: Any, listing: Any, format_version: int) -> None:
+    def __init__(self, spark: SparkSession, snapshot_deletes: SnapshotDeletes) -> None:
+        table = snapshot_deletes.table
         self._io = table.io()
-        self._version = format_version
-        self._java = compiled(spark, table, "PositionWriter", table, listing)
+        self._version = snapshot_deletes.format_version
+        self._java = compiled(spark, table, "PositionWriter", table, snapshot_deletes.listing.java)
         self.written: list[str] = []
 
     def write(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from icekit.iceberg.metadata import Json
 
-#: What the metadata of a table says that only its fields are read from.
-WITHOUT_SNAPSHOTS: Json = {
+# What the metadata of a table says that only its fields are read from.
+_ONLY_FIELDS: Json = {
     "current-snapshot-id": -1,
     "snapshots": [],
     "refs": {},
@@ -24,8 +24,6 @@ WITHOUT_SNAPSHOTS: Json = {
     "metadata-log": [],
     "statistics": [],
     "partition-statistics": [],
-}
-_WITHOUT_SPECS: Json = {
     "current-schema-id": 0,
     "default-spec-id": 0,
     "partition-specs": [{"spec-id": 0, "fields": []}],
@@ -53,4 +51,4 @@ class KeyTable:
         others, required ones either. The metadata is that of the table whose files they are.
         """
         schemas = {"schemas": [{"type": "struct", "schema-id": 0, "fields": fields}]}
-        return cls(spark, files_of, {**metadata, **WITHOUT_SNAPSHOTS, **_WITHOUT_SPECS, **schemas})
+        return cls(spark, files_of, {**metadata, **_ONLY_FIELDS, **schemas})

@@ -55,19 +55,13 @@ class Group:
         self.hash = ""
         # Whether one task writes the rows of several partitions, each of which gets a file.
         self.is_one_file_each = False
-        self.are_keys_read_right = all(key.is_read_right for key in keys)
         # Whether Iceberg's own reader applies the equality deletes.
         self.by_reader = bool(keys) and rewrite.applied(group, keys) is not None
         self.keys: Sequence[Key] = () if self.by_reader else keys
         self.read_deletes = sum(key.records for key in keys) if self.by_reader else 0
         # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
-        # deletes. It is not asked to apply them where its answer depends on the query.
-        if self.by_reader and rewrite.check:
-            self.chosen = self.tasks
-        elif self.keys and rewrite.check and self.are_keys_read_right:
-            self.chosen = self._sampled_tasks(SAMPLED_FILES)
-        else:
-            self.chosen = self._sampled_tasks(0)
+        # deletes.
+        self.chosen = self.tasks if self.by_reader and rewrite.check else self._sampled_tasks(0)
 
     def compare_files(self, group: Any) -> None:
         """Read some whole files of a group twice, also without equality deletes."""

@@ -51,9 +51,15 @@ class KernelGroup(Group):
         self.is_looked_up = True
         #: About one group in so many is, by their rows.
         self.one_group_in = 1
-        # Files of which the outcome says what Iceberg's own reader shows of them.
-        is_misread = rewrite.check and not self.are_keys_read_right
-        self.misread = self._sampled_tasks(SAMPLED_FILES if is_misread else 0)
+        # Files of which the outcome says what Iceberg's own reader shows of them: its answer depends
+        # on the query, so that nothing is compared with it.
+        self.misread = self._sampled_tasks(0)
+        if self.keys and rewrite.check:
+            sampled_tasks = self._sampled_tasks(SAMPLED_FILES)
+            if all(key.is_read_right for key in keys):
+                self.chosen = sampled_tasks
+            else:
+                self.misread = sampled_tasks
         self.parts: list[Any] = []
         self.written: list[Written] = []
         self.samples: Mapping[Key, Sample] = {}

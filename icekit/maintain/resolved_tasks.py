@@ -36,7 +36,7 @@ def resolved_tasks(rewrite: RewriteSession, tasks: Any) -> Iterator[tuple[Any, C
     )
     inputs = find(spark, snapshot_deletes)
     assert inputs is not None
-    writer = Writer(spark, table, listing.java, snapshot_deletes.format_version)
+    writer = Writer(spark, snapshot_deletes)
     check = PositionCheck if rewrite.check else None
     try:
         new_deletes, checked = write_deletes(spark, rewrite.action.sql_name, inputs, writer, check)

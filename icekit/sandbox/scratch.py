@@ -192,8 +192,8 @@ def _inside(location: str, scratch_table: ScratchTable) -> str | None:
     """
     family, _, path = normal(location)
     for spelling in (path, os.path.realpath(path) if family in LOCAL else path):
-        _, in_history, inside = spelling.partition(scratch_table.marker)
-        if in_history:
+        _, marker, inside = spelling.partition(scratch_table.marker)
+        if marker:
             return inside
     return None
 

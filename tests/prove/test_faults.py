@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icekit.deletes import join
-from icekit.maintain import group, rewrite_session
+from icekit.maintain import group, kernel_work, rewrite_session
 from icekit.maintain.group import Group
 from icekit.maintain.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
@@ -172,6 +172,7 @@ def test_no_fault_of_the_kernel_is_committed(
 ) -> None:
     _fill(table, version, check)
     monkeypatch.setattr(group, "SAMPLED_FILES", 10)
+    monkeypatch.setattr(kernel_work, "SAMPLED_FILES", 10)
     monkeypatch.setattr(rewrite_session, "_FEW_APPLIED", 0 if check == "by a join" else 10**6)
     before, snapshots = table.rows(), table.snapshots()
     faults = _KERNEL_FAULTS | (_LINEAGE_FAULTS if version >= 3 else {})

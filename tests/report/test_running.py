@@ -200,7 +200,7 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(
     assert time_limit.is_set
     assert "died" in failed[-1]
     assert used[0].manager is None
-    waited_for(lambda: not in_history(int(told.read_text()[:-1])))
+    waited_for(lambda: not is_running(int(told.read_text()[:-1])))
 
 
 def waited_for(what: Callable[[], bool]) -> None:
@@ -212,7 +212,7 @@ def waited_for(what: Callable[[], bool]) -> None:
     raise AssertionError("it never came")
 
 
-def in_history(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,12 +2,16 @@ package icekit;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.zip.CRC32;
 import org.apache.iceberg.ContentFile;
 import org.apache.iceberg.DataFiles;
 import org.apache.iceberg.DeleteFile;
+import org.apache.iceberg.FileContent;
 import org.apache.iceberg.FileFormat;
+import org.apache.iceberg.FileScanTask;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.TableScan;
@@ -28,6 +32,16 @@ final class ContentFiles {
   }
 
   static boolean isVector(DeleteFile file) { return file.format() == FileFormat.PUFFIN; }
+
+  /** The position deletes and deletion vectors of a task. */
+  static List positionDeletes(FileScanTask task) {
+    List found = new ArrayList();
+    for (Iterator each = task.deletes().iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      if (delete.content() == FileContent.POSITION_DELETES) found.add(delete);
+    }
+    return found;
+  }
 
   /** What tells a delete file from others: a Puffin file holds many deletion vectors. */
   static String key(DeleteFile file) { return file.location() + " " + file.contentOffset(); }

@@ -183,11 +183,9 @@ public class Conversion {
     PartitionSet parts = PartitionSet.create(table.specs());
     parts.add(file.specId(), file.partition());
     if (!parts.contains(hit.specId(), hit.partition())) result.put("misplaced", file.location());
-    List before = new ArrayList();
-    for (Iterator its = task.deletes().iterator(); ContentFiles.isVector(hit) && its.hasNext();) {
+    List before = ContentFiles.isVector(hit) ? ContentFiles.positionDeletes(task) : Collections.EMPTY_LIST;
+    for (Iterator its = before.iterator(); its.hasNext();) {
       DeleteFile delete = (DeleteFile) its.next();
-      if (delete.content() != FileContent.POSITION_DELETES) continue;
-      before.add(delete);
       if (ContentFileUtil.referencedDataFileLocation(delete) != null && !gone.contains(ContentFiles.key(delete))) result.put("kept", delete.location());
     }
     opens += before.size();

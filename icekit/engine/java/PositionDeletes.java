@@ -56,21 +56,12 @@ public class PositionDeletes {
     boolean isKnown = false;
   }
 
-  private static List positions(FileScanTask task) {
-    List found = new ArrayList();
-    for (Iterator each = task.deletes().iterator(); each.hasNext();) {
-      DeleteFile delete = (DeleteFile) each.next();
-      if (delete.content() == FileContent.POSITION_DELETES) found.add(delete);
-    }
-    return found;
-  }
-
   /** The tasks that have position deletes. */
   public List deleted(List tasks) {
     List found = new ArrayList();
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
-      if (!positions(task).isEmpty()) found.add(task);
+      if (!ContentFiles.positionDeletes(task).isEmpty()) found.add(task);
     }
     return found;
   }
@@ -88,7 +79,7 @@ public class PositionDeletes {
   public long records(List tasks) {
     long found = 0;
     for (Iterator each = tasks.iterator(); each.hasNext();) {
-      for (Iterator deletes = positions((FileScanTask) each.next()).iterator(); deletes.hasNext();) {
+      for (Iterator deletes = ContentFiles.positionDeletes((FileScanTask) each.next()).iterator(); deletes.hasNext();) {
         DeleteFile delete = (DeleteFile) deletes.next();
         if (ContentFileUtil.referencedDataFileLocation(delete) == null) return -1;
         found += delete.recordCount();
@@ -104,7 +95,7 @@ public class PositionDeletes {
       Object task = each.next();
       List deletes = task instanceof PositionDeletesScanTask
           ? Collections.singletonList(((PositionDeletesScanTask) task).file())
-          : positions((FileScanTask) task);
+          : ContentFiles.positionDeletes((FileScanTask) task);
       for (Iterator delete = deletes.iterator(); delete.hasNext();) {
         DeleteFile file = (DeleteFile) delete.next();
         if (!ContentFiles.isVector(file)) found.put(file.location(), file);
@@ -157,7 +148,7 @@ public class PositionDeletes {
   }
 
   private long count(FileScanTask task, Map counts) {
-    List deletes = positions(task);
+    List deletes = ContentFiles.positionDeletes(task);
     if (deletes.isEmpty()) return 0;
     Long counted = counts == null ? new Long(((DataFile) task.file()).recordCount()) : (Long) counts.get(((DataFile) task.file()).location());
     final long rows = counted == null ? 0L : counted.longValue();
@@ -257,7 +248,7 @@ public class PositionDeletes {
     try {
       for (Iterator each = tasks.iterator(); each.hasNext();) {
         FileScanTask task = (FileScanTask) each.next();
-        List deletes = positions(task);
+        List deletes = ContentFiles.positionDeletes(task);
         boolean isTouched = false;
         for (Iterator delete = deletes.iterator(); delete.hasNext();) {
           if (keys.contains(ContentFiles.key((DeleteFile) delete.next()))) isTouched = true;

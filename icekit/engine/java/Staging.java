@@ -208,11 +208,7 @@ public class Staging {
     for (Iterator each = tasks.iterator(); each.hasNext();) {
       FileScanTask task = (FileScanTask) each.next();
       String path = ((DataFile) task.file()).location();
-      List applied = new ArrayList();
-      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
-        DeleteFile delete = (DeleteFile) deletes.next();
-        if (delete.content() == FileContent.POSITION_DELETES) applied.add(delete);
-      }
+      List applied = ContentFiles.positionDeletes(task);
       if (applied.isEmpty() || !given.contains(path)) continue;
       PositionDeleteIndex index = positions(table, applied, path);
       if (index.isEmpty()) continue;
