@@ -138,6 +138,7 @@ def files_of(
     partitions = dict[tuple[object, ...], Partition]()
     added_by = manifest.get("added_snapshot_id")
     added_at = manifest.get("sequence_number") or 0
+    schema = ""
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         schema = blocks.metadata["avro.schema"]
@@ -173,6 +174,12 @@ def files_of(
             if last == number and offset != len(data):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
+        if '"fixed_' in schema:
+            raise MetadataUnreadable(
+                f"{location} has partition values of type fixed, which Iceberg for Java writes as "
+                "only Iceberg for Java can read them (apache/iceberg issue 17501). Nothing needs to "
+                "be repaired; icekit can do nothing for this table."
+            ) from None
         raise _corrupt(location, error) from None
 
 

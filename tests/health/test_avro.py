@@ -2,6 +2,7 @@
 
 import io
 import random
+import re
 from typing import Any
 
 import fastavro
@@ -116,6 +117,18 @@ def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:
             refused.append(str(error))
     assert len(refused) > 100
     assert all(text.startswith("here is corrupt (") for text in refused)
+
+
+def test_fixed_values_that_iceberg_for_java_wrote_are_not_called_corrupt() -> None:
+    kind = {"type": "bytes", "name": "fixed_3", "size": 3}
+    with_length = manifest({"f": optional(kind)}, [record(n, f=b"\xff\x00\x7f") for n in range(9)])
+    as_iceberg_writes_it = re.sub(
+        rb'("type": )"bytes"(, "name": "fixed_3")', rb'\1"fixed"\2', with_length
+    )
+
+    assert as_iceberg_writes_it != with_length
+    with pytest.raises(MetadataUnreadable, match=r"here has partition values of type fixed"):
+        files(as_iceberg_writes_it)
 
 
 def test_bytes_that_are_cut_short_are_corrupt() -> None:
