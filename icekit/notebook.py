@@ -159,7 +159,7 @@ def asked(options: Settings) -> dict[str, Any]:
     """What a tuning question or a review is asked with: what differs from its default, and for a
     file its text.
     """
-    from icekit.tune.statement import read_file
+    from icekit.tune.statement import read_statement_file
 
     question_arguments = {
         name: value
@@ -167,7 +167,7 @@ def asked(options: Settings) -> dict[str, Any]:
         if name not in ("catalog", "table", "output")
     }
     texts = {
-        name.removesuffix("_file"): read_file(question_arguments.pop(name))
+        name.removesuffix("_file"): read_statement_file(question_arguments.pop(name))
         for name in tuple(question_arguments)
         if name.endswith("_file")
     }

@@ -43,7 +43,7 @@ def tune(
     from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
-    answers: Mapping[str, Callable[..., Answer]] = {
+    answer_functions: Mapping[str, Callable[..., Answer]] = {
         "file-sizes": file_sizes.tune_file_sizes,
         "metrics-columns": metrics_columns.tune_metrics_columns,
         "layout": layout.tune_layout,
@@ -51,22 +51,22 @@ def tune(
         "planning": planning.tune_planning,
     }
     require_known(question, QUESTIONS, "question")
-    kind = commands.QUESTIONS[question]
-    option_names = [name for name in kind.declared if name not in _NOT_OPTIONS]
+    options_class = commands.QUESTIONS[question]
+    option_names = [name for name in options_class.declared if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, option_names, f"{question} option")
-    settings = kind.of(options)
-    setting_values = vars(settings)
+    question_options = options_class.of(options)
+    option_values = vars(question_options)
     for name in ("commits", "repeats"):
-        if setting_values.get(name, 1) < 1:
-            raise ParameterError(f"{name} is {setting_values[name]}, but must be 1 or more.")
+        if option_values.get(name, 1) < 1:
+            raise ParameterError(f"{name} is {option_values[name]}, but must be 1 or more.")
     for name in ("reads_per_day", "reads_per_commit", "compact_every"):
-        require_number(name, setting_values.get(name))
+        require_number(name, option_values.get(name))
     trial = Trial.of(
         lake,
         table,
-        Budget(settings.budget_seconds, settings.budget_bytes),
-        setting_values.get("sample_bytes") or "1 GB",
+        Budget(question_options.budget_seconds, question_options.budget_bytes),
+        option_values.get("sample_bytes") or "1 GB",
         progress,
     )
     if not trial.facts.data.file_count:
@@ -76,4 +76,4 @@ def tune(
             verdict="No change: the table has no data files yet. Ask again when it has some.",
         )
     with session_of(lake):
-        return answers[question](trial, settings)
+        return answer_functions[question](trial, question_options)

@@ -71,7 +71,7 @@ class Change:
         return f"{self.setting}: {' → '.join(values)}. {self.why}"
 
 
-def to_set(
+def property_change(
     facts: TableFacts,
     properties: Mapping[str, str],
     why: str,
@@ -83,9 +83,9 @@ def to_set(
     is what is in force where that is not the property.
     """
     setting, value = list(properties.items())[-1]
-    undoable = [name for name in properties if name not in _ONE_WAY]
-    changed = {n: facts.properties[n] for n in undoable if n in facts.properties}
-    added = [n for n in undoable if n not in facts.properties]
+    undoable_names = [name for name in properties if name not in _ONE_WAY]
+    values_before = {n: facts.properties[n] for n in undoable_names if n in facts.properties}
+    added_names = [n for n in undoable_names if n not in facts.properties]
     return Change(
         setting,
         now or facts.properties.get(setting),
@@ -93,8 +93,8 @@ def to_set(
         why,
         sql=(set_properties(facts.sql_name, dict(properties)),),
         undo=(
-            *([set_properties(facts.sql_name, changed)] if changed else []),
-            *([unset_properties(facts.sql_name, added)] if added else []),
+            *([set_properties(facts.sql_name, values_before)] if values_before else []),
+            *([unset_properties(facts.sql_name, added_names)] if added_names else []),
         ),
         side_effect=side_effect,
     )
@@ -112,29 +112,29 @@ class InForce:
     is_of_session: bool = False
 
 
-def in_force(
-    spark: SparkSession, facts: TableFacts, session: str, table: str, default: InForce
+def setting_in_force(
+    spark: SparkSession, facts: TableFacts, session_key: str, property_name: str, default: InForce
 ) -> InForce:
     """Which decides: the session's setting, the table's property or the default.
 
     Source: Iceberg's ``ConfParser`` for Spark: the place nearest to the write wins, which is a
     write or read option (only the job knows it), then the session, the table property, the default.
     """
-    value = spark.conf.get(session, None)
+    value = spark.conf.get(session_key, None)
     if value is not None:
-        return InForce(session, value, f"session {session}", is_of_session=True)
-    value = facts.properties.get(table)
-    return default if value is None else InForce(table, value, f"table property {table}")
+        return InForce(session_key, value, f"session {session_key}", is_of_session=True)
+    value = facts.properties.get(property_name)
+    return default if value is None else InForce(property_name, value, f"table property {property_name}")
 
 
-def put_in_force(
+def changes_in_force(
     facts: TableFacts, setting: InForce, properties: Mapping[str, str], why: str, **fields: Any
 ) -> list[Change]:
     """Set properties, and reset the session's setting where it overrides them; ``fields`` as in
-    :func:`to_set`.
+    :func:`property_change`.
     """
-    is_set = properties.items() <= facts.properties.items()
-    changes = [] if is_set else [to_set(facts, properties, why, **fields)]
+    is_already_set = properties.items() <= facts.properties.items()
+    changes = [] if is_already_set else [property_change(facts, properties, why, **fields)]
     if setting.is_of_session:
         name = setting.name
         value = setting.value or ""
@@ -181,51 +181,51 @@ class Measurements:
         for name, value in figures.items():
             self.rounds.setdefault(variant, {}).setdefault(name, []).append(value)
 
-    def value(self, variant: str, name: str) -> float | None:
+    def value(self, variant: str, measure_name: str) -> float | None:
         """The figure of a variant; None if it was not measured."""
-        values = self.rounds.get(variant, {}).get(name)
-        measure = next(m for m in self.measures if m.name == name)
+        values = self.rounds.get(variant, {}).get(measure_name)
+        measure = next(m for m in self.measures if m.name == measure_name)
         return measure.of(values) if values else None
 
-    def spread(self, variant: str, name: str) -> float:
+    def spread(self, variant: str, measure_name: str) -> float:
         """How far a figure may be off: what its two least repeats differ by; 0 without a repeat."""
-        values = sorted(self.rounds.get(variant, {}).get(name, ()))
+        values = sorted(self.rounds.get(variant, {}).get(measure_name, ()))
         return values[1] - values[0] if len(values) > 1 else 0.0
 
     def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
-        names = {name for figures in self.rounds.values() for name in figures}
-        measures = [m for m in self.measures if m.name in names]
+        measured_names = {name for figures in self.rounds.values() for name in figures}
+        measures = [m for m in self.measures if m.name in measured_names]
         columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
         rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.rounds]
         return Grid("Measured", {"variant": NAME(""), **columns}, rows)
 
-    def pair(self, name: str, now: str, after: str) -> tuple[float, float] | None:
+    def pair(self, measure_name: str, variant: str, other_variant: str) -> tuple[float, float] | None:
         """A figure of two variants; None unless both were measured."""
-        before = self.value(now, name)
-        then = self.value(after, name)
-        return None if before is None or then is None else (before, then)
+        value = self.value(variant, measure_name)
+        other_value = self.value(other_variant, measure_name)
+        return None if value is None or other_value is None else (value, other_value)
 
-    def effects(self, now: str, after: str | None) -> Grid:
+    def effects(self, variant: str, other_variant: str | None) -> Grid:
         """What changes from one variant to another, gains first and what it costs last; empty
         without the other.
         """
         rows = []
         for m in sorted(self.measures, key=lambda m: m.is_cost):
-            before = self.value(now or "", m.name)
-            then = self.value(after or "", m.name)
-            if then is not None and then != before:
-                value_text = "–" if before is None else m.unit.write(before)
-                kind = "cost" if m.is_cost and then > (before or 0) else ""
-                rows.append((m.name, value_text, m.unit.write(then), kind))
+            value = self.value(variant or "", m.name)
+            other_value = self.value(other_variant or "", m.name)
+            if other_value is not None and other_value != value:
+                value_text = "–" if value is None else m.unit.write(value)
+                effect_kind = "cost" if m.is_cost and other_value > (value or 0) else ""
+                rows.append((m.name, value_text, m.unit.write(other_value), effect_kind))
         return Grid(
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
 
-    def gain(self, now: str, after: str | None) -> str:
+    def gain(self, variant: str, other_variant: str | None) -> str:
         """The first effect in words, after a colon; empty without any."""
-        for name, before, then, _ in self.effects(now, after).rows[:1]:
-            return f": {name} from {before} to {then}"
+        for measure_name, value_text, other_value_text, _ in self.effects(variant, other_variant).rows[:1]:
+            return f": {measure_name} from {value_text} to {other_value_text}"
         return ""
 
 
@@ -317,18 +317,18 @@ class Answer(_Answered, Shown):
         """What every renderer shows: verdict, effects, confidence, SQL and undo; then the reasons
         and the measurements, folded.
         """
-        kind, label = self.badge()
-        kept_changes = [c for c in self.changes if not c.is_change and c.why]
-        advised = [c for c in self.changes if c.sql and not c.is_alternative]
-        other_changes = [c for c in self.changes if c.is_change and c not in advised]
-        effects = "; ".join(c.side_effect for c in advised if c.side_effect)
+        badge_kind, badge_label = self.badge()
+        checked_settings = [c for c in self.changes if not c.is_change and c.why]
+        advised_changes = [c for c in self.changes if c.sql and not c.is_alternative]
+        other_changes = [c for c in self.changes if c.is_change and c not in advised_changes]
+        side_effects = "; ".join(c.side_effect for c in advised_changes if c.side_effect)
         return [
-            Badge(kind, label, self.facts.name, self.question.replace("-", " ")),
+            Badge(badge_kind, badge_label, self.facts.name, self.question.replace("-", " ")),
             Sentence(self.verdict, is_strong=True),
             self.measured.effects(self.now, self.advised),
             Sentence(f"{self.confidence}: {self.because}", "Confidence"),
-            *([Sentence(f"{effects}.", "Side effects")] if effects else []),
-            *(Sql(_CHECK_FIRST, c.check) for c in advised),
+            *([Sentence(f"{side_effects}.", "Side effects")] if side_effects else []),
+            *(Sql(_CHECK_FIRST, c.check) for c in advised_changes),
             Sql("SQL", self.script.sql),
             Sql("Undo", self.script.undo),
             *(
@@ -339,8 +339,8 @@ class Answer(_Answered, Shown):
                     Sql("SQL", c.sql),
                 )
             ),
-            Folded("Why", [Sentence(str(c)) for c in advised]),
-            Folded("Also checked", [Sentence(str(c)) for c in kept_changes]),
+            Folded("Why", [Sentence(str(c)) for c in advised_changes]),
+            Folded("Also checked", [Sentence(str(c)) for c in checked_settings]),
             Folded(
                 "Measurements",
                 [self.measured.grid(), *map(Sentence, self.notes)],

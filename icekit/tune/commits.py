@@ -53,109 +53,109 @@ class TrialRows:
     tasks: int = 0
 
 
-def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | None:
+def typical_commit(facts: TableFacts, *, sample_bytes: int, task_count: int) -> TrialRows | None:
     """The rows of a recent append of median size; None if the snapshots have none, or it is too
     large.
 
     Rows that a commit did not bring together are read with one task for each file: the tasks that
-    wrote them. Of others the original distribution is not known, so ``tasks`` read them in no
+    wrote them. Of others the original distribution is not known, so ``task_count`` read them in no
     particular order.
     """
-    appends = [
-        (before, commit)
-        for before, commit in pairwise(facts.history.commits)
+    append_commits = [
+        (parent_commit, commit)
+        for parent_commit, commit in pairwise(facts.history.commits)
         if commit.operation == "append" and commit.added_data_files and commit.added_records
     ][-_RECENT:]
-    if not appends:
+    if not append_commits:
         return None
-    appends.sort(key=lambda pair: pair[1].added_records or 0)
-    before, commit = appends[(len(appends) - 1) // 2]
-    added = commit.added_bytes or 0
-    if added > sample_bytes:
+    append_commits.sort(key=lambda pair: pair[1].added_records or 0)
+    parent_commit, commit = append_commits[(len(append_commits) - 1) // 2]
+    added_bytes = commit.added_bytes or 0
+    if added_bytes > sample_bytes:
         return None
     is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (
-        (commit.changed_partitions or 1) + added // facts.target_bytes
+        (commit.changed_partitions or 1) + added_bytes // facts.target_bytes
     )
-    description = f"read by {count(tasks, 'task')} in no particular order"
-    options = {
-        "start-snapshot-id": str(before.snapshot_id),
+    description = f"read by {count(task_count, 'task')} in no particular order"
+    read_options = {
+        "start-snapshot-id": str(parent_commit.snapshot_id),
         "end-snapshot-id": str(commit.snapshot_id),
     }
     if is_scattered:
         description = "one task per file that it wrote"
-        tasks = 0
-        options["file-open-cost"] = _ALONE
+        task_count = 0
+        read_options["file-open-cost"] = _ALONE
     return TrialRows(
         described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {description})",
         table=facts.sql_name,
-        size_in_bytes=added,
-        options=options,
-        tasks=tasks,
+        size_in_bytes=added_bytes,
+        options=read_options,
+        tasks=task_count,
     )
 
 
-def trial_target(facts: TableFacts, sample_bytes: int) -> int:
+def trial_target_bytes(facts: TableFacts, sample_bytes: int) -> int:
     """The target size for the trial: the table's own, or a smaller one if the sample has too few
     files of that size.
     """
-    largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
-    wanted_bytes = ENOUGH * facts.target_bytes
+    largest_partition_bytes = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
+    enough_bytes = ENOUGH * facts.target_bytes
     return (
         facts.target_bytes
-        if largest < wanted_bytes or wanted_bytes <= sample_bytes
+        if largest_partition_bytes < enough_bytes or enough_bytes <= sample_bytes
         else max(1, sample_bytes // ENOUGH)
     )
 
 
 def large_commit(
-    facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes: int
+    facts: TableFacts, data_files_sql: str, *, target_bytes: int, sample_bytes: int
 ) -> TrialRows | None:
     """Rows of the largest partitions, enough for several files of the target size where the table
     has them; None without rows.
 
     They are read by tasks of a quarter of the target, as Spark's splits of 128 MB are of 512 MB.
-    ``data_files`` is SQL for that metadata table.
+    ``data_files_sql`` is SQL for that metadata table.
     """
-    groups = sorted(
+    file_groups = sorted(
         (g for g in facts.of_kind(Kind.DATA) if g.size_in_bytes), key=lambda g: -g.size_in_bytes
     )
-    if not groups:
+    if not file_groups:
         return None
-    wanted_bytes = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
+    enough_bytes = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
     # The smallest group that has enough by itself, else the largest ones until there is enough.
-    large_groups = [g for g in groups if g.size_in_bytes >= wanted_bytes]
-    groups_taken = large_groups[-1:] or packed(groups[: ENOUGH * 4], wanted_bytes)[:ENOUGH]
-    partitions = [g.partition for g in groups_taken]
-    predicate = facts.where(partitions, of_rows=True) if len(groups_taken) < len(groups) else None
-    groups_written = groups_taken if predicate else groups
-    total = sum(g.size_in_bytes for g in groups_written)
-    share = min(1.0, wanted_bytes / total)
+    large_groups = [g for g in file_groups if g.size_in_bytes >= enough_bytes]
+    selected_groups = large_groups[-1:] or packed(file_groups[: ENOUGH * 4], enough_bytes)[:ENOUGH]
+    partitions = [g.partition for g in selected_groups]
+    predicate = facts.where(partitions, of_rows=True) if len(selected_groups) < len(file_groups) else None
+    source_groups = selected_groups if predicate else file_groups
+    total_bytes = sum(g.size_in_bytes for g in source_groups)
+    byte_share = min(1.0, enough_bytes / total_bytes)
     conditions = [f"({predicate})"] if predicate else []
-    if share < 0.9:
+    if byte_share < 0.9:
         # Whole files, so that rows stay as near each other as they are; of a few that are large,
         # rows.
-        paths = (
-            f"SELECT file_path FROM {data_files} WHERE pmod(xxhash64(file_path), 1000) < "
-            f"{max(1, round(share * 1000))}"
+        paths_sql = (
+            f"SELECT file_path FROM {data_files_sql} WHERE pmod(xxhash64(file_path), 1000) < "
+            f"{max(1, round(byte_share * 1000))}"
         )
-        has_many = facts.data.file_count * share >= ENOUGH * 4
-        conditions.append(f"_file IN ({paths})" if has_many else f"rand(7) < {share:.6f}")
+        has_many_files = facts.data.file_count * byte_share >= ENOUGH * 4
+        conditions.append(f"_file IN ({paths_sql})" if has_many_files else f"rand(7) < {byte_share:.6f}")
     else:
-        share = 1.0
-    split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    size_in_bytes = round(total * share)
+        byte_share = 1.0
+    split_bytes = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
+    size_in_bytes = round(total_bytes * byte_share)
     return TrialRows(
-        described=f"{size(size_in_bytes)} of rows of {count(len(groups_written), 'partition')} in one "
-        f"commit (read by tasks of {size(split)})",
+        described=f"{size(size_in_bytes)} of rows of {count(len(source_groups), 'partition')} in one "
+        f"commit (read by tasks of {size(split_bytes)})",
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
-        options={"split-size": str(split), "file-open-cost": "0"},
+        options={"split-size": str(split_bytes), "file-open-cost": "0"},
         where=" AND ".join(conditions),
     )
 
 
 @frozen
-class Written:
+class CommittedFiles:
     """The data files of one commit.
 
     ``shuffle_bytes`` is what adaptive execution took the shuffle for (0: no shuffle).
@@ -168,61 +168,61 @@ class Written:
     seconds: float = 0.0
 
 
-def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Written:
+def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> CommittedFiles:
     """Write a trial's rows to a sandbox under temporary session settings, and measure the
     commit.
     """
-    with _view_of(box.lake.spark, rows) as view:
-        sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
-        committed = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
-    if not committed.snapshots:
-        return Written(0, 0, 0, seconds=committed.seconds)
-    snapshot_id = int(committed.snapshots[-1]["snapshot-id"])
+    with _temporary_view(box.lake.spark, rows) as view_name:
+        sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view_name)}"
+        execution = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
+    if not execution.snapshots:
+        return CommittedFiles(0, 0, 0, seconds=execution.seconds)
+    snapshot_id = int(execution.snapshots[-1]["snapshot-id"])
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
     # The entries of a table without partitions have no such column.
-    files: Any = entries.select("data_file.*").schema
-    partition = "data_file.partition" if "partition" in files.fieldNames() else "''"
-    row = box.lake.spark.sql(
+    file_schema: Any = entries.select("data_file.*").schema
+    partition_sql = "data_file.partition" if "partition" in file_schema.fieldNames() else "''"
+    totals_row = box.lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes,
               coalesce(max(b), 0) AS largest_partition_bytes
             FROM (SELECT count(*) AS n, sum(s) AS b
-                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition} AS p
+                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition_sql} AS p
                         FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
                   GROUP BY spec, p)""",
         entries=entries,
     ).collect()[0]
-    return Written(
-        **{name: int(value) for name, value in row.asDict().items()},
-        shuffle_bytes=_shuffled(ran_command(committed.frame)),
-        seconds=committed.seconds,
+    return CommittedFiles(
+        **{name: int(value) for name, value in totals_row.asDict().items()},
+        shuffle_bytes=_shuffle_bytes(ran_command(execution.frame)),
+        seconds=execution.seconds,
     )
 
 
 @contextlib.contextmanager
-def _view_of(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
+def _temporary_view(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
     """The name of a temporary view of a trial's rows: the SQL of Spark 3.5 takes no options of a
     read.
     """
     frame = spark.read.options(**rows.options).table(identifier(*rows.table))
     frame = frame.where(rows.where) if rows.where else frame
-    view = f"icekit_{uuid.uuid4().hex}"
-    (frame.repartition(rows.tasks) if rows.tasks else frame).createTempView(view)
+    view_name = f"icekit_{uuid.uuid4().hex}"
+    (frame.repartition(rows.tasks) if rows.tasks else frame).createTempView(view_name)
     try:
-        yield view
+        yield view_name
     finally:
-        spark.catalog.dropTempView(view)
+        spark.catalog.dropTempView(view_name)
 
 
-def _shuffled(plan: Any) -> int:
+def _shuffle_bytes(plan: Any) -> int:
     """The bytes of the last shuffle before the writer, from the metrics of the plan that was run; 0
     where there is none.
     """
-    read = 0
+    read_bytes = 0
     for node in nodes_with_searches(plan) if plan is not None else ():
         if kind(node) == "AQEShuffleReadExec":
-            read = read or metric(node, "partitionDataSize")
+            read_bytes = read_bytes or metric(node, "partitionDataSize")
         elif kind(node) == "ShuffleExchangeExec":
             # Round robin is a shuffle of the trial's own rows, not of the writer.
-            is_own = "RoundRobin" in str(node.outputPartitioning().toString())
-            return 0 if is_own else read or metric(node, "shuffleBytesWritten")
+            is_round_robin = "RoundRobin" in str(node.outputPartitioning().toString())
+            return 0 if is_round_robin else read_bytes or metric(node, "shuffleBytesWritten")
     return 0

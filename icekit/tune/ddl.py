@@ -57,98 +57,98 @@ class RowOrder:
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
-        listed = ", ".join(self.columns)
-        return f"zorder({listed})" if self.kind == ZORDER else listed
+        column_names = ", ".join(self.columns)
+        return f"zorder({column_names})" if self.kind == ZORDER else column_names
 
 
-def own_order(facts: TableFacts) -> RowOrder | None:
+def plain_sort_order(facts: TableFacts) -> RowOrder | None:
     """The table's sort order, as far as its first fields are plain columns; None without one."""
-    plain = takewhile(lambda field: field.transform == "identity", facts.sort_order)
-    columns = tuple(field.source for field in plain)
+    plain_fields = takewhile(lambda field: field.transform == "identity", facts.sort_order)
+    columns = tuple(field.source for field in plain_fields)
     return RowOrder(SORT, columns) if columns else None
 
 
-def _terms(columns: Columns, names: Sequence[str]) -> str:
+def _sort_terms(columns: Columns, names: Sequence[str]) -> str:
     return ", ".join(f"{quoted(columns, n)} ASC NULLS FIRST" for n in names)
 
 
-def write_order(
+def write_order_sql(
     table: Identifier, columns: Columns, names: Sequence[str], *, by_partition: bool
 ) -> str:
     """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
     task instead of sorting all rows.
     """
-    strategy = (
+    order_clause = (
         "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
     )
-    return f"ALTER TABLE {identifier(*table)} {strategy} {_terms(columns, names)}"
+    return f"ALTER TABLE {identifier(*table)} {order_clause} {_sort_terms(columns, names)}"
 
 
-def rewrite(
-    table: Identifier, columns: Columns, order: RowOrder | None, *, is_whole: bool = False
+def rewrite_files_sql(
+    table: Identifier, columns: Columns, order: RowOrder | None, *, is_one_commit: bool = False
 ) -> str:
     """The call that rewrites old data, sorted where there is an order; ``table`` is named with its
     catalog.
 
     The call takes files of a good size too (``rewrite-all``). Groups of files are rewritten at
-    once and committed one by one, unless ``is_whole``.
+    once and committed one by one, unless ``is_one_commit``.
     """
-    sorting: dict[str, str] = {} if order is None else {"strategy": "sort"}
+    sort_arguments: dict[str, str] = {} if order is None else {"strategy": "sort"}
     if order is not None and order.columns:
-        columns_text = ", ".join(quoted(columns, n) for n in order.columns)
+        column_list = ", ".join(quoted(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
-        sorting["sort_order"] = (
-            _terms(columns, order.columns) if is_sort else f"zorder({columns_text})"
+        sort_arguments["sort_order"] = (
+            _sort_terms(columns, order.columns) if is_sort else f"zorder({column_list})"
         )
     return call(
         table[0],
         "rewrite_data_files",
         table=display_name(table[1:]),
-        **sorting,
-        options={"rewrite-all": "true", "partial-progress.enabled": str(not is_whole).lower()},
+        **sort_arguments,
+        options={"rewrite-all": "true", "partial-progress.enabled": str(not is_one_commit).lower()},
     )
 
 
-def rewrite_manifests(table: Identifier) -> str:
+def rewrite_manifests_sql(table: Identifier) -> str:
     """The call that rewrites the manifests; ``table`` is named with its catalog."""
     return call(table[0], "rewrite_manifests", table=display_name(table[1:]))
 
 
-def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None) -> Change:
+def rewrite_change(facts: TableFacts, why: str, order: RowOrder | None) -> Change:
     """Rewrite the existing data files, those of a large table in portions."""
     change = Change(OLD_DATA, "as they are", "rewritten", why)
     if facts.data.size_in_bytes > MOST_BYTES:
-        options = ["--scope", "major", "--budget", "100 GB"]
+        compact_options = ["--scope", "major", "--budget", "100 GB"]
         if order is not None:
-            options += ["--strategy", order.kind]
-            options += ["--columns", ",".join(order.columns)] if order.columns else []
-        command = command_line("compact", facts.catalog, facts.name, *options)
-        return replace(change, why=f"{why} In portions: {command}.")
+            compact_options += ["--strategy", order.kind]
+            compact_options += ["--columns", ",".join(order.columns)] if order.columns else []
+        compact_command = command_line("compact", facts.catalog, facts.name, *compact_options)
+        return replace(change, why=f"{why} In portions: {compact_command}.")
     return replace(
         change,
-        sql=(rewrite(facts.sql_name, facts.by_name, order),),
+        sql=(rewrite_files_sql(facts.sql_name, facts.by_name, order),),
         side_effect="the undo does not move rewritten files back",
     )
 
 
-def change_spec(
-    table: Identifier, columns: Columns, old: Sequence[Field], new: Sequence[Field]
+def spec_change_sql(
+    table: Identifier, columns: Columns, old_fields: Sequence[Field], new_fields: Sequence[Field]
 ) -> tuple[str, ...]:
     """The statements from one spec to another: each replaces, adds or drops one field; called the
     other way round they undo.
     """
-    dropped_fields = [f for f in old if f not in new]
-    added = [f for f in new if f not in old]
-    name = identifier(*table)
+    dropped_fields = [f for f in old_fields if f not in new_fields]
+    added_fields = [f for f in new_fields if f not in old_fields]
+    table_sql = identifier(*table)
 
-    def term(field: Field) -> str:
+    def transform_sql(field: Field) -> str:
         return transform_of(quoted(columns, field.column), field.transform)
 
-    edits = [
-        f"REPLACE PARTITION FIELD {term(a)} WITH {term(b)}"
-        for a, b in zip(dropped_fields, added, strict=False)
+    clauses = [
+        f"REPLACE PARTITION FIELD {transform_sql(a)} WITH {transform_sql(b)}"
+        for a, b in zip(dropped_fields, added_fields, strict=False)
     ]
-    both = len(edits)
-    edits += [f"DROP PARTITION FIELD {term(f)}" for f in dropped_fields[both:]]
-    edits += [f"ADD PARTITION FIELD {term(f)}" for f in added[both:]]
-    return tuple(f"ALTER TABLE {name} {edit}" for edit in edits)
+    replaced_count = len(clauses)
+    clauses += [f"DROP PARTITION FIELD {transform_sql(f)}" for f in dropped_fields[replaced_count:]]
+    clauses += [f"ADD PARTITION FIELD {transform_sql(f)}" for f in added_fields[replaced_count:]]
+    return tuple(f"ALTER TABLE {table_sql} {clause}" for clause in clauses)

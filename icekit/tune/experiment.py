@@ -13,7 +13,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.metadata import ROW_GROUP, TARGET
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
-from icekit.tune.filters import Asked
+from icekit.tune.filters import SqlFilters
 
 #: A choice: a workload whose figures do not settle is run at most this many times as often.
 _MOST_ROUNDS = 3
@@ -25,26 +25,26 @@ SetUp = Callable[[Sandbox], Figures | None]
 Workload = Callable[[str, Sandbox], Figures]
 
 
-def planned(box: Sandbox, filters: Asked) -> Mapping[str, float]:
+def mean_plan_figures(box: Sandbox, filters: SqlFilters) -> Mapping[str, float]:
     """The figures of a :class:`~icekit.engine.planner.PlannedScan`, on average over filters by
     their weight; those of a full scan without filters.
     """
-    plans = [(f.weight, asdict(box.plan(where))) for f, where in filters]
-    plans = plans or [(1.0, asdict(box.plan()))]
-    total = sum(weight for weight, _ in plans)
+    weighted_plans = [(f.weight, asdict(box.plan(where))) for f, where in filters]
+    weighted_plans = weighted_plans or [(1.0, asdict(box.plan()))]
+    total_weight = sum(weight for weight, _ in weighted_plans)
     return {
-        name: sum(weight * plan[name] for weight, plan in plans) / total for name in plans[0][1]
+        name: sum(weight * plan[name] for weight, plan in weighted_plans) / total_weight for name in weighted_plans[0][1]
     }
 
 
-def unchanged(_: Sandbox) -> None:
+def leave_unchanged(_: Sandbox) -> None:
     """Set up the variant that is the table as it is."""
 
 
 def scale_files(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
     """Give a sandbox a target size of files, and row groups in proportion to it."""
-    group = max(facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes, 1)
-    box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(group)}))
+    row_group_bytes = max(facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes, 1)
+    box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(row_group_bytes)}))
 
 
 @dataclass(kw_only=True)
@@ -72,13 +72,13 @@ class Experiment:
         """Provide the sandboxes, each set up as its variant; ``boxes`` is empty in the block where
         that failed.
         """
-        names = list(self.variants)
-        self.trial.progress(f"{self.trial.facts.name}: setting up {', '.join(names)}")
+        variant_names = list(self.variants)
+        self.trial.progress(f"{self.trial.facts.name}: setting up {', '.join(variant_names)}")
         with (
             self.trial.attempt(),
-            self.trial.sandboxes(len(names), always_sample=self.always_sample) as boxes,
+            self.trial.sandboxes(len(variant_names), always_sample=self.always_sample) as boxes,
         ):
-            boxes_by_name = dict(zip(names, boxes, strict=True))
+            boxes_by_name = dict(zip(variant_names, boxes, strict=True))
             for name, set_up in self.variants.items():
                 self.measured.add(name, set_up(boxes_by_name[name]) or {})
             self.boxes = boxes_by_name
@@ -88,20 +88,20 @@ class Experiment:
 
     def measure(
         self,
-        what: str,
+        label: str,
         workload: Workload,
         *,
-        rounds: int = 1,
+        min_rounds: int = 1,
         is_settled: Callable[[Measurements], bool] = lambda _: True,
-        only: Collection[str] = (),
+        only_variants: Collection[str] = (),
     ) -> None:
-        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and then
+        """Run a workload in each sandbox in turn (or ``only_variants`` in some), for ``min_rounds``, and then
         until its figures have settled, for three times as many at most.
         """
-        boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
-        self.trial.progress(f"measuring {what} ({count(len(boxes), 'variant')})")
-        for number in range(_MOST_ROUNDS * rounds):
-            if number >= rounds and is_settled(self.measured):
+        boxes = {name: box for name, box in self.boxes.items() if not only_variants or name in only_variants}
+        self.trial.progress(f"measuring {label} ({count(len(boxes), 'variant')})")
+        for round_number in range(_MOST_ROUNDS * min_rounds):
+            if round_number >= min_rounds and is_settled(self.measured):
                 break
             for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
@@ -114,28 +114,28 @@ class Experiment:
         notes: Iterable[str] = (),
         *,
         is_enough: bool = True,
-        **fields: Any,
+        **answer_fields: Any,
     ) -> Answer:
-        """The answer from these measurements, which is no advice unless they are enough; ``fields``
+        """The answer from these measurements, which is no advice unless they are enough; ``answer_fields``
         are others of it.
         """
-        stopped = self.trial.stopped
+        stop_reason = self.trial.stopped
         confidence = Confidence.HIGH
-        because = "tried on zero-copy clones of the table."
-        if samples := [box.scale for box in self.boxes.values() if box.is_sample]:
-            share = percent(1 / max(samples))
+        confidence_reason = "tried on zero-copy clones of the table."
+        if sample_scales := [box.scale for box in self.boxes.values() if box.is_sample]:
+            sample_share = percent(1 / max(sample_scales))
             confidence = Confidence.MEDIUM
-            because = f"tried on a copied sample of {share} of the table."
-        if stopped:
+            confidence_reason = f"tried on a copied sample of {sample_share} of the table."
+        if stop_reason:
             confidence = Confidence.LOW
-            because = f"the trial is incomplete: {stopped}."
+            confidence_reason = f"the trial is incomplete: {stop_reason}."
         if not (is_enough and self.measured.rounds):
-            why = f": {stopped}" if stopped else ""
+            stop_text = f": {stop_reason}" if stop_reason else ""
             confidence = Confidence.NONE
-            because = f"too little was measured{why}."
-            verdict = f"No advice: {because}"
+            confidence_reason = f"too little was measured{stop_text}."
+            verdict = f"No advice: {confidence_reason}"
             changes = ()
-            fields = {}
+            answer_fields = {}
         return Answer(
             question=question,
             facts=self.trial.facts,
@@ -143,14 +143,14 @@ class Experiment:
             changes=tuple(changes),
             measured=self.measured,
             confidence=confidence,
-            because=because,
+            because=confidence_reason,
             notes=tuple(notes),
-            stopped=stopped,
-            **fields,
+            stopped=stop_reason,
+            **answer_fields,
         )
 
 
-def unknown_filters(question: str, facts: TableFacts, notes: Iterable[str]) -> Answer:
+def answer_without_filters(question: str, facts: TableFacts, notes: Iterable[str]) -> Answer:
     """The answer where nobody has said what queries filter by."""
     return Answer(
         question=question,

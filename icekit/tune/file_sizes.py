@@ -25,15 +25,15 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    in_force,
-    put_in_force,
-    to_set,
+    setting_in_force,
+    changes_in_force,
+    property_change,
 )
 from icekit.tune.commits import (
     TOLERANCE,
-    Written,
+    CommittedFiles,
     large_commit,
-    trial_target,
+    trial_target_bytes,
     typical_commit,
     write,
 )
@@ -77,13 +77,13 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
 
     A trial writes rows of at most ``sample_bytes`` at a time.
     """
-    commits = CommitTrial(trial)
-    scale = partial(scale_files, facts=trial.facts, target_bytes=commits.target_bytes)
-    variants = dict.fromkeys(commits.settings, scale)
+    commit_trial = CommitTrial(trial)
+    set_up = partial(scale_files, facts=trial.facts, target_bytes=commit_trial.target_bytes)
+    variants = dict.fromkeys(commit_trial.settings, set_up)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
-        _measure(experiment, commits)
-    return _answer(experiment, commits)
+        _measure_variants(experiment, commit_trial)
+    return _answer(experiment, commit_trial)
 
 
 class CommitTrial:
@@ -94,18 +94,18 @@ class CommitTrial:
     def __init__(self, trial: Trial) -> None:
         self.facts = trial.facts
         spark = trial.lake.spark
-        append = next(d for d in self.facts.distribution if d.operation == "append")
-        mode = InForce(DISTRIBUTION, append.mode, append.origin)
-        self.mode = in_force(spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode)
-        estimate = InForce(ADVISORY, None, "Iceberg's estimate from the codecs")
-        self.advisory = in_force(spark, self.facts, _ADVISORY_SESSION, ADVISORY, estimate)
-        self.target_bytes = trial_target(self.facts, trial.sample_bytes)
-        files = metadata_table_sql(spark, trial.lake.sql_name(self.facts.table), "data_files")
-        sample = trial.sample_bytes
+        append_distribution = next(d for d in self.facts.distribution if d.operation == "append")
+        mode_of_appends = InForce(DISTRIBUTION, append_distribution.mode, append_distribution.origin)
+        self.mode = setting_in_force(spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode_of_appends)
+        advisory_estimate = InForce(ADVISORY, None, "Iceberg's estimate from the codecs")
+        self.advisory = setting_in_force(spark, self.facts, _ADVISORY_SESSION, ADVISORY, advisory_estimate)
+        self.target_bytes = trial_target_bytes(self.facts, trial.sample_bytes)
+        data_files_sql = metadata_table_sql(spark, trial.lake.sql_name(self.facts.table), "data_files")
+        sample_bytes = trial.sample_bytes
         self.sources = {
-            FILES: typical_commit(self.facts, sample_bytes=sample, tasks=cluster_of(spark).cores),
+            FILES: typical_commit(self.facts, sample_bytes=sample_bytes, task_count=cluster_of(spark).cores),
             LARGE_FILES: large_commit(
-                self.facts, files, target_bytes=self.target_bytes, sample_bytes=sample
+                self.facts, data_files_sql, target_bytes=self.target_bytes, sample_bytes=sample_bytes
             ),
         }
         is_partitioned = not self.facts.default_spec.is_unpartitioned
@@ -117,39 +117,39 @@ class CommitTrial:
         self.settings: dict[str, dict[str, str]] = {NOW: {}, SIZED: {}}
         if self.now != HASH and is_partitioned:
             self.settings[HASH] = {_DISTRIBUTION_SESSION: HASH}
-        self.written: dict[str, Written] = {}
+        self.written: dict[str, CommittedFiles] = {}
 
-    def write(self, name: str, box: Sandbox) -> Figures:
+    def write(self, variant: str, box: Sandbox) -> Figures:
         """Write both commits under the settings of a variant."""
         figures: Figures = {}
-        for files, mean in ((FILES, MEAN), (LARGE_FILES, LARGE_MEAN)):
-            source = self.sources[files]
-            if source is None:
+        for files_measure, mean_measure in ((FILES, MEAN), (LARGE_FILES, LARGE_MEAN)):
+            trial_rows = self.sources[files_measure]
+            if trial_rows is None:
                 continue
-            result = write(box, source, self.settings[name])
-            if not result.files:
+            committed_files = write(box, trial_rows, self.settings[variant])
+            if not committed_files.files:
                 continue
-            figures |= {files: result.files, mean: result.size_in_bytes / result.files}
-            if files == LARGE_FILES:
-                figures |= {SHUFFLED: result.shuffle_bytes, TIME: result.seconds}
-                self.written[name] = result
+            figures |= {files_measure: committed_files.files, mean_measure: committed_files.size_in_bytes / committed_files.files}
+            if files_measure == LARGE_FILES:
+                figures |= {SHUFFLED: committed_files.shuffle_bytes, TIME: committed_files.seconds}
+                self.written[variant] = committed_files
         return figures
 
 
-def _measure(experiment: Experiment, commits: CommitTrial) -> None:
+def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None:
     """Write under each mode, then with another advisory size under the better one."""
-    modes = [name for name in commits.settings if name != SIZED]
-    experiment.measure("commits under each distribution mode", commits.write, only=modes)
-    base = better_mode(experiment.measured) or NOW
+    mode_variants = [name for name in commit_trial.settings if name != SIZED]
+    experiment.measure("commits under each distribution mode", commit_trial.write, only_variants=mode_variants)
+    base_variant = better_mode(experiment.measured) or NOW
     for _ in range(_TRIES):
-        tried = commits.settings[SIZED].get(_ADVISORY_SESSION)
-        advisory = next_advisory(commits.written, base, commits.target_bytes, tried)
-        if advisory is None:
+        tried_size = commit_trial.settings[SIZED].get(_ADVISORY_SESSION)
+        advisory_bytes = next_advisory_bytes(commit_trial.written, base_variant, commit_trial.target_bytes, tried_size)
+        if advisory_bytes is None:
             break
-        commits.settings[SIZED] = {**commits.settings[base], _ADVISORY_SESSION: str(advisory)}
+        commit_trial.settings[SIZED] = {**commit_trial.settings[base_variant], _ADVISORY_SESSION: str(advisory_bytes)}
         experiment.measured.rounds.pop(SIZED, None)
         experiment.measure(
-            f"commits with an advisory size of {size(advisory)}", commits.write, only=[SIZED]
+            f"commits with an advisory size of {size(advisory_bytes)}", commit_trial.write, only_variants=[SIZED]
         )
 
 
@@ -159,17 +159,17 @@ def better_mode(measured: Measurements) -> str | None:
     """
     if NOW not in measured.rounds or HASH not in measured.rounds:
         return None
-    now = sum(measured.value(NOW, files) or 0 for files in (FILES, LARGE_FILES))
-    hashed = sum(measured.value(HASH, files) or 0 for files in (FILES, LARGE_FILES))
-    return HASH if _are_fewer(now, hashed) else None
+    file_count_now = sum(measured.value(NOW, files) or 0 for files in (FILES, LARGE_FILES))
+    hash_file_count = sum(measured.value(HASH, files) or 0 for files in (FILES, LARGE_FILES))
+    return HASH if _are_clearly_fewer(file_count_now, hash_file_count) else None
 
 
-def _are_fewer(before: float, after: float) -> bool:
-    return before - after > max(1, _GAIN * after)
+def _are_clearly_fewer(files_before: float, files_after: float) -> bool:
+    return files_before - files_after > max(1, _GAIN * files_after)
 
 
-def next_advisory(
-    written: Mapping[str, Written], base: str, target_bytes: int, tried: str | None
+def next_advisory_bytes(
+    large_commits: Mapping[str, CommittedFiles], base_variant: str, target_bytes: int, tried_size: str | None
 ) -> int | None:
     """The advisory size with which a full task writes one file of the target size, by the measured
     bytes of shuffle for each byte of file.
@@ -177,44 +177,44 @@ def next_advisory(
     None without a shuffle, or where the files of the last commit reach the target: then no size
     helps.
     """
-    last = written.get(SIZED if tried else base)
-    if last is None or not last.shuffle_bytes or last.largest_partition_bytes < target_bytes:
+    last_commit = large_commits.get(SIZED if tried_size else base_variant)
+    if last_commit is None or not last_commit.shuffle_bytes or last_commit.largest_partition_bytes < target_bytes:
         return None
-    mean = last.size_in_bytes / last.files
-    room = _ROOM * target_bytes
-    if mean >= (1 - TOLERANCE) * target_bytes:
+    mean_file_bytes = last_commit.size_in_bytes / last_commit.files
+    aimed_bytes = _ROOM * target_bytes
+    if mean_file_bytes >= (1 - TOLERANCE) * target_bytes:
         return None
-    if not tried:
-        return round(room * last.shuffle_bytes / last.size_in_bytes)
+    if not tried_size:
+        return round(aimed_bytes * last_commit.shuffle_bytes / last_commit.size_in_bytes)
     # The result of the first size corrects the ratio.
-    ratio = min(2.0, max(0.5, room / mean))
-    return round(int(tried) * ratio) if abs(ratio - 1) > TOLERANCE / 3 else None
+    correction = min(2.0, max(0.5, aimed_bytes / mean_file_bytes))
+    return round(int(tried_size) * correction) if abs(correction - 1) > TOLERANCE / 3 else None
 
 
-def _answer(experiment: Experiment, commits: CommitTrial) -> Answer:
+def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
     measured = experiment.measured
-    facts = commits.facts
-    best = better_mode(measured)
-    files = measured.pair(LARGE_FILES, best or NOW, SIZED)
-    is_sized = files is not None and _are_fewer(*files)
-    advised = SIZED if is_sized else best
-    target = list(_target(facts))
+    facts = commit_trial.facts
+    best_mode = better_mode(measured)
+    file_counts = measured.pair(LARGE_FILES, best_mode or NOW, SIZED)
+    is_size_better = file_counts is not None and _are_clearly_fewer(*file_counts)
+    advised_variant = SIZED if is_size_better else best_mode
+    target_changes = list(_target_changes(facts))
     changes = [
-        *_mode(commits, best, measured),
-        *(_advisory(commits, measured.gain(best or NOW, SIZED)) if is_sized else ()),
-        *_interval(facts),
+        *_mode_changes(commit_trial, best_mode, measured),
+        *(_advisory_changes(commit_trial, measured.gain(best_mode or NOW, SIZED)) if is_size_better else ()),
+        *_commit_frequency_changes(facts),
     ]
-    first = [f"First set {TARGET} to {size(split_bytes(facts))}." for _ in target]
+    target_sentences = [f"First set {TARGET} to {size(split_bytes(facts))}." for _ in target_changes]
     return experiment.answer(
         "file-sizes",
-        " ".join([*first, _verdict(changes, measured.gain(NOW, advised))]),
-        [*target, *changes],
-        advised=advised,
-        notes=_notes(commits),
+        " ".join([*target_sentences, _verdict(changes, measured.gain(NOW, advised_variant))]),
+        [*target_changes, *changes],
+        advised=advised_variant,
+        notes=_notes(commit_trial),
     )
 
 
-def _verdict(changes: list[Change], gain: str) -> str:
+def _verdict(changes: list[Change], gain_text: str) -> str:
     steps = [
         f"set {c.setting} to {c.proposed or 'its default'}"
         if c.sql
@@ -222,11 +222,11 @@ def _verdict(changes: list[Change], gain: str) -> str:
         for c in changes
         if c.is_change
     ]
-    tried = gain or "; no setting that was tried makes fewer or better-sized files"
-    return f"{capitalized(' and '.join(steps) or 'no change')}{tried}."
+    outcome_text = gain_text or "; no setting that was tried makes fewer or better-sized files"
+    return f"{capitalized(' and '.join(steps) or 'no change')}{outcome_text}."
 
 
-def _target(facts: TableFacts) -> Iterator[Change]:
+def _target_changes(facts: TableFacts) -> Iterator[Change]:
     """Raise a target that is far below a read split, before anything that is measured against
     it.
     """
@@ -236,63 +236,63 @@ def _target(facts: TableFacts) -> Iterator[Change]:
                 f"{capitalized(finding.evidence)}. The rest was measured with the current target: ask "
                 "again after this change."
             )
-            target = {TARGET: str(split_bytes(facts))}
-            yield to_set(facts, target, why)
+            target_property = {TARGET: str(split_bytes(facts))}
+            yield property_change(facts, target_property, why)
 
 
-def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> list[Change]:
-    facts = commits.facts
-    now = commits.now
-    why = f"It is {now} because of {commits.mode.origin}{measured.gain(NOW, best)}."
-    if best is None:
-        return [Change(DISTRIBUTION, now, now, why)]
-    effect = "rows are shuffled once before they are written, which adds latency to a stream"
-    properties = {DISTRIBUTION: best}
-    return put_in_force(facts, commits.mode, properties, why, now=now, side_effect=effect)
+def _mode_changes(commit_trial: CommitTrial, best_mode: str | None, measured: Measurements) -> list[Change]:
+    facts = commit_trial.facts
+    mode_now = commit_trial.now
+    why = f"It is {mode_now} because of {commit_trial.mode.origin}{measured.gain(NOW, best_mode)}."
+    if best_mode is None:
+        return [Change(DISTRIBUTION, mode_now, mode_now, why)]
+    side_effect = "rows are shuffled once before they are written, which adds latency to a stream"
+    properties = {DISTRIBUTION: best_mode}
+    return changes_in_force(facts, commit_trial.mode, properties, why, now=mode_now, side_effect=side_effect)
 
 
-def _advisory(commits: CommitTrial, gain: str) -> list[Change]:
+def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
-    facts = commits.facts
-    tried = int(commits.settings[SIZED][_ADVISORY_SESSION])
-    value = str(round(tried * facts.target_bytes / commits.target_bytes))
-    why = f"An advisory size of {size(int(value))} was tried{gain}."
-    effect = "a task sorts as much as this in its memory, or spills"
-    return put_in_force(facts, commits.advisory, {ADVISORY: value}, why, side_effect=effect)
+    facts = commit_trial.facts
+    tried_bytes = int(commit_trial.settings[SIZED][_ADVISORY_SESSION])
+    advisory_bytes = str(round(tried_bytes * facts.target_bytes / commit_trial.target_bytes))
+    why = f"An advisory size of {size(int(advisory_bytes))} was tried{gain_text}."
+    side_effect = "a task sorts as much as this in its memory, or spills"
+    return changes_in_force(facts, commit_trial.advisory, {ADVISORY: advisory_bytes}, why, side_effect=side_effect)
 
 
-def _interval(facts: TableFacts) -> Iterator[Change]:
+def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
     rhythm = append_rhythm(that_wrote_rows(facts.history.commits))
-    least = min_file_size(facts.target_bytes)
-    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
+    min_file_bytes = min_file_size(facts.target_bytes)
+    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_bytes:
         return
-    now_ms = rhythm.seconds * 1000
-    less = ""
-    if (interval_ms := rhythm.interval_ms(least)) is not None:
-        less = (
-            f"; one commit every {span(interval_ms)} instead of every {span(now_ms)} (mean) would. "
+    mean_interval_ms = rhythm.seconds * 1000
+    less_often_text = ""
+    if (interval_ms := rhythm.interval_ms(min_file_bytes)) is not None:
+        less_often_text = (
+            f"; one commit every {span(interval_ms)} instead of every {span(mean_interval_ms)} (mean) would. "
             "Commit less often,"
         )
     why = (
         f"A commit adds {size(rhythm.bytes_per_partition)} to a partition (median), so no setting "
-        f"makes a file of {size(facts.target_bytes)}{less or '. Therefore'} compact (icekit "
+        f"makes a file of {size(facts.target_bytes)}{less_often_text or '. Therefore'} compact (icekit "
         "compact), or use coarser partitions (icekit tune layout)."
     )
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 
 
-def _notes(commits: CommitTrial) -> Iterator[str]:
-    facts = commits.facts
-    target = commits.target_bytes
-    advisory = commits.advisory
+def _notes(commit_trial: CommitTrial) -> Iterator[str]:
+    facts = commit_trial.facts
+    target_bytes = commit_trial.target_bytes
+    advisory = commit_trial.advisory
     yield f"The advisory partition size is {advisory.value or 'not set'} ({advisory.origin})."
-    for source in filter(None, commits.sources.values()):
-        yield f"Written again: {source.described}."
-    if target < facts.target_bytes:
+    for trial_rows in filter(None, commit_trial.sources.values()):
+        yield f"Written again: {trial_rows.described}."
+    if target_bytes < facts.target_bytes:
         yield (
-            f"Tried with a target of {size(target)}, as the sample has too few files of "
+            f"Tried with a target of {size(target_bytes)}, as the sample has too few files of "
             f"{size(facts.target_bytes)}; sizes are scaled."
         )

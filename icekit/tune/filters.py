@@ -68,7 +68,7 @@ class Filter:
 
 
 #: Filters with their SQL.
-Asked = list[tuple[Filter, str]]
+SqlFilters = list[tuple[Filter, str]]
 
 
 def leaves(node: Node) -> list[Leaf]:
@@ -83,17 +83,17 @@ def operators(filters: Iterable[Filter], column: str) -> set[str]:
     return {leaf.op for f in filters for leaf in leaves(f.tree) if leaf.column == column}
 
 
-def group(word: str, parts: Iterable[Node]) -> Node:
+def simplified_group(connective: str, conditions: Iterable[Node]) -> Node:
     """Conditions that all hold, or of which one holds, simplified: nothing is known of an ``OR``
     with a part that cannot be ruled out.
     """
-    unique: dict[Node, None] = {}
-    for part in parts:
-        if part == ANYTHING and word == "OR":
+    unique_conditions: dict[Node, None] = {}
+    for condition in conditions:
+        if condition == ANYTHING and connective == "OR":
             return ANYTHING
-        same = part.parts if isinstance(part, Group) and part.word == word else (part,)
-        unique |= dict.fromkeys(same)
-    return Group(word, tuple(unique)) if len(unique) != 1 else next(iter(unique))
+        flat_conditions = condition.parts if isinstance(condition, Group) and condition.word == connective else (condition,)
+        unique_conditions |= dict.fromkeys(flat_conditions)
+    return Group(connective, tuple(unique_conditions)) if len(unique_conditions) != 1 else next(iter(unique_conditions))
 
 
 def sql(node: Node, columns: Columns) -> str:
@@ -106,24 +106,24 @@ def sql(node: Node, columns: Columns) -> str:
     if isinstance(node, Group):
         return f" {node.word} ".join(f"({sql(part, columns)})" for part in node.parts)
     column = columns[node.column]
-    term = identifier(*column.names)
+    column_sql = identifier(*column.names)
     if node.op == NULLS:
-        return f"{term} IS NULL"
+        return f"{column_sql} IS NULL"
     if not node.values:
         raise ValueError(f"the values of {node.column} are not known")
     unit, _, op = node.op.rpartition(" ")
     if unit:
-        values = sorted(int(str(value)) for value in node.values)
+        values = sorted(int(str(value_literal)) for value_literal in node.values)
         if op in EQUALITY:
-            return " OR ".join(in_units(term, column.type, unit, values))
+            return " OR ".join(in_units(column_sql, column.type, unit, values))
         # The unit is complete on one side of the bound.
-        bound = start_of(unit, values[0] + (op in {"<=", ">"}))
+        unit_start = start_of(unit, values[0] + (op in {"<=", ">"}))
         op = "<" if op.startswith("<") else ">="
-        return f"{term} {op} {moment_literal(column.type, bound)}"
+        return f"{column_sql} {op} {moment_literal(column.type, unit_start)}"
     if op == "in":
-        return among(term, column.type, node.values)
-    value = literal_of(column.type, node.values[0])
-    return f"startswith({term}, {value})" if op == "prefix" else f"{term} {op} {value}"
+        return among(column_sql, column.type, node.values)
+    value_literal = literal_of(column.type, node.values[0])
+    return f"startswith({column_sql}, {value_literal})" if op == "prefix" else f"{column_sql} {op} {value_literal}"
 
 
 # The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
@@ -144,32 +144,32 @@ def filters_of(description: str) -> str:
     return match[1] if match else ""
 
 
-def parse(text: str, columns: Columns, unknown: set[str]) -> Node:
+def parse(text: str, columns: Columns, unknown_columns: set[str]) -> Node:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read.
 
-    A condition on a column that does not exist rules out nothing; the name is added to ``unknown``.
+    A condition on a column that does not exist rules out nothing; the name is added to ``unknown_columns``.
     Raises ValueError for a text that is not in this language.
     """
-    reader = _Reader(text, columns, unknown)
-    parts = []
+    reader = _Reader(text, columns, unknown_columns)
+    conditions = []
     while reader.position < len(text):
-        parts.append(reader.expression())
+        conditions.append(reader.expression())
         if not reader.skip(", ") and reader.position < len(text):
             raise ValueError(text)
-    return group("AND", parts)
+    return simplified_group("AND", conditions)
 
 
 class _Reader:
-    def __init__(self, text: str, columns: Columns, unknown: set[str]) -> None:
+    def __init__(self, text: str, columns: Columns, unknown_columns: set[str]) -> None:
         self.text = text
         self.columns = columns
-        self.unknown = unknown
+        self.unknown = unknown_columns
         self.position = 0
         # A name may contain anything, so known columns are tried, the longest name first.
-        names = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
+        names_pattern = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
         self.condition = re.compile(
             r"(?:(year|month|day|hour|bucket|truncate)(?:\[\d+\])?\()?"
-            rf"({names}|.+?)\)? "
+            rf"({names_pattern}|.+?)\)? "
             r"(IS NOT NULL|IS NULL|NOT IN|IN|NOT LIKE|LIKE|<=|>=|!=|<>|=|<|>)(?=[ ),]|$)",
             re.S,
         )
@@ -193,7 +193,7 @@ class _Reader:
             node = self.expression()
             for word in ("AND", "OR"):
                 if self.skip(f" {word} "):
-                    node = group(word, (node, self.expression()))
+                    node = simplified_group(word, (node, self.expression()))
             self.take(_CLOSE)
             return ANYTHING if is_negated else node
         if _ANYTHING.match(self.text, self.position):
@@ -202,12 +202,12 @@ class _Reader:
         return self.predicate()
 
     def predicate(self) -> Node:
-        start = self.position
+        start_position = self.position
         match = self.take(self.condition)
         unit, name, op = match.groups()
         column = self.columns.get(name)
         if column is None:
-            self.unknown.add(self.text[start : match.start(3) - 1])
+            self.unknown.add(self.text[start_position : match.start(3) - 1])
         if op.endswith("NULL"):
             return Leaf(column.name, NULLS) if column and op == "IS NULL" else ANYTHING
         self.skip(" ")
@@ -223,25 +223,25 @@ class _Reader:
         operator_name = f"{unit} {op}" if unit else op
         return Leaf(column.name, operator_name.lower(), tuple(dict.fromkeys(values)))
 
-    def values(self, kind: str) -> tuple[Scalar, ...]:
+    def values(self, type_name: str) -> tuple[Scalar, ...]:
         if not self.skip("("):
-            return (self.value(kind),)
-        values = [self.value(kind)]
+            return (self.value(type_name),)
+        values = [self.value(type_name)]
         while self.skip(", "):
-            values.append(self.value(kind))
+            values.append(self.value(type_name))
         self.take(_CLOSE)
         return tuple(values)
 
-    def value(self, kind: str) -> Scalar:
+    def value(self, type_name: str) -> Scalar:
         text, word = self.take(_VALUE).groups()
-        return _scalar(word, kind) if text is None else text
+        return _parse_scalar(word, type_name) if text is None else text
 
 
-def _scalar(text: str, kind: str) -> Scalar:
-    if kind.startswith(("int", "long", "date", "time")):
+def _parse_scalar(text: str, type_name: str) -> Scalar:
+    if type_name.startswith(("int", "long", "date", "time")):
         return int(text)
-    if kind in {"float", "double"}:
+    if type_name in {"float", "double"}:
         return float(text)
-    if kind.startswith(("binary", "fixed")):
+    if type_name.startswith(("binary", "fixed")):
         return text.removeprefix("X'").removesuffix("'").lower()
-    return text == "true" if kind == "boolean" else text
+    return text == "true" if type_name == "boolean" else text

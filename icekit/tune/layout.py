@@ -20,11 +20,11 @@ from icekit.health.facts.sort_order import undo_order
 from icekit.iceberg.metadata import ROW_GROUP
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
-from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, Figures, planned, scale_files, unknown_filters
-from icekit.tune.filters import EQUALITY, NULLS, Asked, Filter, operators
-from icekit.tune.queries import Sample, read_filters, sample, sort_columns
+from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
+from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, plain_sort_order, spec_name
+from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, scale_files, answer_without_filters
+from icekit.tune.filters import EQUALITY, NULLS, SqlFilters, Filter, operators
+from icekit.tune.queries import Sample, read_filters, draw_sample, sort_columns
 
 NOW = "now"
 READ = "bytes that filters read"
@@ -77,153 +77,153 @@ class Layout:
         """The order of a rewrite: this one, or that of the table."""
         return self.order or (RowOrder(SORT, ()) if facts.sort_order else None)
 
-    def name(self, current: Sequence[Field]) -> str:
+    def name(self, current_spec: Sequence[Field]) -> str:
         """The name of the variant."""
         if self.bloom:
             return f"bloom filter on {self.bloom}"
-        order = str(self.order or "sorted again")
+        order_text = str(self.order or "sorted again")
         if self.order is not None and self.order.kind == SORT:
-            order = f"sorted by {order}"
-        if self.spec == tuple(current):
-            return order
-        spec = f"by {spec_name(self.spec)}"
-        return spec if self.order is None else f"{spec}, {order}"
+            order_text = f"sorted by {order_text}"
+        if self.spec == tuple(current_spec):
+            return order_text
+        spec_text = f"by {spec_name(self.spec)}"
+        return spec_text if self.order is None else f"{spec_text}, {order_text}"
 
 
-def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iterator[Layout]:
+def layouts_to_try(facts: TableFacts, filters: Sequence[Filter], sample_values: Sample) -> Iterator[Layout]:
     """The layouts to try, the simplest first: the own order again, one and two sort columns,
     z-order, a coarser and a finer spec, a bloom filter.
     """
-    current = fields_of(facts.default_spec)
-    own = own_order(facts)
-    single = {f.column for f in current if f.transform == "identity"}
-    columns = tuple(c for c in sort_columns(facts, filters) if c not in single)[:2]
-    if facts.sort_order and (own is None or own.columns[0] in columns[:1]):
-        yield Layout(current)
+    current_spec = fields_of(facts.default_spec)
+    table_order = plain_sort_order(facts)
+    identity_columns = {f.column for f in current_spec if f.transform == "identity"}
+    columns = tuple(c for c in sort_columns(facts, filters) if c not in identity_columns)[:2]
+    if facts.sort_order and (table_order is None or table_order.columns[0] in columns[:1]):
+        yield Layout(current_spec)
     orders = [RowOrder(SORT, columns[:1])] if columns else []
     if len(columns) > 1:
         orders += [RowOrder(SORT, columns), RowOrder(SORT, columns[::-1])]
         if order_refusal(facts, ZORDER, columns) is None:
             orders.append(RowOrder(ZORDER, columns))
-    yield from (Layout(current, order) for order in orders if order != own)
-    coarser = coarser_spec(facts, current)
-    if coarser is not None:
-        yield Layout(coarser, orders[0] if orders else None, is_coarser=True)
-    fields = (finer_field(facts, c, filters, drawn) for c in columns)
-    finer = next(filter(None, fields), None)
-    if finer and finer not in current:
-        rest = tuple(c for c in columns if c != finer.column)
-        yield Layout((*current, finer), RowOrder(SORT, rest) if rest else None)
+    yield from (Layout(current_spec, order) for order in orders if order != table_order)
+    coarse_spec = coarser_spec(facts, current_spec)
+    if coarse_spec is not None:
+        yield Layout(coarse_spec, orders[0] if orders else None, is_coarser=True)
+    finer_fields = (finer_field(facts, c, filters, sample_values) for c in columns)
+    extra_field = next(filter(None, finer_fields), None)
+    if extra_field and extra_field not in current_spec:
+        other_columns = tuple(c for c in columns if c != extra_field.column)
+        yield Layout((*current_spec, extra_field), RowOrder(SORT, other_columns) if other_columns else None)
     for column in columns:
-        values = drawn.get(column, [])
-        is_distinct = len(set(values)) > _GAIN * len(values)
-        is_set = facts.properties.get(_ENABLED + column, "").lower() == "true"
-        if is_distinct and not is_set and _is_looked_up(column, filters):
-            yield Layout(current, bloom=column)
+        column_values = sample_values.get(column, [])
+        has_distinct_values = len(set(column_values)) > _GAIN * len(column_values)
+        has_bloom_filter = facts.properties.get(_ENABLED + column, "").lower() == "true"
+        if has_distinct_values and not has_bloom_filter and _has_only_lookups(column, filters):
+            yield Layout(current_spec, bloom=column)
             break
 
 
-def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
+def coarser_spec(facts: TableFacts, current_spec: tuple[Field, ...]) -> tuple[Field, ...] | None:
     """The spec with a coarser last time field, or without its last field, where partitions are
     smaller than a well-sized file; None elsewhere.
     """
-    if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
+    if not current_spec or facts.mean_partition_bytes >= facts.target_bytes / 2:
         return None
     factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
-    for i, field in reversed([*enumerate(current)]):
-        if coarse := coarser(facts.by_name[field.column], field.transform, factor):
-            return (*current[:i], Field(field.column, coarse), *current[i + 1 :])
-    return current[:-1]
+    for i, field in reversed([*enumerate(current_spec)]):
+        if coarser_transform := coarser(facts.by_name[field.column], field.transform, factor):
+            return (*current_spec[:i], Field(field.column, coarser_transform), *current_spec[i + 1 :])
+    return current_spec[:-1]
 
 
 def finer_field(
-    facts: TableFacts, column: str, filters: Sequence[Filter], drawn: Sample
+    facts: TableFacts, column: str, filters: Sequence[Filter], sample_values: Sample
 ) -> Field | None:
     """One more partition field with which partitions still hold two files of the target size; None
     where none does.
     """
-    most = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
-    values = set(drawn.get(column, ()))
+    max_parts = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
+    distinct_values = set(sample_values.get(column, ()))
     column_type = facts.by_name[column].type
-    if most < 2 or not values:
+    if max_parts < 2 or not distinct_values:
         return None
     if column_type.startswith(("date", "timestamp")):
-        scale = 86_400_000_000 if column_type == "date" else 1
-        fits = [
+        micros_per_value = 86_400_000_000 if column_type == "date" else 1
+        fitting_units = [
             unit
             for unit, micros in _UNITS.items()
-            if 2 <= len({int(v) * scale // micros for v in values}) <= most
+            if 2 <= len({int(v) * micros_per_value // micros for v in distinct_values}) <= max_parts
         ]
-        return Field(column, fits[-1]) if fits else None
-    if len(values) <= most:
+        return Field(column, fitting_units[-1]) if fitting_units else None
+    if len(distinct_values) <= max_parts:
         return Field(column, "identity")
-    if not _is_looked_up(column, filters) or column_type.startswith(("float", "double", "boolean")):
+    if not _has_only_lookups(column, filters) or column_type.startswith(("float", "double", "boolean")):
         return None
-    return Field(column, f"bucket[{1 << int(math.log2(most))}]")
+    return Field(column, f"bucket[{1 << int(math.log2(max_parts))}]")
 
 
-def _is_looked_up(column: str, filters: Sequence[Filter]) -> bool:
+def _has_only_lookups(column: str, filters: Sequence[Filter]) -> bool:
     return operators(filters, column) - {NULLS} <= EQUALITY
 
 
-def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
+def best_layout(measured: Measurements, layouts_by_name: Mapping[str, Layout]) -> str | None:
     """The variant to advise: the simplest that reads little more than the best, if that saves
     enough; None if none does.
 
     A coarser spec is advised for its fewer files, if filters read no more with it.
     """
-    before = measured.value(NOW, READ) or 0.0
-    files = measured.value(NOW, FILES) or 1.0
-    most = _GROWN * (measured.value(NOW, SIZE) or math.inf)
-    reads = {
-        name: read
-        for name, layout in tried.items()
+    read_before = measured.value(NOW, READ) or 0.0
+    files_now = measured.value(NOW, FILES) or 1.0
+    max_bytes = _GROWN * (measured.value(NOW, SIZE) or math.inf)
+    read_shares = {
+        name: read_share
+        for name, layout in layouts_by_name.items()
         if not layout.bloom
-        and (read := measured.value(name, READ)) is not None
-        and (measured.value(name, SIZE) or 0.0) <= most
+        and (read_share := measured.value(name, READ)) is not None
+        and (measured.value(name, SIZE) or 0.0) <= max_bytes
     }
     # A difference of less than a file is none.
-    saving = {
-        name: read
-        for name, read in reads.items()
-        if before - read >= max(_GAIN * before, 1 / files)
+    saving_layouts = {
+        name: read_share
+        for name, read_share in read_shares.items()
+        if read_before - read_share >= max(_GAIN * read_before, 1 / files_now)
     }
-    if saving:
-        best = min(saving.values())
-        return next(name for name, read in saving.items() if read - best <= _SIMPLER * before)
+    if saving_layouts:
+        least_read = min(saving_layouts.values())
+        return next(name for name, read_share in saving_layouts.items() if read_share - least_read <= _SIMPLER * read_before)
     return next(
         (
             name
-            for name, read in reads.items()
-            if tried[name].is_coarser
-            and (measured.value(name, FILES) or files) <= files / 2
-            and read <= before + max(_SIMPLER * before, 1 / files)
+            for name, read_share in read_shares.items()
+            if layouts_by_name[name].is_coarser
+            and (measured.value(name, FILES) or files_now) <= files_now / 2
+            and read_share <= read_before + max(_SIMPLER * read_before, 1 / files_now)
         ),
         None,
     )
 
 
-def saves_by_bloom(measured: Measurements, name: str) -> bool:
+def is_bloom_worth_it(measured: Measurements, variant: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    rows = measured.pair(ROWS, NOW, name)
-    sizes = measured.pair(SIZE, NOW, name)
-    if rows is None or sizes is None or not rows[0]:
+    row_counts = measured.pair(ROWS, NOW, variant)
+    data_bytes = measured.pair(SIZE, NOW, variant)
+    if row_counts is None or data_bytes is None or not row_counts[0]:
         return False
-    return 1 - rows[1] / rows[0] - max(0.0, sizes[1] / sizes[0] - 1) >= _GAIN
+    return 1 - row_counts[1] / row_counts[0] - max(0.0, data_bytes[1] / data_bytes[0] - 1) >= _GAIN
 
 
-def queries_until_paid(measured: Measurements, name: str) -> int | None:
+def queries_until_paid(measured: Measurements, variant: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    read = measured.pair(READ, NOW, name)
-    sizes = measured.pair(SIZE, NOW, name)
-    if read is None or sizes is None:
+    read_shares = measured.pair(READ, NOW, variant)
+    data_bytes = measured.pair(SIZE, NOW, variant)
+    if read_shares is None or data_bytes is None:
         return None
-    saved = read[0] * sizes[0] - read[1] * sizes[1]
-    return math.ceil(sum(sizes) / saved) if saved > 0 else None
+    saved_bytes = read_shares[0] * data_bytes[0] - read_shares[1] * data_bytes[1]
+    return math.ceil(sum(data_bytes) / saved_bytes) if saved_bytes > 0 else None
 
 
 def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
@@ -242,32 +242,32 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     queries = read_filters(lake, facts, options.filters, options.event_log)
     columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
     if not columns:
-        return unknown_filters("layout", facts, queries.notes)
-    drawn = sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
-    current = fields_of(facts.default_spec)
-    tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
+        return answer_without_filters("layout", facts, queries.notes)
+    sample_values = draw_sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
+    current_spec = fields_of(facts.default_spec)
+    layouts_by_name = {layout.name(current_spec): layout for layout in layouts_to_try(facts, queries.filters, sample_values)}
     experiment = Experiment(
         trial=trial,
         variants={
             name: partial(_set_up, facts=facts, layout=layout)
-            for name, layout in {NOW: None, **tried}.items()
+            for name, layout in {NOW: None, **layouts_by_name}.items()
         },
         measures=_MEASURES,
         always_sample=trial.is_large,
     )
     with experiment.open():
         # A sample may not have the values of the table.
-        box = experiment.boxes.get(NOW)
-        copy = box.observe() if box is not None and box.is_sample else None
-        asked = queries.asked(lake, copy or facts)
-        if asked:
-            experiment.measure("the filters", partial(_plan, asked=asked))
-        for bloom, layout in tried.items():
+        box_now = experiment.boxes.get(NOW)
+        sample_facts = box_now.observe() if box_now is not None and box_now.is_sample else None
+        sql_filters = queries.asked(lake, sample_facts or facts)
+        if sql_filters:
+            experiment.measure("the filters", partial(_plan_filters, sql_filters=sql_filters))
+        for variant, layout in layouts_by_name.items():
             if layout.bloom:
-                lookups = [where for f, where in asked if f.columns == (layout.bloom,)][:_LOOKUPS]
-                read = partial(_look_up, column=layout.bloom, lookups=lookups)
-                experiment.measure("the lookups", read, only=(NOW, bloom))
-    return _answer(experiment, tried, queries.notes, options.reads_per_day)
+                lookups = [where for f, where in sql_filters if f.columns == (layout.bloom,)][:_LOOKUPS]
+                look_up = partial(_look_up, column=layout.bloom, lookup_conditions=lookups)
+                experiment.measure("the lookups", look_up, only_variants=(NOW, variant))
+    return _answer(experiment, layouts_by_name, queries.notes, options.reads_per_day)
 
 
 def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
@@ -276,53 +276,53 @@ def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
     """
     seconds = 0.0
     if layout is not None:
-        seconds = _write(box, facts, layout, layout.order_for(facts))
+        seconds = _write_layout(box, facts, layout, layout.order_for(facts))
     elif box.is_sample:
-        _write(box, facts, Layout(fields_of(facts.default_spec)), None)
+        _write_layout(box, facts, Layout(fields_of(facts.default_spec)), None)
     data = box.observe().data
     figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
     return figures if layout is None else {**figures, REWRITE: seconds * box.scale}
 
 
-def _write(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrder | None) -> float:
+def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrder | None) -> float:
     """Write a layout to a sandbox, and return the seconds; the files of a sample are scaled down
     like its partitions, so that a partition has as many as in the table.
     """
     if box.is_sample:
-        ratio = min(1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
-        scale_files(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * ratio)))
-    current = fields_of(facts.default_spec)
-    box.set(*ddl.change_spec(box.name, facts.by_name, current, layout.spec))
+        size_ratio = min(1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
+        scale_files(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * size_ratio)))
+    current_spec = fields_of(facts.default_spec)
+    box.set(*ddl.spec_change_sql(box.name, facts.by_name, current_spec, layout.spec))
     if layout.bloom:
         box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom)))
-    rewrite = ddl.rewrite(box.name, facts.by_name, order, is_whole=True)
-    return box.run(rewrite, expected_bytes=box.size_in_bytes).seconds
+    rewrite_sql = ddl.rewrite_files_sql(box.name, facts.by_name, order, is_one_commit=True)
+    return box.run(rewrite_sql, expected_bytes=box.size_in_bytes).seconds
 
 
-def _plan(_: str, box: Sandbox, asked: Asked) -> Figures:
+def _plan_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
     """Let Iceberg plan each filter."""
-    mean = planned(box, asked)
+    mean_figures = mean_plan_figures(box, sql_filters)
     size_in_bytes = max(box.observe().data.size_in_bytes, 1)
-    return {READ: mean["data_bytes"] / size_in_bytes, OPENED: mean["data_files"]}
+    return {READ: mean_figures["data_bytes"] / size_in_bytes, OPENED: mean_figures["data_files"]}
 
 
-def _look_up(_: str, box: Sandbox, column: str, lookups: Sequence[str]) -> Figures:
+def _look_up(_: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]) -> Figures:
     """Run lookups, and count the rows of all row groups that neither statistics nor bloom filters
     rule out: Iceberg passes complete row groups to Spark.
     """
-    term = identifier(*box.observe().by_name[column].names)
-    rows = 0
-    for where in lookups:
+    column_sql = identifier(*box.observe().by_name[column].names)
+    row_count = 0
+    for condition in lookup_conditions:
         with box.budget.watching(box.lake.spark):
             frame = box.lake.spark.sql(
-                f"SELECT count({term}) FROM {identifier(*box.name)} WHERE {where}"
+                f"SELECT count({column_sql}) FROM {identifier(*box.name)} WHERE {condition}"
             )
             frame.collect()
         plan = query_of_frame(frame).executedPlan()
-        rows += sum(
+        row_count += sum(
             metric(node, "numOutputRows") for node in nodes(plan) if is_scan_of(node, box.name)
         )
-    return {ROWS: rows}
+    return {ROWS: row_count}
 
 
 def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
@@ -330,96 +330,96 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
     one of the largest size.
     """
     row_bytes = facts.data.size_in_bytes / max(facts.data.record_count, 1)
-    rows = round(min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9))
+    rows_per_row_group = round(min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9))
     return {
-        _NDV + column: str(max(1, min(rows, facts.data.record_count))),
+        _NDV + column: str(max(1, min(rows_per_row_group, facts.data.record_count))),
         _ENABLED + column: "true",
     }
 
 
 def _answer(
     experiment: Experiment,
-    tried: Mapping[str, Layout],
+    layouts_by_name: Mapping[str, Layout],
     notes: Sequence[str],
     reads_per_day: float,
 ) -> Answer:
     facts = experiment.trial.facts
     measured = experiment.measured
-    now = measured.value(NOW, READ)
-    if now is None:
+    read_share_now = measured.value(NOW, READ)
+    if read_share_now is None:
         return experiment.answer("layout", "", (), notes, is_enough=False)
-    best = chosen(measured, tried)
+    best_variant = best_layout(measured, layouts_by_name)
     why = "no layout that was tried saves enough"
-    paid = queries_until_paid(measured, best) if best is not None else None
-    if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
+    queries_to_pay = queries_until_paid(measured, best_variant) if best_variant is not None else None
+    if reads_per_day and queries_to_pay is not None and queries_to_pay > _PAYBACK_DAYS * reads_per_day:
         # Spans are in milliseconds.
-        days = span(paid / reads_per_day * 86_400_000)
-        back = f"queries pay the rewrite back only in {days} ({paid:,} queries)"
-        best, why = None, f"{best} saves bytes, but {back}"
-    if best is None:
-        verdict = f"No change: filters read {percent(now)} of the bytes, and {why}."
-        changes = [Change(ORDER, _order_now(facts), _order_now(facts), verdict)]
+        days_text = span(queries_to_pay / reads_per_day * 86_400_000)
+        payback_text = f"queries pay the rewrite back only in {days_text} ({queries_to_pay:,} queries)"
+        best_variant, why = None, f"{best_variant} saves bytes, but {payback_text}"
+    if best_variant is None:
+        verdict = f"No change: filters read {percent(read_share_now)} of the bytes, and {why}."
+        changes = [Change(ORDER, _current_order_text(facts), _current_order_text(facts), verdict)]
     else:
-        then = percent(measured.value(best, READ) or 0.0)
-        pays = f" {paid:,} queries pay the rewrite back." if paid is not None else ""
-        verdict = f"{capitalized(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
-        why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
-        changes = list(_changes(facts, tried[best], why))
-    for bloom, layout in tried.items():
-        if layout.bloom and saves_by_bloom(measured, bloom):
-            before = plain(measured.value(NOW, ROWS) or 0)
-            after = plain(measured.value(bloom, ROWS) or 0)
+        read_share_after = percent(measured.value(best_variant, READ) or 0.0)
+        payback_sentence = f" {queries_to_pay:,} queries pay the rewrite back." if queries_to_pay is not None else ""
+        verdict = f"{capitalized(best_variant)}: filters read {read_share_after} of the bytes instead of {percent(read_share_now)}.{payback_sentence}"
+        why = f"Filters read {percent(read_share_now)} of the bytes now and {read_share_after} {best_variant}."
+        changes = list(_layout_changes(facts, layouts_by_name[best_variant], why))
+    for variant, layout in layouts_by_name.items():
+        if layout.bloom and is_bloom_worth_it(measured, variant):
+            rows_before = plain(measured.value(NOW, ROWS) or 0)
+            rows_after = plain(measured.value(variant, ROWS) or 0)
             why = (
-                f"Lookups on {layout.bloom} read {after} rows instead of {before} with a bloom "
+                f"Lookups on {layout.bloom} read {rows_after} rows instead of {rows_before} with a bloom "
                 "filter; the table stays as it is partitioned and sorted."
             )
-            change = to_set(facts, _bloom_properties(facts, layout.bloom), why)
-            changes.append(replace(change, is_alternative=best is not None))
-            if best is None:
-                reads = f"lookups read {after} rows instead of {before}"
-                best = bloom
-                verdict = f"Set a bloom filter on {layout.bloom}: {reads}."
-    return experiment.answer("layout", verdict, changes, notes, advised=best)
+            change = property_change(facts, _bloom_properties(facts, layout.bloom), why)
+            changes.append(replace(change, is_alternative=best_variant is not None))
+            if best_variant is None:
+                rows_sentence = f"lookups read {rows_after} rows instead of {rows_before}"
+                best_variant = variant
+                verdict = f"Set a bloom filter on {layout.bloom}: {rows_sentence}."
+    return experiment.answer("layout", verdict, changes, notes, advised=best_variant)
 
 
-def _order_now(facts: TableFacts) -> str:
+def _current_order_text(facts: TableFacts) -> str:
     return ", ".join(str(Field(f.source, f.transform)) for f in facts.sort_order) or "unordered"
 
 
-def _changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:
+def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
-    current = fields_of(facts.default_spec)
-    table = facts.sql_name
+    current_spec = fields_of(facts.default_spec)
+    table_name = facts.sql_name
     columns = facts.by_name
-    if layout.spec != current:
-        effect = (
+    if layout.spec != current_spec:
+        side_effect = (
             "jobs that overwrite by partition replace other partitions than before, and "
             "storage-partitioned joins need the same buckets on both sides"
         )
         yield Change(
             SPEC,
-            spec_name(current),
+            spec_name(current_spec),
             spec_name(layout.spec),
             f"{why} Only new data uses the new spec.",
-            sql=ddl.change_spec(table, columns, current, layout.spec),
-            undo=ddl.change_spec(table, columns, layout.spec, current),
-            side_effect=effect,
+            sql=ddl.spec_change_sql(table_name, columns, current_spec, layout.spec),
+            undo=ddl.spec_change_sql(table_name, columns, layout.spec, current_spec),
+            side_effect=side_effect,
         )
     order = layout.order
     if order is not None and order.kind == SORT:
         by_partition = bool(layout.spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
-        sql = ddl.write_order(table, columns, order.columns, by_partition=by_partition)
+        sql = ddl.write_order_sql(table_name, columns, order.columns, by_partition=by_partition)
         yield Change(
             ORDER,
-            _order_now(facts),
+            _current_order_text(facts),
             str(order),
             why,
             sql=(sql,),
-            undo=undo_order(table, facts),
+            undo=undo_order(table_name, facts),
             side_effect="each write needs one more shuffle and sort",
         )
-    files = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-    reads = f"The rewrite reads and writes {files}, in parts. Only a rewrite makes a z-order."
-    yield ddl.rewrite_old(facts, reads, layout.order_for(facts))
+    files_text = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+    rewrite_reason = f"The rewrite reads and writes {files_text}, in parts. Only a rewrite makes a z-order."
+    yield ddl.rewrite_change(facts, rewrite_reason, layout.order_for(facts))

@@ -23,10 +23,10 @@ from icekit.iceberg.definition import Column
 from icekit.iceberg.where import NO_BOUNDS
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
-from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, Figures, planned, unknown_filters
-from icekit.tune.filters import NULLS, Asked, Filter, operators
-from icekit.tune.queries import Sample, read_filters, sample, sort_columns
+from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
+from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, answer_without_filters
+from icekit.tune.filters import NULLS, SqlFilters, Filter, operators
+from icekit.tune.queries import Sample, read_filters, draw_sample, sort_columns
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -69,143 +69,143 @@ _EFFECT = (
 )
 
 
-def truncate(length: int) -> str:
+def truncate_mode(length: int) -> str:
     """The mode that keeps ``length`` characters."""
     return f"truncate({length})"
 
 
-def rank(mode: str) -> float:
+def mode_rank(mode: str) -> float:
     """A rank of modes by how much they keep: none, counts, truncate by length, full."""
-    kind = mode.strip().lower()
-    if length := _TRUNCATE.fullmatch(kind):
-        return 1.0 + int(length[1])
-    return {NONE: 0.0, COUNTS: 1.0, FULL: math.inf}.get(kind, 1.0 + LENGTHS[0])
+    mode_name = mode.strip().lower()
+    if length_match := _TRUNCATE.fullmatch(mode_name):
+        return 1.0 + int(length_match[1])
+    return {NONE: 0.0, COUNTS: 1.0, FULL: math.inf}.get(mode_name, 1.0 + LENGTHS[0])
 
 
 def needed_mode(values: Iterable[Any]) -> str:
     """The mode of the smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their
     start with another.
     """
-    distinct = {value for value in values if isinstance(value, str)}
+    distinct_texts = {value for value in values if isinstance(value, str)}
     for length in LENGTHS:
-        starts = Counter(value[:length] for value in distinct)
-        if sum(n for n in starts.values() if n > 1) <= _COLLIDING * len(distinct):
-            return truncate(length)
+        prefix_counts = Counter(value[:length] for value in distinct_texts)
+        if sum(n for n in prefix_counts.values() if n > 1) <= _COLLIDING * len(distinct_texts):
+            return truncate_mode(length)
     return FULL
 
 
-def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> dict[str, str]:
+def needed_modes(facts: TableFacts, filters: Sequence[Filter], sample_values: Sample) -> dict[str, str]:
     """The mode that each used column needs: the default, only counts for filters by null, or as
     many characters as tell its values apart.
 
     Used are the columns of filters, and those whose bounds the table itself needs.
     """
-    written = facts.bound_columns
-    modes: dict[str, str] = {}
-    for name in (*(name for f in filters for name in f.columns), *written):
+    bound_columns = facts.bound_columns
+    modes_by_column: dict[str, str] = {}
+    for name in (*(name for f in filters for name in f.columns), *bound_columns):
         column = facts.by_name.get(name)
-        used_by = operators(filters, name)
+        column_operators = operators(filters, name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
-        modes[name] = truncate(LENGTHS[0])
-        if used_by == {NULLS} and name not in written:
-            modes[name] = COUNTS
-        elif used_by and column.type == "string":
-            modes[name] = needed_mode(drawn.get(name, ()))
-    return modes
+        modes_by_column[name] = truncate_mode(LENGTHS[0])
+        if column_operators == {NULLS} and name not in bound_columns:
+            modes_by_column[name] = COUNTS
+        elif column_operators and column.type == "string":
+            modes_by_column[name] = needed_mode(sample_values.get(name, ()))
+    return modes_by_column
 
 
-def unused(facts: TableFacts, modes: Mapping[str, str]) -> list[Column]:
+def unused_columns(facts: TableFacts, modes_by_column: Mapping[str, str]) -> list[Column]:
     """Columns with statistics, but without a known use or an explicit setting."""
     return [
         c
         for c in facts.columns
         if c.metrics_mode != NONE
-        and c.name not in modes
+        and c.name not in modes_by_column
         and COLUMN + c.name not in facts.properties
     ]
 
 
-def shorter_bounds(
-    facts: TableFacts, modes: Mapping[str, str], sizes: Mapping[str, float]
+def shorter_bound_modes(
+    facts: TableFacts, modes_by_column: Mapping[str, str], entry_sizes: Mapping[str, float]
 ) -> dict[str, str]:
     """The modes of columns whose statistics are large, where the mode in force keeps more than
-    filters need: what used columns need, and Iceberg's default for others. ``sizes`` are bytes in a
+    filters need: what used columns need, and Iceberg's default for others. ``entry_sizes`` are bytes in a
     manifest entry.
     """
-    shorter: dict[str, str] = {}
+    shorter_modes: dict[str, str] = {}
     for column in facts.columns:
-        mode = modes.get(column.name, truncate(LENGTHS[0]))
-        is_heavy = sizes.get(column.name, 0) >= _HEAVY_BYTES
-        if is_heavy and rank(mode) < rank(column.metrics_mode):
-            shorter[column.name] = mode
-    return shorter
+        mode = modes_by_column.get(column.name, truncate_mode(LENGTHS[0]))
+        has_large_statistics = entry_sizes.get(column.name, 0) >= _HEAVY_BYTES
+        if has_large_statistics and mode_rank(mode) < mode_rank(column.metrics_mode):
+            shorter_modes[column.name] = mode
+    return shorter_modes
 
 
-def outdated(facts: TableFacts, sizes: Mapping[str, float]) -> list[Column]:
+def outdated_columns(facts: TableFacts, entry_sizes: Mapping[str, float]) -> list[Column]:
     """Columns whose statistics in existing files are larger than the mode in force can make them:
     the files are older than the mode.
     """
-    found: list[Column] = []
+    columns: list[Column] = []
     for column in facts.columns:
-        length = _TRUNCATE.fullmatch(column.metrics_mode)
+        length_match = _TRUNCATE.fullmatch(column.metrics_mode)
         # Four bytes a character, in two bounds; the upper one may be a character longer.
-        most = _HEAVY_BYTES + 8 * (int(length[1]) + 1) if length else float(_HEAVY_BYTES)
-        if rank(column.metrics_mode) < rank(FULL) and sizes.get(column.name, 0) >= most:
-            found.append(column)
-    return found
+        least_outdated_bytes = _HEAVY_BYTES + 8 * (int(length_match[1]) + 1) if length_match else float(_HEAVY_BYTES)
+        if mode_rank(column.metrics_mode) < mode_rank(FULL) and entry_sizes.get(column.name, 0) >= least_outdated_bytes:
+            columns.append(column)
+    return columns
 
 
-def proposals(
-    facts: TableFacts, modes: Mapping[str, str], sizes: Mapping[str, float] = MappingProxyType({})
+def variant_properties(
+    facts: TableFacts, modes_by_column: Mapping[str, str], entry_sizes: Mapping[str, float] = MappingProxyType({})
 ) -> dict[str, dict[str, str]]:
     """The properties of each variant: longer bounds of used columns, shorter ones of columns whose
-    statistics are large (``sizes`` in a manifest entry), and no statistics for unused columns where
+    statistics are large (``entry_sizes`` in a manifest entry), and no statistics for unused columns where
     these are worth a setting that somebody has to remember when a new filter comes up.
     """
-    columns = facts.by_name
-    identity = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
-    longer = {
+    columns_by_name = facts.by_name
+    identity_columns = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
+    longer_properties = {
         COLUMN + n: mode
-        for n, mode in modes.items()
-        if rank(columns[n].metrics_mode) < rank(mode) and n not in identity
+        for n, mode in modes_by_column.items()
+        if mode_rank(columns_by_name[n].metrics_mode) < mode_rank(mode) and n not in identity_columns
     }
-    variants = {BOUNDS: longer} if longer else {}
-    shorter = {COLUMN + name: mode for name, mode in shorter_bounds(facts, modes, sizes).items()}
-    if shorter:
-        variants[SHORT] = {**longer, **shorter}
-    is_much = facts.manifests.data_bytes >= _UNUSED_BYTES
-    idle = len(unused(facts, modes))
-    if idle >= _UNUSED_COLUMNS or (idle and is_much):
-        kept = {
-            COLUMN + n: max(columns[n].metrics_mode, mode, key=rank)
-            for n, mode in modes.items()
+    properties_by_variant = {BOUNDS: longer_properties} if longer_properties else {}
+    shorter_properties = {COLUMN + name: mode for name, mode in shorter_bound_modes(facts, modes_by_column, entry_sizes).items()}
+    if shorter_properties:
+        properties_by_variant[SHORT] = {**longer_properties, **shorter_properties}
+    has_large_manifests = facts.manifests.data_bytes >= _UNUSED_BYTES
+    unused_count = len(unused_columns(facts, modes_by_column))
+    if unused_count >= _UNUSED_COLUMNS or (unused_count and has_large_manifests):
+        used_column_properties = {
+            COLUMN + n: max(columns_by_name[n].metrics_mode, mode, key=mode_rank)
+            for n, mode in modes_by_column.items()
             if COLUMN + n not in facts.properties
         }
-        variants[USED] = {**kept, **longer, **shorter, DEFAULT: NONE}
-    return variants
+        properties_by_variant[USED] = {**used_column_properties, **longer_properties, **shorter_properties, DEFAULT: NONE}
+    return properties_by_variant
 
 
-def chosen(measured: Measurements) -> str | None:
+def best_variant_name(measured: Measurements) -> str | None:
     """The variant to advise: filters read no more files with it than now, and they read fewer, or
     much smaller manifests, or bounds that were large are short.
     """
-    for name in (USED, SHORT, BOUNDS):
-        reads = measured.pair(READ, NOW, name)
-        sizes = measured.pair(BYTES_OF, NOW, name)
-        if reads is None or sizes is None or reads[1] > reads[0]:
+    for variant in (USED, SHORT, BOUNDS):
+        files_read = measured.pair(READ, NOW, variant)
+        manifest_bytes = measured.pair(BYTES_OF, NOW, variant)
+        if files_read is None or manifest_bytes is None or files_read[1] > files_read[0]:
             continue
-        is_smaller = name == USED and sizes[1] <= (1 - _UNUSED_SHARE) * sizes[0]
+        is_smaller = variant == USED and manifest_bytes[1] <= (1 - _UNUSED_SHARE) * manifest_bytes[0]
         # Manifests are compressed; in memory, large bounds take what they take.
-        is_smaller |= name == SHORT and sizes[1] <= sizes[0]
-        if is_smaller or saves_files(*reads):
-            return name
+        is_smaller |= variant == SHORT and manifest_bytes[1] <= manifest_bytes[0]
+        if is_smaller or saves_files(*files_read):
+            return variant
     return None
 
 
-def saves_files(before: float, after: float) -> bool:
+def saves_files(files_before: float, files_after: float) -> bool:
     """Tell whether filters read clearly fewer files."""
-    return before - after >= max(1.0, _GAIN * before)
+    return files_before - files_after >= max(1.0, _GAIN * files_before)
 
 
 def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer:
@@ -222,55 +222,55 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     facts = trial.facts
     queries = read_filters(lake, facts, options.filters, options.event_log)
     if not queries.filters:
-        return unknown_filters("metrics-columns", facts, queries.notes)
-    names = sort_columns(facts, queries.filters)
-    drawn = sample(lake, facts, names, sample_bytes=trial.sample_bytes)
-    modes = needed_modes(facts, queries.filters, drawn)
-    sizes = entry_bytes(lake, facts)
-    settings = proposals(facts, modes, sizes)
+        return answer_without_filters("metrics-columns", facts, queries.notes)
+    sort_column_names = sort_columns(facts, queries.filters)
+    sample_values = draw_sample(lake, facts, sort_column_names, sample_bytes=trial.sample_bytes)
+    modes_by_column = needed_modes(facts, queries.filters, sample_values)
+    entry_sizes = entry_bytes(lake, facts)
+    properties_by_variant = variant_properties(facts, modes_by_column, entry_sizes)
     variants = {
-        name: partial(_write, properties=properties)
-        for name, properties in {NOW: {}, **settings}.items()
+        name: partial(_write_metrics, properties=properties)
+        for name, properties in {NOW: {}, **properties_by_variant}.items()
     }
     experiment = Experiment(
         trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
     )
-    asked = queries.asked(lake, facts)
+    sql_filters = queries.asked(lake, facts)
     with experiment.open():
-        experiment.measure("the filters", partial(_measure, asked=asked))
-    best = chosen(experiment.measured)
-    verdict, changes = _advice(facts, experiment.measured, best, settings, modes, sizes)
-    needed = first_names((f"{name} {mode}" for name, mode in modes.items()), _SHOWN)
-    largest_first = sorted(sizes.items(), key=lambda named: -named[1])
-    taken = first_names((f"{name} {plain(each)}" for name, each in largest_first), _SHOWN)
+        experiment.measure("the filters", partial(_measure_filters, sql_filters=sql_filters))
+    best_variant = best_variant_name(experiment.measured)
+    verdict, changes = _advice(facts, experiment.measured, best_variant, properties_by_variant, modes_by_column, entry_sizes)
+    modes_text = first_names((f"{name} {mode}" for name, mode in modes_by_column.items()), _SHOWN)
+    sizes_largest_first = sorted(entry_sizes.items(), key=lambda name_and_size: -name_and_size[1])
+    sizes_text = first_names((f"{name} {plain(each)}" for name, each in sizes_largest_first), _SHOWN)
     return experiment.answer(
         "metrics-columns",
         verdict,
         changes,
         (
             *queries.notes,
-            f"Columns in use, with the mode that each needs: {needed}.",
+            f"Columns in use, with the mode that each needs: {modes_text}.",
             "Bytes that the statistics of each column take in a manifest entry, before "
-            f"compression: {taken}.",
+            f"compression: {sizes_text}.",
             _REWRITTEN,
         ),
-        advised=best,
+        advised=best_variant,
     )
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     """The mean bytes of each leaf column's statistics in a manifest entry, over some data files."""
-    files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
+    data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     # Bounds may be large: only their lengths come to the driver.
-    lengths = [f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS]
-    rows = files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *lengths).collect()
-    sizes = Counter[int]()
+    bound_length_terms = [f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS]
+    rows = data_files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *bound_length_terms).collect()
+    bytes_by_field = Counter[int]()
     for row in rows:
-        for place, figures in enumerate(row):
-            for field_id, number in (figures or {}).items():
-                content = number if place >= len(_NUMBER_MAPS) else 0
-                sizes[field_id] += _avro_bytes(field_id) + _avro_bytes(number) + content
-    return {c.name: sizes[c.field_id] / max(len(rows), 1) for c in facts.columns}
+        for map_index, numbers_by_field in enumerate(row):
+            for field_id, number in (numbers_by_field or {}).items():
+                content_bytes = number if map_index >= len(_NUMBER_MAPS) else 0
+                bytes_by_field[field_id] += _avro_bytes(field_id) + _avro_bytes(number) + content_bytes
+    return {c.name: bytes_by_field[c.field_id] / max(len(rows), 1) for c in facts.columns}
 
 
 def _avro_bytes(number: int) -> int:
@@ -280,74 +280,74 @@ def _avro_bytes(number: int) -> int:
     return -(-(number.bit_length() + 1) // 7)
 
 
-def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
+def _write_metrics(box: Sandbox, properties: Mapping[str, str]) -> None:
     """Rewrite the data files of a sandbox with these metrics; without properties too, so that only
     the metrics differ.
     """
     if properties:
         box.set(set_properties(box.name, dict(properties)))
-    box.run(ddl.rewrite(box.name, {}, None, is_whole=True), expected_bytes=box.size_in_bytes)
+    box.run(ddl.rewrite_files_sql(box.name, {}, None, is_one_commit=True), expected_bytes=box.size_in_bytes)
     # The commit leaves the entries of the files that it replaced in manifests, marked as deleted.
-    box.run(ddl.rewrite_manifests(box.name))
+    box.run(ddl.rewrite_manifests_sql(box.name))
 
 
-def _measure(_: str, box: Sandbox, asked: Asked) -> Figures:
-    read = planned(box, asked)["data_files"]
-    return {READ: read, BYTES_OF: box.observe().manifests.data_bytes}
+def _measure_filters(_: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
+    files_read = mean_plan_figures(box, sql_filters)["data_files"]
+    return {READ: files_read, BYTES_OF: box.observe().manifests.data_bytes}
 
 
 def _advice(
     facts: TableFacts,
     measured: Measurements,
-    best: str | None,
-    settings: Mapping[str, Mapping[str, str]],
-    modes: Mapping[str, str],
-    sizes: Mapping[str, float],
+    best_variant: str | None,
+    properties_by_variant: Mapping[str, Mapping[str, str]],
+    modes_by_column: Mapping[str, str],
+    entry_sizes: Mapping[str, float],
 ) -> tuple[str, list[Change]]:
     """The verdict, and the properties of a variant with the rewrite of existing files."""
-    now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
+    default_now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
     why = (
-        f"Statistics of {count(len(unused(facts, modes)), 'column')} have no use in any known "
+        f"Statistics of {count(len(unused_columns(facts, modes_by_column)), 'column')} have no use in any known "
         "filter, sort order, partitioning or delete key."
     )
-    if best is None and (columns := outdated(facts, sizes)):
-        heaviest = max(columns, key=lambda column: sizes[column.name])
-        old = (
-            f"The statistics of {heaviest.name} take {size(sizes[heaviest.name])} in each manifest "
-            f"entry: its files are older than its mode {heaviest.metrics_mode}."
+    if best_variant is None and (old_columns := outdated_columns(facts, entry_sizes)):
+        heaviest_column = max(old_columns, key=lambda column: entry_sizes[column.name])
+        rewrite_reason = (
+            f"The statistics of {heaviest_column.name} take {size(entry_sizes[heaviest_column.name])} in each manifest "
+            f"entry: its files are older than its mode {heaviest_column.metrics_mode}."
         )
-        return f"Rewrite the existing files. {old}", [ddl.rewrite_old(facts, old, None)]
-    if best is None:
-        read = plain(measured.value(NOW, READ) or 0)
-        files = facts.data.file_count
+        return f"Rewrite the existing files. {rewrite_reason}", [ddl.rewrite_change(facts, rewrite_reason, None)]
+    if best_variant is None:
+        files_read_text = plain(measured.value(NOW, READ) or 0)
+        file_count = facts.data.file_count
         verdict = (
-            f"No change: a filter reads {read} of {count(files, 'data file')}, and no other "
+            f"No change: a filter reads {files_read_text} of {count(file_count, 'data file')}, and no other "
             "metrics mode is worth it."
         )
-        return verdict, [Change(DEFAULT, now, now, why)]
-    properties = settings[best]
-    gain = measured.gain(NOW, best)
-    names = [name.removeprefix("write.metadata.metrics.") for name in properties]
-    effect = _EFFECT if best == USED else None
-    if best == BOUNDS:
-        why = f"Longer bounds tell values apart{gain}."
-    if best == SHORT:
-        shorter = shorter_bounds(facts, modes, sizes)
-        heaviest_name = max(shorter, key=lambda name: sizes[name])
-        gain = (
-            f": the statistics of {heaviest_name} take {size(sizes[heaviest_name])} in each "
+        return verdict, [Change(DEFAULT, default_now, default_now, why)]
+    properties = properties_by_variant[best_variant]
+    gain_text = measured.gain(NOW, best_variant)
+    property_names = [name.removeprefix("write.metadata.metrics.") for name in properties]
+    side_effect = _EFFECT if best_variant == USED else None
+    if best_variant == BOUNDS:
+        why = f"Longer bounds tell values apart{gain_text}."
+    if best_variant == SHORT:
+        shorter_modes = shorter_bound_modes(facts, modes_by_column, entry_sizes)
+        heaviest_name = max(shorter_modes, key=lambda name: entry_sizes[name])
+        gain_text = (
+            f": the statistics of {heaviest_name} take {size(entry_sizes[heaviest_name])} in each "
             "manifest entry"
         )
-        why = f"Filters skip as many files with {shorter[heaviest_name]}."
-    changes = [to_set(facts, properties, why, now=now, side_effect=effect)]
-    read_files = measured.pair(READ, NOW, best)
+        why = f"Filters skip as many files with {shorter_modes[heaviest_name]}."
+    changes = [property_change(facts, properties, why, now=default_now, side_effect=side_effect)]
+    files_read = measured.pair(READ, NOW, best_variant)
     # Without a gain, the next compaction, which rewrites files anyway, is early enough; but entries
     # with large bounds slow down every plan until then.
-    if best == SHORT or (read_files is not None and saves_files(*read_files)):
-        old = (
+    if best_variant == SHORT or (files_read is not None and saves_files(*files_read)):
+        rewrite_reason = (
             "New settings apply only to new files; the others keep their metrics until they are "
             "rewritten (rewrite_manifests copies metrics unchanged)."
         )
-        changes.append(ddl.rewrite_old(facts, old, None))
-    listed = first_names(names, 3)
-    return f"Set {count(len(names), 'property', 'properties')} ({listed}){gain}.", changes
+        changes.append(ddl.rewrite_change(facts, rewrite_reason, None))
+    property_list = first_names(property_names, 3)
+    return f"Set {count(len(property_names), 'property', 'properties')} ({property_list}){gain_text}.", changes

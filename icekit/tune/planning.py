@@ -28,12 +28,12 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    in_force,
-    put_in_force,
-    to_set,
+    setting_in_force,
+    changes_in_force,
+    property_change,
 )
-from icekit.tune.experiment import Experiment, Figures, planned, unchanged
-from icekit.tune.filters import Asked
+from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, leave_unchanged
+from icekit.tune.filters import SqlFilters
 from icekit.tune.queries import read_filters
 
 if TYPE_CHECKING:
@@ -78,131 +78,131 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     facts = trial.facts
     spark = trial.lake.spark
     queries = read_filters(lake, facts, options.filters, options.event_log)
-    asked = queries.asked(lake, facts, _MOST_FILTERS)
+    sql_filters = queries.asked(lake, facts, _MOST_FILTERS)
     experiment = Experiment(
         trial=trial,
-        variants={NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: _rewrite},
+        variants={NOW: leave_unchanged, LOCAL: leave_unchanged, DISTRIBUTED: leave_unchanged, REWRITTEN: _rewrite_manifests},
         measures=_MEASURES,
     )
     with experiment.open():
-        plan = partial(_plan, asked=asked)
-        experiment.measure("the planning", plan, rounds=options.repeats + 1)
-    auto = InForce(_MODE, "auto", "the default")
-    mode = in_force(spark, facts, _SESSION_MODE, _MODE, auto)
+        plan_workload = partial(_plan_filters, sql_filters=sql_filters)
+        experiment.measure("the planning", plan_workload, min_rounds=options.repeats + 1)
+    default_mode = InForce(_MODE, "auto", "the default")
+    mode_in_force = setting_in_force(spark, facts, _SESSION_MODE, _MODE, default_mode)
     measured = experiment.measured
     changes = (
-        *planning_mode(facts, measured, mode),
-        manifests(facts, measured),
-        object_storage(facts, storage_of(spark, facts, lake.sql_name(facts.table))),
+        *planning_mode_changes(facts, measured, mode_in_force),
+        manifests_change(facts, measured),
+        object_storage_change(facts, storage_of(spark, facts, lake.sql_name(facts.table))),
     )
-    unknown = (
-        "" if asked else " The filters of your queries are not known: full scans were planned."
+    unknown_note = (
+        "" if sql_filters else " The filters of your queries are not known: full scans were planned."
     )
-    proposed = {change.setting: change.proposed for change in changes if change.is_change}
-    advised = REWRITTEN if MANIFESTS in proposed else proposed.get(_MODE)
+    proposed_values = {change.setting: change.proposed for change in changes if change.is_change}
+    advised_variant = REWRITTEN if MANIFESTS in proposed_values else proposed_values.get(_MODE)
     return experiment.answer(
         "planning",
-        _verdict(measured, changes, advised) + unknown,
+        _verdict(measured, changes, advised_variant) + unknown_note,
         changes,
         (*queries.notes, _session_note(spark)),
-        advised=advised,
+        advised=advised_variant,
     )
 
 
-def _rewrite(box: Sandbox) -> None:
-    box.run(ddl.rewrite_manifests(box.name), expected_bytes=box.observe().manifests.data_bytes)
+def _rewrite_manifests(box: Sandbox) -> None:
+    box.run(ddl.rewrite_manifests_sql(box.name), expected_bytes=box.observe().manifests.data_bytes)
 
 
-def _plan(variant: str, box: Sandbox, asked: Asked) -> Figures:
+def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figures:
     """Count the manifests that each filter opens (a full scan without filters), and time a full
     scan as Spark plans it.
     """
     facts = box.observe()
-    opened = planned(box, asked)["manifests"]
-    figures = {OPENED: opened, MANIFESTS: facts.manifests.data_count}
+    manifests_opened = mean_plan_figures(box, sql_filters)["manifests"]
+    figures = {OPENED: manifests_opened, MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
-        is_mode = variant in (LOCAL, DISTRIBUTED)
-        modes = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant) if is_mode else {}
-        with box.budget.watching(box.lake.spark), temporary_settings(box.lake.spark, modes):
+        is_planning_mode = variant in (LOCAL, DISTRIBUTED)
+        mode_settings = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant) if is_planning_mode else {}
+        with box.budget.watching(box.lake.spark), temporary_settings(box.lake.spark, mode_settings):
             figures[PLANNING] = _seconds_to_plan(box.lake.spark, box.name)
     return figures
 
 
 def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     # Spark plans the scan during optimization, to estimate its size.
-    started = time.monotonic()
+    start_seconds = time.monotonic()
     query = query_of(spark, f"SELECT * FROM {identifier(*table)}")
     scan = next(n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table))
     scan.toBatch().planInputPartitions()
-    return time.monotonic() - started
+    return time.monotonic() - start_seconds
 
 
 def _session_note(spark: SparkSession) -> str:
     jvm: Any = spark._jvm
     runtime = jvm.java.lang.Runtime.getRuntime()
-    threads = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
-    context: Any = spark.sparkContext._jsc.sc()
-    result_bytes = int(context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G"))
+    thread_count = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
+    spark_context: Any = spark.sparkContext._jsc.sc()
+    max_result_bytes = int(spark_context.conf().getSizeAsBytes("spark.driver.maxResultSize", "1G"))
     # The limit: ``BaseDistributedDataScan``.
     return (
         f"The driver has {count(int(runtime.availableProcessors()), 'core')}, "
-        f"{size(int(runtime.maxMemory()))} of heap and {count(threads, 'planning thread')} "
-        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(result_bytes)}: Iceberg "
+        f"{size(int(runtime.maxMemory()))} of heap and {count(thread_count, 'planning thread')} "
+        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(max_result_bytes)}: Iceberg "
         "plans in the driver below 256 MiB."
     )
 
 
-def _saves(measured: Measurements, after: str) -> bool:
-    seconds = measured.pair(PLANNING, NOW, after)
-    return seconds is not None and seconds[0] - seconds[1] >= max(_SECONDS, _GAIN * seconds[0])
+def _saves_time(measured: Measurements, variant: str) -> bool:
+    plan_seconds = measured.pair(PLANNING, NOW, variant)
+    return plan_seconds is not None and plan_seconds[0] - plan_seconds[1] >= max(_SECONDS, _GAIN * plan_seconds[0])
 
 
-def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce) -> list[Change]:
+def planning_mode_changes(facts: TableFacts, measured: Measurements, mode_in_force: InForce) -> list[Change]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
     """
-    now = mode.value or "auto"
-    seconds = measured.pair(PLANNING, LOCAL, DISTRIBUTED)
-    if seconds is None:
-        return [Change(_MODE, now, now, "The planning modes were not measured.")]
-    local, distributed = seconds
-    times = (
-        f"A full scan is planned in {elapsed(local)} in the driver and in {elapsed(distributed)} "
+    mode_now = mode_in_force.value or "auto"
+    plan_seconds = measured.pair(PLANNING, LOCAL, DISTRIBUTED)
+    if plan_seconds is None:
+        return [Change(_MODE, mode_now, mode_now, "The planning modes were not measured.")]
+    local_seconds, distributed_seconds = plan_seconds
+    times_sentence = (
+        f"A full scan is planned in {elapsed(local_seconds)} in the driver and in {elapsed(distributed_seconds)} "
         "on the executors"
     )
-    best = LOCAL if local <= distributed else DISTRIBUTED
-    if not _saves(measured, best):
-        return [Change(_MODE, now, now, f"{times}.")]
-    names = (_DELETE_MODE, _MODE) if facts.has_deletes else (_MODE,)
-    properties = dict.fromkeys(names, best)
-    why = f"{times}; it is {now} now ({mode.origin})."
-    return put_in_force(facts, mode, properties, why, now=now)
+    best_mode = LOCAL if local_seconds <= distributed_seconds else DISTRIBUTED
+    if not _saves_time(measured, best_mode):
+        return [Change(_MODE, mode_now, mode_now, f"{times_sentence}.")]
+    property_names = (_DELETE_MODE, _MODE) if facts.has_deletes else (_MODE,)
+    properties = dict.fromkeys(property_names, best_mode)
+    why = f"{times_sentence}; it is {mode_now} now ({mode_in_force.origin})."
+    return changes_in_force(facts, mode_in_force, properties, why, now=mode_now)
 
 
-def manifests(facts: TableFacts, measured: Measurements) -> Change:
+def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
     """Rewrite the manifests where a query then opens half as many and planning takes a second
     less.
     """
-    existing = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
-    kept = partial(Change, MANIFESTS, existing, existing)
-    opened = measured.pair(OPENED, NOW, REWRITTEN)
-    number = measured.value(REWRITTEN, MANIFESTS)
-    if opened is None or number is None:
-        return kept("A rewrite of the manifests was not tried.")
-    before, after = opened
+    manifests_now = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
+    keep_manifests = partial(Change, MANIFESTS, manifests_now, manifests_now)
+    opened_by_query = measured.pair(OPENED, NOW, REWRITTEN)
+    manifests_after = measured.value(REWRITTEN, MANIFESTS)
+    if opened_by_query is None or manifests_after is None:
+        return keep_manifests("A rewrite of the manifests was not tried.")
+    opened_before, opened_after = opened_by_query
     why = (
-        f"A query opens {plain(before)} of {facts.manifests.data_count:,} data manifests now and "
-        f"{plain(after)} of {number:,} after a rewrite"
+        f"A query opens {plain(opened_before)} of {facts.manifests.data_count:,} data manifests now and "
+        f"{plain(opened_after)} of {manifests_after:,} after a rewrite"
     )
-    is_less = before - after >= max(_MANIFESTS_SAVED, before / 2)
-    if not (is_less and _saves(measured, REWRITTEN)):
-        return kept(
+    opens_fewer = opened_before - opened_after >= max(_MANIFESTS_SAVED, opened_before / 2)
+    if not (opens_fewer and _saves_time(measured, REWRITTEN)):
+        return keep_manifests(
             f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
             "of planning."
         )
-    sql = ddl.rewrite_manifests(facts.sql_name)
+    sql = ddl.rewrite_manifests_sql(facts.sql_name)
     return Change(
-        MANIFESTS, existing, f"{number:,}", f"{why}. The rewrite does not touch data files.", (sql,)
+        MANIFESTS, manifests_now, f"{manifests_after:,}", f"{why}. The rewrite does not touch data files.", (sql,)
     )
 
 
@@ -230,43 +230,43 @@ class Storage:
 
 def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Storage:
     """Count the files by prefix, in Spark; ``table`` includes its catalog."""
-    data = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
+    data_location = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
     # The files that are in no folder of the data folder count as one prefix.
-    folder = literal(rf"^\Q{data}\E/([^/]+)/")
+    prefix_pattern = literal(rf"^\Q{data_location}\E/([^/]+)/")
     row = spark.sql(
         f"SELECT coalesce(max(n) / sum(n), 0) AS share FROM (SELECT count(*) AS n FROM "
-        f"{metadata_table_sql(spark, table, 'files')} GROUP BY regexp_extract(file_path, {folder}, "
+        f"{metadata_table_sql(spark, table, 'files')} GROUP BY regexp_extract(file_path, {prefix_pattern}, "
         "1))"
     ).collect()[0]
-    scheme = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
+    scheme_match = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
     return Storage(
-        scheme=scheme[1].lower() if scheme else "file",
+        scheme=scheme_match[1].lower() if scheme_match else "file",
         file_io=str(load_table(spark, table).io().getClass().getSimpleName()),
         largest_prefix_share=float(row.share),
         gets_per_second=cluster_of(spark).cores / _REQUEST_SECONDS,
     )
 
 
-def object_storage(facts: TableFacts, storage: Storage) -> Change:
+def object_storage_change(facts: TableFacts, storage: Storage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
-    name = "write.object-storage.enabled"
-    now = (facts.properties.get(name) or "false").lower()
+    property_name = "write.object-storage.enabled"
+    value_now = (facts.properties.get(property_name) or "false").lower()
     why = (
         f"The table is stored on {storage.scheme}: ({storage.file_io}), "
         f"{percent(storage.largest_prefix_share)} of its files under one prefix; this session's "
         f"task slots make at most {storage.gets_per_second:,.0f} requests per second. S3 allows "
         f"{_GETS_PER_SECOND:,} reads per second for one prefix; file systems have no such limit."
     )
-    if now == "true" or not storage.is_at_risk:
-        return Change(name, now, now, why)
-    effect = (
+    if value_now == "true" or not storage.is_at_risk:
+        return Change(property_name, value_now, value_now, why)
+    side_effect = (
         "new files are no longer in one folder per partition; existing files stay where they are "
         "until they are rewritten"
     )
-    return to_set(facts, {name: "true"}, why, now=now, side_effect=effect)
+    return property_change(facts, {property_name: "true"}, why, now=value_now, side_effect=side_effect)
 
 
-def _verdict(measured: Measurements, changes: Sequence[Change], advised: str | None) -> str:
+def _verdict(measured: Measurements, changes: Sequence[Change], advised_variant: str | None) -> str:
     steps = [
         "rewrite the manifests" if c.setting == MANIFESTS else f"set {c.setting} to {c.proposed}"
         for c in changes
@@ -274,4 +274,4 @@ def _verdict(measured: Measurements, changes: Sequence[Change], advised: str | N
     ]
     if not steps:
         return f"No change. A query opens {plain(measured.value(NOW, OPENED) or 0)} data manifests."
-    return f"{capitalized(' and '.join(steps))}{measured.gain(NOW, advised)}."
+    return f"{capitalized(' and '.join(steps))}{measured.gain(NOW, advised_variant)}."

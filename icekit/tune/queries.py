@@ -36,7 +36,7 @@ from icekit.sandbox.trial import some_files
 from icekit.tune.filters import (
     ANYTHING,
     NULLS,
-    Asked,
+    SqlFilters,
     Columns,
     Filter,
     Leaf,
@@ -66,7 +66,7 @@ _DAY_MS = 86_400_000
 Event = Mapping[str, Any]
 
 
-def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
+def logged_queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
     """The queries of a log, a rolling log's folder or a folder of logs, each as its start in
     milliseconds and its scans of the table as Iceberg describes them; the table is named without
     its catalog.
@@ -77,7 +77,7 @@ def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
     """
     event: Event | None = None
     for event in _events(Path(path)):
-        scans = _scans(event.get("sparkPlanInfo") or {}, ".".join(table))
+        scans = _scans_of_table(event.get("sparkPlanInfo") or {}, ".".join(table))
         yield int(event.get("time") or 0), scans
     if event is None:
         raise ParameterError(
@@ -90,33 +90,33 @@ def reads_per_day(path: str, table: Identifier) -> float:
     """Queries per day that read a table.
 
     The days are from the first to the last query of the log, at least one. Raises as
-    :func:`queries` does.
+    :func:`logged_queries` does.
     """
-    reads = [(at_ms, bool(scans)) for at_ms, scans in queries(path, table)]
-    days = (max(reads)[0] - min(reads)[0]) / _DAY_MS
-    return sum(is_read for _, is_read in reads) / max(1.0, days)
+    queries_of_table = [(at_ms, bool(scans)) for at_ms, scans in logged_queries(path, table)]
+    days = (max(queries_of_table)[0] - min(queries_of_table)[0]) / _DAY_MS
+    return sum(reads_table for _, reads_table in queries_of_table) / max(1.0, days)
 
 
-def _scans(plan: Event, name: str) -> list[str]:
+def _scans_of_table(plan: Event, table_name: str) -> list[str]:
     scans = []
     for node in _nodes(plan):
-        kind = str(node.get("nodeName", ""))
-        text = str(node.get("simpleString", ""))
+        node_name = str(node.get("nodeName", ""))
+        node_text = str(node.get("simpleString", ""))
         # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
-        written = text.partition("table=")[2].partition(",")[0].rstrip(")")
-        if kind.startswith(_WRITES) and f".{written}".endswith(f".{name}"):
+        written_table = node_text.partition("table=")[2].partition(",")[0].rstrip(")")
+        if node_name.startswith(_WRITES) and f".{written_table}".endswith(f".{table_name}"):
             return []
-        if kind.startswith("BatchScan ") and kind.replace(" ", ".", 1).endswith(f".{name}"):
-            scans.append(text)
+        if node_name.startswith("BatchScan ") and node_name.replace(" ", ".", 1).endswith(f".{table_name}"):
+            scans.append(node_text)
     return scans
 
 
 def _nodes(plan: Event) -> Iterator[Event]:
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
+    pending_nodes = [plan]
+    while pending_nodes:
+        node = pending_nodes.pop()
         yield node
-        waiting += node.get("children") or ()
+        pending_nodes += node.get("children") or ()
 
 
 def _events(path: Path) -> Iterator[Event]:
@@ -126,7 +126,7 @@ def _events(path: Path) -> Iterator[Event]:
         codec = _CODECS.get(Path(file.name.removesuffix(".inprogress")).suffix)
         try:
             with pa.input_stream(str(file), compression=codec) as stream:
-                yield from _started(io.TextIOWrapper(stream, encoding="utf-8"))
+                yield from _query_events(io.TextIOWrapper(stream, encoding="utf-8"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ParameterError(
                 f"{file} cannot be read as an event log of Spark ({type(error).__name__}); give one "
@@ -134,7 +134,7 @@ def _events(path: Path) -> Iterator[Event]:
             ) from None
 
 
-def _started(lines: Iterable[str]) -> Iterator[Event]:
+def _query_events(lines: Iterable[str]) -> Iterator[Event]:
     """The events of queries; a killed application leaves half a line."""
     for line in lines:
         # Most events are of tasks, and parsing JSON takes most of the time.
@@ -154,18 +154,18 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def asked(self, lake: Lake, facts: TableFacts, most: int = 48) -> Asked:
+    def asked(self, lake: Lake, facts: TableFacts, max_count: int = 48) -> SqlFilters:
         """The filters with the greatest weight, with values (of lookups without one, from a sample)
         and their SQL; without those whose value has no literal or is not known.
         """
-        lookups = {c for f in self.filters if f.is_unbound for c in f.columns}
-        drawn = sample(lake, facts, sorted(lookups))
-        bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
-        stated = []
-        for f in bound[:most]:
+        lookup_columns = {c for f in self.filters if f.is_unbound for c in f.columns}
+        sample_values = draw_sample(lake, facts, sorted(lookup_columns))
+        bound_filters = sorted(bind_values(self.filters, sample_values), key=lambda f: -f.weight)
+        sql_filters = []
+        for f in bound_filters[:max_count]:
             with contextlib.suppress(ValueError, OverflowError):
-                stated.append((f, as_sql(f.tree, facts.by_name)))
-        return stated
+                sql_filters.append((f, as_sql(f.tree, facts.by_name)))
+        return sql_filters
 
 
 def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
@@ -182,82 +182,82 @@ def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
 
 
 def read_filters(
-    lake: Lake, facts: TableFacts, sql: Sequence[str] = (), event_log: str = ""
+    lake: Lake, facts: TableFacts, filter_texts: Sequence[str] = (), event_log: str = ""
 ) -> Filters:
-    """The filters of queries on a table, from ``sql`` (predicates or complete queries) and a Spark
+    """The filters of queries on a table, from ``filter_texts`` (predicates or complete queries) and a Spark
     event log.
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point
     lookup on each column that the table declares (``icekit.filter-columns``). Filters of declared
-    columns have no values, see :func:`bind`. Raises :class:`~icekit.common.errors.ParameterError`
+    columns have no values, see :func:`bind_values`. Raises :class:`~icekit.common.errors.ParameterError`
     for an invalid predicate on this table, and for a log that cannot be read.
     """
-    unknown: set[str] = set()
+    unknown_columns: set[str] = set()
     trees: list[Node] = []
     notes: list[str] = []
-    if not (sql or event_log):
+    if not (filter_texts or event_log):
         for column in (c for c in facts.columns if c.name in facts.filter_columns):
             if lookup_of(column):
                 trees.append(Leaf(column.name, "="))
             else:
-                unknown.add(column.name)
-    for text in sql:
-        lookup = _lookup(facts, text)
-        stated = [lookup] if lookup else _stated(lake, facts, text, unknown)
-        trees += stated
-        reached = {leaf.column for tree in stated for leaf in leaves(tree)}
-        notes += _pushable(facts, text, reached)
-    for _, scans in queries(event_log, facts.table) if event_log else ():
-        trees += [_tree(scan, facts.by_name, unknown) for scan in scans]
+                unknown_columns.add(column.name)
+    for text in filter_texts:
+        lookup_leaf = _parse_lookup(facts, text)
+        text_trees = [lookup_leaf] if lookup_leaf else _pushed_trees(lake, facts, text, unknown_columns)
+        trees += text_trees
+        pushed_columns = {leaf.column for tree in text_trees for leaf in leaves(tree)}
+        notes += _function_notes(facts, text, pushed_columns)
+    for _, scans in logged_queries(event_log, facts.table) if event_log else ():
+        trees += [_filter_tree(scan, facts.by_name, unknown_columns) for scan in scans]
     notes += (
         f"Filters on {name} are left out: it was dropped or renamed, or has no bounds by which "
         "Iceberg skips files."
-        for name in sorted(unknown)
+        for name in sorted(unknown_columns)
     )
-    if blind := trees.count(ANYTHING):
+    if unfiltered_count := trees.count(ANYTHING):
         notes.append(
-            f"{count(blind, 'query', 'queries')} had no filter by which bounds of columns can skip "
+            f"{count(unfiltered_count, 'query', 'queries')} had no filter by which bounds of columns can skip "
             "files: none at all, one on a function of a column, or one on buckets or with <> or "
             "NOT IN, which may still skip files by partition."
         )
-    return Filters(merged(trees), tuple(notes))
+    return Filters(merged_filters(trees), tuple(notes))
 
 
-def _lookup(facts: TableFacts, text: str) -> Leaf | None:
+def _parse_lookup(facts: TableFacts, text: str) -> Leaf | None:
     """The condition of a text such as ``id = ?``; None for other texts."""
     name, _, value = text.rpartition("=")
-    is_named = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)})
-    column = next(is_named, None) if value.strip() == "?" else None
+    named_columns = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)})
+    column = next(named_columns, None) if value.strip() == "?" else None
     return Leaf(column.name, "=") if column and lookup_of(column) else None
 
 
-def _stated(lake: Lake, facts: TableFacts, text: str, unknown: set[str]) -> list[Node]:
+def _pushed_trees(lake: Lake, facts: TableFacts, text: str, unknown_columns: set[str]) -> list[Node]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
-    name = lake.sql_name(facts.table)
+    table_name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
     with session_of(lake) as spark:
         query = text
         if not is_query:
-            condition = read_predicate(spark, spark.table(identifier(*name)), text)
-            query = f"SELECT * FROM {identifier(*name)} WHERE {condition}"
-        planned = query_of(spark, query)
+            condition = read_predicate(spark, spark.table(identifier(*table_name)), text)
+            query = f"SELECT * FROM {identifier(*table_name)} WHERE {condition}"
+        execution = query_of(spark, query)
         # A WITH may precede a DELETE.
-        if changes_something(spark, planned):
+        if changes_something(spark, execution):
             raise ParameterError(
                 f"{text!r} is not a query but a statement that changes data; give a SELECT, or a "
                 "predicate."
             )
         scans = [
             str(n.scan().description())
-            for n in nodes(planned.executedPlan())
-            if is_scan_of(n, name)
+            for n in nodes(execution.executedPlan())
+            if is_scan_of(n, table_name)
         ]
     if is_query and not scans:
         raise ParameterError(
             f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or "
             "a predicate."
         )
-    return [_tree(scan, facts.by_name, unknown) for scan in scans or [""]]
+    return [_filter_tree(scan, facts.by_name, unknown_columns) for scan in scans or [""]]
 
 
 # Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those
@@ -265,50 +265,50 @@ def _stated(lake: Lake, facts: TableFacts, text: str, unknown: set[str]) -> list
 _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*\)", re.I)
 
 
-def _pushable(facts: TableFacts, text: str, reached: Set[str]) -> Iterator[str]:
+def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> Iterator[str]:
     """What to write in place of a function of a time column, which does not reach Iceberg; of
-    ``reached`` columns some condition does: Spark makes a range of most dates, but of no year.
+    ``pushed_columns`` columns some condition does: Spark makes a range of most dates, but of no year.
     """
     for function, term in dict.fromkeys(_TIME_FUNCTION.findall(text)):
         column = facts.by_name.get(term.replace("`", ""))
         is_year = function.lower() == "year"
-        if column is None or (column.name in reached and not is_year):
+        if column is None or (column.name in pushed_columns and not is_year):
             continue
         if column.type.startswith(("date", "timestamp")):
-            unit = f"years({term}), which counts from 1970" if is_year else f"days({term})"
+            transform_text = f"years({term}), which counts from 1970" if is_year else f"days({term})"
             yield (
                 f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of "
-                f"{term} does, and so does {identifier(facts.catalog)}.system.{unit}."
+                f"{term} does, and so does {identifier(facts.catalog)}.system.{transform_text}."
             )
 
 
-def _tree(description: str, columns: Columns, unknown: set[str]) -> Node:
+def _filter_tree(description: str, columns: Columns, unknown_columns: set[str]) -> Node:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
-        return parse(filters_of(description), columns, unknown)
+        return parse(filters_of(description), columns, unknown_columns)
     except ValueError:
         # Another version of Iceberg may describe a filter differently; then nothing is known about
         # it.
         return ANYTHING
 
 
-def merged(trees: Iterable[Node]) -> tuple[Filter, ...]:
+def merged_filters(trees: Iterable[Node]) -> tuple[Filter, ...]:
     """Filters, most frequent first: equal ones become one, and of those that differ only in their
     values :data:`MOST_VALUES` are kept, with the weight of all of their kind.
     """
-    totals: Counter[object] = Counter()
-    kept: dict[object, Counter[Node]] = {}
+    shape_counts: Counter[object] = Counter()
+    trees_by_shape: dict[object, Counter[Node]] = {}
     for tree in trees:
         if tree != ANYTHING:
             shape = tuple((leaf.column, leaf.op) for leaf in leaves(tree))
-            same = kept.setdefault(shape, Counter())
-            totals[shape] += 1
-            if tree in same or len(same) < MOST_VALUES:
-                same[tree] += 1
+            tree_counts = trees_by_shape.setdefault(shape, Counter())
+            shape_counts[shape] += 1
+            if tree in tree_counts or len(tree_counts) < MOST_VALUES:
+                tree_counts[tree] += 1
     filters = (
-        Filter(tree, number * totals[shape] / same.total())
-        for shape, same in kept.items()
-        for tree, number in same.items()
+        Filter(tree, tree_count * shape_counts[shape] / tree_counts.total())
+        for shape, tree_counts in trees_by_shape.items()
+        for tree, tree_count in tree_counts.items()
     )
     return tuple(sorted(filters, key=lambda f: -f.weight))
 
@@ -323,15 +323,15 @@ _SEED = 7
 _SPARK_TYPES = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz", "fixed": "binary"}
 
 
-def sample(
+def draw_sample(
     lake: Lake,
     facts: TableFacts,
     columns: Sequence[str],
     *,
-    rows: int = 20_000,
+    row_count: int = 20_000,
     sample_bytes: int = 1 << 30,
 ) -> Sample:
-    """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have
+    """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all have
     more than ``sample_bytes``, in the order of the files.
 
     ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the
@@ -340,39 +340,39 @@ def sample(
     """
     if facts.snapshot_id is None or not columns:
         return {name: [] for name in columns}
-    read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
-    share = min(1.0, rows / max(read, 1))
-    terms = []
-    for number, name in enumerate(columns):
+    scanned_rows = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
+    row_share = min(1.0, row_count / max(scanned_rows, 1))
+    column_terms = []
+    for column_number, name in enumerate(columns):
         column = facts.by_name[name]
-        kind = column.type.partition("[")[0]
-        value = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(kind, kind))
-        terms.append(f"{value} AS c{number}")
-    table = arrow_of(
+        type_name = column.type.partition("[")[0]
+        value_sql = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(type_name, type_name))
+        column_terms.append(f"{value_sql} AS c{column_number}")
+    arrow_table = arrow_of(
         lake.spark.sql(
-            f"SELECT {', '.join(terms)}, _file AS f, _pos AS p FROM "
+            f"SELECT {', '.join(column_terms)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} WHERE "
             f"{some_files(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
-            f"{_HASHES}) < {round(share * _HASHES)}"
+            f"{_HASHES}) < {round(row_share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
     return {
-        name: table.column(number).drop_null().to_pylist() for number, name in enumerate(columns)
+        name: arrow_table.column(column_number).drop_null().to_pylist() for column_number, name in enumerate(columns)
     }
 
 
-def bind(filters: Iterable[Filter], drawn: Sample) -> Iterator[Filter]:
+def bind_values(filters: Iterable[Filter], sample_values: Sample) -> Iterator[Filter]:
     """The filters with values: a lookup without one becomes :data:`DRAWS` lookups of values drawn
     from a sample, which share its weight.
 
     A lookup on a column without values in the sample keeps none.
     """
-    draw = random.Random(_SEED)
+    random_source = random.Random(_SEED)
     for f in filters:
         column = f.columns[0]
-        values = drawn.get(column) if f.is_unbound else None
+        values = sample_values.get(column) if f.is_unbound else None
         if values:
             for _ in range(DRAWS):
-                yield Filter(Leaf(column, "=", (draw.choice(values),)), f.weight / DRAWS)
+                yield Filter(Leaf(column, "=", (random_source.choice(values),)), f.weight / DRAWS)
         else:
             yield f

@@ -81,7 +81,7 @@ class Statement:
     def with_condition(self, predicate: str) -> str:
         """The statement with one more condition beside its own: ``(its own) AND (predicate)``.
 
-        A statement without a WHERE gets one. :func:`narrowed` also checks what came out.
+        A statement without a WHERE gets one. :func:`narrow_statement` also checks what came out.
         """
         if self._condition_span is None:
             return f"{self.sql}\nWHERE {predicate}"
@@ -96,7 +96,7 @@ class Statement:
 _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
 
 
-def read_file(path: str) -> str:
+def read_statement_file(path: str) -> str:
     """The text of a file, or of standard input for ``-``.
 
     Raises :class:`~icekit.common.errors.ParameterError`, and
@@ -130,20 +130,20 @@ def parse(spark: SparkSession, sql: str) -> Statement:
         raise StatementRefused(_NO_STATEMENT)
     tree = Tree(spark, text)
     plan = parsed(spark, text)
-    name = kind(plan.child() if kind(plan) == "UnresolvedWith" else plan)
-    wanted = _KINDS.get(name)
+    plan_kind = kind(plan.child() if kind(plan) == "UnresolvedWith" else plan)
+    statement_kind = _KINDS.get(plan_kind)
     node = tree.dml
-    if wanted is None:
+    if statement_kind is None:
         raise StatementRefused(
-            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these."
+            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of these."
         )
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
-            f"Only this session's parser settings allow the syntax of this {wanted}; write it as "
+            f"Only this session's parser settings allow the syntax of this {statement_kind}; write it as "
             "plain Spark SQL, with names in backticks, or reset "
             "spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
-    return _read(spark, tree, node, wanted)
+    return _statement_of(spark, tree, node, statement_kind)
 
 
 def literal_count(spark: SparkSession, statement: Statement) -> int:
@@ -151,7 +151,7 @@ def literal_count(spark: SparkSession, statement: Statement) -> int:
     return Tree(spark, statement.sql).count("constant")
 
 
-def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> Statement:
+def narrow_statement(spark: SparkSession, statement: Statement, predicate: str) -> Statement:
     """The statement with one more condition, read again and found to differ by that alone.
 
     Raises :class:`~icekit.common.errors.StatementRefused` where Spark reads the result as something
@@ -159,45 +159,45 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
     """
     # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
     parsed(spark, predicate, "parseExpression")
-    new = parse(spark, statement.with_condition(predicate))
-    wanted = (
+    new_statement = parse(spark, statement.with_condition(predicate))
+    expected_condition = (
         predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
     )
-    parts = attrgetter("kind", "target", "branch", "alias", "source")
-    if parts(new) != parts(statement) or new.condition != wanted:
+    unchanged_parts = attrgetter("kind", "target", "branch", "alias", "source")
+    if unchanged_parts(new_statement) != unchanged_parts(statement) or new_statement.condition != expected_condition:
         raise StatementRefused(
             f"Adding {predicate} changed more than the condition of the statement; add it by hand."
         )
-    return new
+    return new_statement
 
 
-def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
-    named = tree.child(node, "IdentifierReference")
-    parts = tree.parts(named)
-    if parts is None:
+def _statement_of(spark: SparkSession, tree: Tree, node: Any, statement_kind: str) -> Statement:
+    target_node = tree.child(node, "IdentifierReference")
+    target_parts = tree.parts(target_node)
+    if target_parts is None:
         raise StatementRefused(
-            f"The target of this {wanted} is not a plain name but {tree.text(named)}; write the "
+            f"The target of this {statement_kind} is not a plain name but {tree.text(target_node)}; write the "
             "table's name."
         )
-    target, branch = resolved(spark, parts)
-    where = tree.child(node, "WhereClause")
+    target, branch = resolved(spark, target_parts)
+    where_node = tree.child(node, "WhereClause")
     source = None
-    condition = where.getChild(1) if where is not None else None
-    if wanted == "MERGE":
-        using = tree.between(node, "USING", "ON")
-        source = tree.sql[tree.span(using[0]).start : tree.span(using[-1]).stop]
+    condition = where_node.getChild(1) if where_node is not None else None
+    if statement_kind == "MERGE":
+        using_nodes = tree.between(node, "USING", "ON")
+        source = tree.sql[tree.span(using_nodes[0]).start : tree.span(using_nodes[-1]).stop]
         condition = tree.between(node, "ON")[0]
-    span = tree.span(condition) if condition is not None else None
+    condition_span = tree.span(condition) if condition is not None else None
     return Statement(
-        kind=wanted,
+        kind=statement_kind,
         sql=tree.sql,
         target=target,
         branch=branch,
         alias=tree.alias(children(node)),
-        condition=tree.sql[span] if span else None,
+        condition=tree.sql[condition_span] if condition_span else None,
         source=source,
         with_clause=tree.with_clause,
         clauses=tuple(_CLAUSES[kind(child)] for child in children(node) if kind(child) in _CLAUSES),
-        _target_span=tree.span(named),
-        _condition_span=span,
+        _target_span=tree.span(target_node),
+        _condition_span=condition_span,
     )

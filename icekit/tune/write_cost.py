@@ -33,8 +33,8 @@ class Mode:
 
     def properties(self, *operations: str) -> dict[str, str]:
         """The table properties of the mode for some operations."""
-        granular = {"write.delete.granularity": self.granularity} if self.granularity else {}
-        return {**granular, **{f"write.{each}.mode": self.mode for each in operations}}
+        granularity_property = {"write.delete.granularity": self.granularity} if self.granularity else {}
+        return {**granularity_property, **{f"write.{operation}.mode": self.mode for operation in operations}}
 
     @property
     def name(self) -> str:
@@ -68,29 +68,29 @@ class Costs:
     write_error: float = 0.0
     open_error: float = 0.0
 
-    def reached(self, commits: int) -> float:
-        """The share of the data files that ``commits`` reach, if each draws its files again."""
-        return float(1 - (1 - min(self.touched, 1.0)) ** commits)
+    def reached(self, commit_count: int) -> float:
+        """The share of the data files that ``commit_count`` reach, if each draws its files again."""
+        return float(1 - (1 - min(self.touched, 1.0)) ** commit_count)
 
-    def opens(self, commits: int) -> float:
-        """The delete files that a scan opens after ``commits``: position deletes pile up, and a
+    def opens(self, commit_count: int) -> float:
+        """The delete files that a scan opens after ``commit_count``: position deletes pile up, and a
         data file has at most one vector.
         """
         return self.data_files * (
-            self.touched * commits if self.mode.granularity else self.reached(commits)
+            self.touched * commit_count if self.mode.granularity else self.reached(commit_count)
         )
 
-    def per_read(self, commits: int) -> float:
+    def per_read(self, commits_per_compaction: int) -> float:
         """What a read costs, on average over a cycle of this many commits."""
-        opens = sum(map(self.opens, range(1, commits + 1))) / commits
-        return self.scan + self.open_seconds * opens
+        mean_opens = sum(map(self.opens, range(1, commits_per_compaction + 1))) / commits_per_compaction
+        return self.scan + self.open_seconds * mean_opens
 
-    def per_commit(self, reads: float, commits: int) -> float:
+    def per_commit(self, reads: float, commits_per_compaction: int) -> float:
         """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
-        compaction = self.compaction * self.reached(commits) / (self.reached(self.commits) or 1.0)
-        return self.write + reads * self.per_read(commits) + compaction / commits
+        compaction_seconds = self.compaction * self.reached(commits_per_compaction) / (self.reached(self.commits) or 1.0)
+        return self.write + reads * self.per_read(commits_per_compaction) + compaction_seconds / commits_per_compaction
 
     def shifted(self, sign: int) -> Costs:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
@@ -120,54 +120,54 @@ class BreakEven:
             return "merge-on-read is cheaper at any number of reads"
         if not self.reads:
             return "copy-on-write is cheaper at any number of reads"
-        reads = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
+        reads_text = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
         if self.low >= self.high:
-            return reads
+            return reads_text
         if not math.isinf(self.high):
-            interval = f"between {plain(self.low, 2)} and {plain(self.high, 2)}"
+            interval_text = f"between {plain(self.low, 2)} and {plain(self.high, 2)}"
         elif self.low:
-            interval = f"at least {plain(self.low, 2)}"
+            interval_text = f"at least {plain(self.low, 2)}"
         else:
-            return f"{reads} (repeated measurements differ too much for a range)"
-        return f"{reads} ({interval} by repeated measurements)"
+            return f"{reads_text} (repeated measurements differ too much for a range)"
+        return f"{reads_text} ({interval_text} by repeated measurements)"
 
 
-def total(costs: Costs, reads: float, commits: int | None) -> float:
-    """What a commit costs with its reads, with ``commits`` between compactions (None: the cheapest
+def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -> float:
+    """What a commit costs with its reads, with ``commits_per_compaction`` between compactions (None: the cheapest
     number).
     """
-    cycles = [commits] if commits else _CYCLES
+    cycles = [commits_per_compaction] if commits_per_compaction else _CYCLES
     return min(costs.per_commit(reads, cycle) for cycle in cycles)
 
 
-def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
+def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | None) -> float:
     """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
 
     Costs grow evenly with the reads. With the cheapest number, copy-on-write has to beat each.
     """
 
-    def crossing(cycle: int) -> float:
-        saved = copying.per_commit(0, cycle) - merging.per_commit(0, cycle)
-        more = merging.per_read(cycle) - copying.per_read(cycle)
-        if saved <= 0:
+    def reads_at_equal_cost(cycle: int) -> float:
+        write_seconds_saved = copying.per_commit(0, cycle) - merging.per_commit(0, cycle)
+        extra_read_seconds = merging.per_read(cycle) - copying.per_read(cycle)
+        if write_seconds_saved <= 0:
             return 0.0
-        return saved / more if saved < more * _MOST_READS else math.inf
+        return write_seconds_saved / extra_read_seconds if write_seconds_saved < extra_read_seconds * _MOST_READS else math.inf
 
-    return max(map(crossing, [commits] if commits else _CYCLES))
+    return max(map(reads_at_equal_cost, [commits_per_compaction] if commits_per_compaction else _CYCLES))
 
 
-def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None:
+def break_even_of_modes(costs: Sequence[Costs], commits_per_compaction: int | None) -> BreakEven | None:
     """The break-even point of copy-on-write and the merge-on-read mode that holds out longest; None
     unless both were measured.
     """
-    copying = next((c for c in costs if c.mode.is_copy_on_write), None)
-    merging = [c for c in costs if not c.mode.is_copy_on_write]
-    if copying is None or not merging:
+    copying_costs = next((c for c in costs if c.mode.is_copy_on_write), None)
+    merging_costs = [c for c in costs if not c.mode.is_copy_on_write]
+    if copying_costs is None or not merging_costs:
         return None
-    rival = max(merging, key=lambda c: break_even(copying, c, commits))
+    best_merging = max(merging_costs, key=lambda c: break_even(copying_costs, c, commits_per_compaction))
     # As measured, and where repeats favour one mode or the other most.
-    reads = break_even(copying.shifted(0), rival.shifted(0), commits)
-    low = break_even(copying.shifted(-1), rival.shifted(1), commits)
-    high = break_even(copying.shifted(1), rival.shifted(-1), commits)
+    reads = break_even(copying_costs.shifted(0), best_merging.shifted(0), commits_per_compaction)
+    low = break_even(copying_costs.shifted(-1), best_merging.shifted(1), commits_per_compaction)
+    high = break_even(copying_costs.shifted(1), best_merging.shifted(-1), commits_per_compaction)
     return BreakEven(reads, low, high)

@@ -63,51 +63,51 @@ class PastCommit:
         """Read one from a snapshot of the metadata file."""
         summary = summary_of(snapshot)
 
-        def number(key: str) -> int:
+        def summary_number(key: str) -> int:
             return int(summary.get(key) or 0)
 
-        added, removed, added_rows, removed_rows = map(
-            number, ("added-data-files", "deleted-data-files", "added-records", "deleted-records")
+        added_files, removed_files, added_rows, removed_rows = map(
+            summary_number, ("added-data-files", "deleted-data-files", "added-records", "deleted-records")
         )
-        positions = number("added-position-deletes")
-        equalities = number("added-equality-deletes")
-        merged = [
-            number(_MERGE + name)
+        position_deletes = summary_number("added-position-deletes")
+        equality_deletes = summary_number("added-equality-deletes")
+        merge_row_counts = [
+            summary_number(_MERGE + name)
             for name in ("deleted", "updated", "inserted")
             if _MERGE + name in summary
         ]
         kind = str(summary.get("operation") or "unknown")
-        deletes = number("added-delete-files")
-        rows: int | None = None
-        touched = 0
+        delete_files = summary_number("added-delete-files")
+        rows_changed: int | None = None
+        touched_files = 0
         # A dynamic overwrite puts other rows in the place of whole partitions.
         if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
             pass
-        elif equalities:
+        elif equality_deletes:
             kind = "upsert"
-            rows = max(equalities, added_rows)
-        elif merged:
+            rows_changed = max(equality_deletes, added_rows)
+        elif merge_row_counts:
             kind = "merge"
-            rows = sum(merged)
-            touched = deletes if positions else removed
-        elif positions:
+            rows_changed = sum(merge_row_counts)
+            touched_files = delete_files if position_deletes else removed_files
+        elif position_deletes:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
-            kind = "update" if added else "delete"
-            rows = max(positions, added_rows)
-            touched = deletes
-        elif removed and not added:
+            kind = "update" if added_files else "delete"
+            rows_changed = max(position_deletes, added_rows)
+            touched_files = delete_files
+        elif removed_files and not added_files:
             kind = "drop"
-        elif removed and added_rows <= removed_rows:
-            rows = removed_rows - added_rows or None
-            touched = removed
-            kind = "delete" if rows else "update"
-        before = number("total-data-files") - added + removed
+        elif removed_files and added_rows <= removed_rows:
+            rows_changed = removed_rows - added_rows or None
+            touched_files = removed_files
+            kind = "delete" if rows_changed else "update"
+        files_before = summary_number("total-data-files") - added_files + removed_files
         return cls(
             kind,
             int(snapshot["timestamp-ms"]),
-            rows,
-            min(touched, before) / before if touched and before > 0 else None,
+            rows_changed,
+            min(touched_files, files_before) / files_before if touched_files and files_before > 0 else None,
         )
 
 
@@ -120,29 +120,29 @@ def writes_per_day(history: Sequence[PastCommit]) -> float | None:
     """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
     clock.
     """
-    times = [commit.committed_at_ms for commit in history]
-    span = times[-1] - times[0] if times else 0
-    return sum(c.kind in ROW_LEVEL for c in history[1:]) / span * _DAY_MS if span else None
+    commit_times_ms = [commit.committed_at_ms for commit in history]
+    span_ms = commit_times_ms[-1] - commit_times_ms[0] if commit_times_ms else 0
+    return sum(c.kind in ROW_LEVEL for c in history[1:]) / span_ms * _DAY_MS if span_ms else None
 
 
 def commits_between_compactions(history: Sequence[PastCommit]) -> float | None:
     """Row-level commits from one compaction to the next; None before there were two. Partial
     progress makes one compaction of several commits.
     """
-    counts: list[int] = []
-    since: int | None = None
+    commit_counts: list[int] = []
+    commits_since_compaction: int | None = None
     for commit in history:
         if commit.kind == "replace":
-            counts += [since] if since else []
-            since = 0
-        elif since is not None and commit.kind in ROW_LEVEL:
-            since += 1
-    return statistics.fmean(counts) if counts else None
+            commit_counts += [commits_since_compaction] if commits_since_compaction else []
+            commits_since_compaction = 0
+        elif commits_since_compaction is not None and commit.kind in ROW_LEVEL:
+            commits_since_compaction += 1
+    return statistics.fmean(commit_counts) if commit_counts else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 @frozen
@@ -162,81 +162,81 @@ class Shape:
                 )
 
     def __str__(self) -> str:
-        stand_in = (
+        stand_in_note = (
             " (an UPDATE replaces the MERGE: its join costs the same in each mode)"
             if self.operation == "merge"
             else ""
         )
-        rows = percent(self.share)
-        files = percent(self.file_share)
-        return f"{self.operation.upper()} of {rows} of the rows in {files} of the files{stand_in}"
+        row_percent = percent(self.share)
+        file_percent = percent(self.file_share)
+        return f"{self.operation.upper()} of {row_percent} of the rows in {file_percent} of the files{stand_in_note}"
 
 
-def shaped_like(
+def shape_of_history(
     facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
 ) -> Shape:
     """The shape of a table's row-level commits so far; what the options state is taken, what is
     unknown is the default.
     """
-    share = options.share
+    row_share = options.share
     file_share = options.file_share
-    row_level = [c for c in history if c.kind in ROW_LEVEL]
-    kinds = Counter(c.kind for c in row_level if c.kind in OPERATIONS)
+    row_level_commits = [c for c in history if c.kind in ROW_LEVEL]
+    kind_counts = Counter(c.kind for c in row_level_commits if c.kind in OPERATIONS)
     kind = options.operation or (
-        kinds.most_common(1)[0][0] if kinds else "update" if row_level else "merge"
+        kind_counts.most_common(1)[0][0] if kind_counts else "update" if row_level_commits else "merge"
     )
-    same = [c for c in row_level if c.kind == kind] or row_level
-    rows = _median(c.rows_changed for c in same)
-    touched = _median(c.file_share for c in same)
-    if not share:
-        share = (
-            min(max(rows / facts.data.record_count, 1e-6), 1.0)
-            if rows and facts.data.record_count
+    same_kind_commits = [c for c in row_level_commits if c.kind == kind] or row_level_commits
+    median_rows_changed = _median(c.rows_changed for c in same_kind_commits)
+    median_file_share = _median(c.file_share for c in same_kind_commits)
+    if not row_share:
+        row_share = (
+            min(max(median_rows_changed / facts.data.record_count, 1e-6), 1.0)
+            if median_rows_changed and facts.data.record_count
             else _DEFAULT_SHARE
         )
     if not file_share:
         # A delete file per partition hides how many data files it reaches.
-        is_known = touched is not None and share <= touched <= _SCATTERED_SHARE
-        file_share = touched if touched and is_known else 1.0
-    return Shape(kind, share, file_share)
+        is_plausible = median_file_share is not None and row_share <= median_file_share <= _SCATTERED_SHARE
+        file_share = median_file_share if median_file_share and is_plausible else 1.0
+    return Shape(kind, row_share, file_share)
 
 
-def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> list[ForTable]:
+def synthetic_statements(lake: Lake, facts: TableFacts, shape: Shape, commit_count: int) -> list[ForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
     rows and files, without the join.
     """
-    columns = [c for c in _tops(facts) if not c.type.startswith(("variant", "geo"))]
+    columns = [c for c in _top_level_columns(facts) if not c.type.startswith(("variant", "geo"))]
     if not columns:
         raise ParameterError(
             "The table has no column of a plain type to choose rows by; give your own statement."
         )
-    hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
-    parts = [("", facts.data.record_count)] * commits
+    hashed_columns_sql = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
+    predicates_with_rows = [("", facts.data.record_count)] * commit_count
     if shape.file_share < 1.0:
-        parts = _clusters(lake, facts, shape, commits)
-    reached = sum(rows for _, rows in parts) / commits / max(facts.data.record_count, 1)
-    limit = max(1, round(min(1.0, shape.share / max(reached, 1e-9)) * _UNIT))
+        predicates_with_rows = _clustered_predicates(lake, facts, shape, commit_count)
+    reached_share = sum(rows for _, rows in predicates_with_rows) / commit_count / max(facts.data.record_count, 1)
+    hash_limit = max(1, round(min(1.0, shape.share / max(reached_share, 1e-9)) * _UNIT))
     statements = []
-    for number, (predicate, _) in enumerate(parts):
+    for commit_number, (predicate, _) in enumerate(predicates_with_rows):
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
         # DELETE.
-        chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {limit}"
-        condition = f"({predicate}) AND {chosen}" if predicate else chosen
-        statements.append(_statement(facts, shape.operation, condition))
+        row_condition = f"pmod(xxhash64({hashed_columns_sql}, {commit_number}), {_UNIT}) < {hash_limit}"
+        condition = f"({predicate}) AND {row_condition}" if predicate else row_condition
+        statements.append(_statement_for_tables(facts, shape.operation, condition))
     return statements
 
 
-def _statement(facts: TableFacts, operation: str, predicate: str) -> ForTable:
+def _statement_for_tables(facts: TableFacts, operation: str, predicate: str) -> ForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
     # Set to itself: the row is rewritten, wherever it belongs.
-    column = identifier(_tops(facts)[0].name)
+    column = identifier(_top_level_columns(facts)[0].name)
     return lambda table: f"UPDATE {identifier(*table)} SET {column} = {column} WHERE {predicate}"
 
 
-def _tops(facts: TableFacts) -> list[Column]:
+def _top_level_columns(facts: TableFacts) -> list[Column]:
     """The columns of a plain type; what lists and maps hold is named after them, and cannot be
     asked for by that name.
     """
@@ -247,45 +247,45 @@ def _tops(facts: TableFacts) -> list[Column]:
     ]
 
 
-def _clusters(lake: Lake, facts: TableFacts, shape: Shape, commits: int) -> list[tuple[str, int]]:
+def _clustered_predicates(lake: Lake, facts: TableFacts, shape: Shape, commit_count: int) -> list[tuple[str, int]]:
     """For each commit a predicate for where its rows are, and the rows there: partitions where
     there are enough, else files.
     """
-    files = max(1, round(shape.file_share * facts.data.file_count))
-    parts = _partitions(facts, files, commits)
-    if len(parts) == commits:
-        return parts
+    files_per_commit = max(1, round(shape.file_share * facts.data.file_count))
+    partition_predicates = _partition_predicates(facts, files_per_commit, commit_count)
+    if len(partition_predicates) == commit_count:
+        return partition_predicates
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
-    listed = (
+    file_rows = (
         data_files.select("file_path", "record_count")
         .orderBy("file_path")
-        .limit(min(files, 1_000) * commits)
+        .limit(min(files_per_commit, 1_000) * commit_count)
         .collect()
     )
     # With fewer files than commits, several commits change the same one.
-    chunks = [listed[number::commits] or listed[:1] for number in range(commits)]
+    chunks = [file_rows[commit_number::commit_count] or file_rows[:1] for commit_number in range(commit_count)]
     return [
         (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
         for chunk in chunks
     ]
 
 
-def _partitions(facts: TableFacts, files: int, commits: int) -> list[tuple[str, int]]:
+def _partition_predicates(facts: TableFacts, file_count: int, commit_count: int) -> list[tuple[str, int]]:
     """Predicates for the last partitions with this many files together, and their rows."""
-    parts: list[tuple[str, int]] = []
-    left = sorted(
+    predicates_with_rows: list[tuple[str, int]] = []
+    remaining_groups = sorted(
         facts.of_kind(Kind.DATA),
         key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
     )
-    if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in left):
+    if any(facts.spec(g.partition.spec_id).is_unpartitioned for g in remaining_groups):
         return []
-    while left and len(parts) < commits:
-        taken = [left.pop()]
-        while left and sum(g.file_count for g in (*taken, left[-1])) <= files:
-            taken.append(left.pop())
-        partitions = [g.partition for g in taken]
+    while remaining_groups and len(predicates_with_rows) < commit_count:
+        commit_groups = [remaining_groups.pop()]
+        while remaining_groups and sum(g.file_count for g in (*commit_groups, remaining_groups[-1])) <= file_count:
+            commit_groups.append(remaining_groups.pop())
+        partitions = [g.partition for g in commit_groups]
         predicate = facts.where(partitions, of_rows=True)
         if predicate is None:
             break
-        parts.append((predicate, sum(g.record_count for g in taken)))
-    return parts
+        predicates_with_rows.append((predicate, sum(g.record_count for g in commit_groups)))
+    return predicates_with_rows

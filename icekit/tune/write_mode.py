@@ -28,11 +28,11 @@ from icekit.engine.predicate import read_predicate
 from icekit.health.facts.head import head
 from icekit.health.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.tune.answer import Answer, Change, Measure, Measurements, median, to_set
-from icekit.tune.experiment import Experiment, Figures, unchanged
+from icekit.tune.answer import Answer, Change, Measure, Measurements, median, property_change
+from icekit.tune.experiment import Experiment, Figures, leave_unchanged
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
-from icekit.tune.write_cost import TOTAL, Costs, Mode, interval_of, total
+from icekit.tune.write_cost import TOTAL, Costs, Mode, break_even_of_modes, total_cost
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
@@ -41,8 +41,8 @@ from icekit.tune.write_history import (
     PastCommit,
     commits_between_compactions,
     past_commits,
-    shaped_like,
-    synthetic,
+    shape_of_history,
+    synthetic_statements,
     writes_per_day,
 )
 
@@ -80,48 +80,48 @@ _UPGRADES = {
 
 
 def costs_of(
-    measured: Measurements, modes: Sequence[Mode], commits: int, data_files: int
+    measured: Measurements, modes: Sequence[Mode], commit_count: int, data_file_count: int
 ) -> Iterator[Costs]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
     deletes, are what the others are held against.
     """
-    reference = measured.value(COPY_ON_WRITE, SCAN)
+    reference_scan = measured.value(COPY_ON_WRITE, SCAN)
     for mode in modes:
-        name = mode.name
-        write = measured.value(name, COMMIT)
-        scan = measured.value(name, SCAN)
-        compaction = measured.value(name, COMPACTION)
+        variant = mode.name
+        write_seconds = measured.value(variant, COMMIT)
+        scan_seconds = measured.value(variant, SCAN)
+        compaction_seconds = measured.value(variant, COMPACTION)
         if mode.is_copy_on_write:
-            compaction = 0.0
-        if write is None or scan is None or reference is None or compaction is None:
+            compaction_seconds = 0.0
+        if write_seconds is None or scan_seconds is None or reference_scan is None or compaction_seconds is None:
             continue
-        opens = measured.value(name, OPENS) or 0.0
-        share = opens / max(data_files, 1)
-        error = measured.spread(name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
+        delete_file_opens = measured.value(variant, OPENS) or 0.0
+        opens_per_file = delete_file_opens / max(data_file_count, 1)
+        scan_error = measured.spread(variant, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
         yield Costs(
             mode=mode,
-            write=write,
-            scan=reference,
-            data_files=data_files,
-            open_seconds=max(0.0, scan - reference) / opens if opens else 0.0,
+            write=write_seconds,
+            scan=reference_scan,
+            data_files=data_file_count,
+            open_seconds=max(0.0, scan_seconds - reference_scan) / delete_file_opens if delete_file_opens else 0.0,
             # A data file has at most one vector, so those of several commits overlap.
-            touched=share / commits
+            touched=opens_per_file / commit_count
             if mode.granularity
-            else 1 - (1 - min(share, 1.0)) ** (1 / commits),
-            compaction=compaction,
-            commits=commits,
-            write_error=measured.spread(name, COMMIT),
-            open_error=error / opens if opens else 0.0,
+            else 1 - (1 - min(opens_per_file, 1.0)) ** (1 / commit_count),
+            compaction=compaction_seconds,
+            commits=commit_count,
+            write_error=measured.spread(variant, COMMIT),
+            open_error=scan_error / delete_file_opens if delete_file_opens else 0.0,
         )
 
 
 def is_settled(measured: Measurements) -> bool:
     """Tell whether what deletes add to a scan stands out from what repeats of it differ by."""
-    reference = measured.value(COPY_ON_WRITE, SCAN)
-    error = measured.spread(COPY_ON_WRITE, SCAN)
+    reference_scan = measured.value(COPY_ON_WRITE, SCAN)
+    reference_error = measured.spread(COPY_ON_WRITE, SCAN)
     return all(
-        (measured.value(name, SCAN) or 0.0) - (reference or 0.0)
-        > _STANDS_OUT * (measured.spread(name, SCAN) + error)
+        (measured.value(name, SCAN) or 0.0) - (reference_scan or 0.0)
+        > _STANDS_OUT * (measured.spread(name, SCAN) + reference_error)
         for name in measured.rounds
         if name != COPY_ON_WRITE
     )
@@ -130,12 +130,12 @@ def is_settled(measured: Measurements) -> bool:
 def current_mode(facts: TableFacts, operation: str) -> Mode:
     """The current write mode of an operation."""
     mode = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
-    version = max(facts.format_version, 2)
-    if mode == COPY_ON_WRITE or version >= 3:
-        return Mode(mode, version)
+    format_version = max(facts.format_version, 2)
+    if mode == COPY_ON_WRITE or format_version >= 3:
+        return Mode(mode, format_version)
     # The property's default says partition, but Spark writes per file unless it is set
     # (SparkWriteConf).
-    return Mode(mode, version, facts.properties.get("write.delete.granularity") or "file")
+    return Mode(mode, format_version, facts.properties.get("write.delete.granularity") or "file")
 
 
 #: The changes, the verdict, and the variant that is advised.
@@ -146,69 +146,69 @@ def advise(
     facts: TableFacts,
     costs: Sequence[Costs],
     operation: str,
-    reads: float | None,
-    commits: int | None,
+    reads_per_commit: float | None,
+    commits_per_compaction: int | None,
 ) -> Advice:
-    """What to do at a number of ``reads`` per commit and of ``commits`` between compactions (None:
+    """What to do at a number of ``reads_per_commit`` per commit and of ``commits_per_compaction`` between compactions (None:
     not known, the cheapest).
     """
     setting = f"write.{operation}.mode"
-    now = current_mode(facts, operation)
+    mode_now = current_mode(facts, operation)
 
-    def kept(verdict: str) -> Advice:
-        return (Change(setting, now.mode, now.mode, ""),), verdict, None
+    def keep_mode(verdict: str) -> Advice:
+        return (Change(setting, mode_now.mode, mode_now.mode, ""),), verdict, None
 
-    own = [c for c in costs if c.mode.format_version == now.format_version]
-    even = interval_of(own, commits)
-    existing = next((c for c in own if c.mode == now), None)
-    if even is None or existing is None:
-        return kept("No advice: too little was measured to compare the modes.")
-    if reads is None:
-        return kept(
-            f"No advice: the number of reads of the table is not known. {capitalized(str(even))}. Give "
+    same_version_costs = [c for c in costs if c.mode.format_version == mode_now.format_version]
+    break_even = break_even_of_modes(same_version_costs, commits_per_compaction)
+    costs_now = next((c for c in same_version_costs if c.mode == mode_now), None)
+    if break_even is None or costs_now is None:
+        return keep_mode("No advice: too little was measured to compare the modes.")
+    if reads_per_commit is None:
+        return keep_mode(
+            f"No advice: the number of reads of the table is not known. {capitalized(str(break_even))}. Give "
             "reads_per_day."
         )
-    cost = {c: total(c, reads, commits) for c in costs}
-    best = min(own, key=cost.__getitem__)
-    gain = 1 - cost[best] / cost[existing] if cost[existing] else 0.0
-    at = f"at {plain(reads)} reads per commit"
-    if best.mode.mode != now.mode and even.is_close(reads):
-        changes, verdict, advised = kept(f"Too close to call {at}: {even}.")
-    elif best is existing or gain < _MARGIN:
-        changes, verdict, advised = kept(
-            f"No change: no other mode costs clearly less than {now.name} {at}; {even}."
+    cost_by_mode = {c: total_cost(c, reads_per_commit, commits_per_compaction) for c in costs}
+    best_costs = min(same_version_costs, key=cost_by_mode.__getitem__)
+    saved_share = 1 - cost_by_mode[best_costs] / cost_by_mode[costs_now] if cost_by_mode[costs_now] else 0.0
+    reads_text = f"at {plain(reads_per_commit)} reads per commit"
+    if best_costs.mode.mode != mode_now.mode and break_even.is_close(reads_per_commit):
+        changes, verdict, advised_variant = keep_mode(f"Too close to call {reads_text}: {break_even}.")
+    elif best_costs is costs_now or saved_share < _MARGIN:
+        changes, verdict, advised_variant = keep_mode(
+            f"No change: no other mode costs clearly less than {mode_now.name} {reads_text}; {break_even}."
         )
     else:
-        figures = (
-            f"a commit costs {elapsed(cost[existing])} now and {elapsed(cost[best])} with "
-            f"{best.mode.name}, {at}"
+        costs_sentence = (
+            f"a commit costs {elapsed(cost_by_mode[costs_now])} now and {elapsed(cost_by_mode[best_costs])} with "
+            f"{best_costs.mode.name}, {reads_text}"
         )
-        why = f"It saves {percent(gain)}: {figures}; {even}."
-        changes = (_to_mode(facts, operation, best.mode, why, now.mode),)
-        verdict = f"Set {setting} to {best.mode.mode}: {figures}."
-        advised = best.mode.name
-    newer = [c for c in costs if c.mode.format_version > now.format_version]
-    upgrade = min(newer, key=cost.__getitem__, default=best)
-    least = max(best.write_error + upgrade.write_error, _MARGIN * cost[best])
-    if cost[best] - cost[upgrade] <= least:
-        return changes, verdict, advised
+        why = f"It saves {percent(saved_share)}: {costs_sentence}; {break_even}."
+        changes = (_mode_change(facts, operation, best_costs.mode, why, mode_now.mode),)
+        verdict = f"Set {setting} to {best_costs.mode.mode}: {costs_sentence}."
+        advised_variant = best_costs.mode.name
+    newer_version_costs = [c for c in costs if c.mode.format_version > mode_now.format_version]
+    upgrade_costs = min(newer_version_costs, key=cost_by_mode.__getitem__, default=best_costs)
+    min_saving = max(best_costs.write_error + upgrade_costs.write_error, _MARGIN * cost_by_mode[best_costs])
+    if cost_by_mode[best_costs] - cost_by_mode[upgrade_costs] <= min_saving:
+        return changes, verdict, advised_variant
     # Only where it saves more than the error, because it cannot be undone.
-    version = upgrade.mode.format_version
-    why = f"A commit costs {elapsed(cost[upgrade])} with {upgrade.mode.name}; {_UPGRADES[version]}."
-    change = _to_mode(facts, operation, upgrade.mode, why, now.mode)
-    verdict += f" Format version {version} would cost less, but the upgrade cannot be undone."
-    return (*changes, replace(change, is_alternative=True)), verdict, advised
+    upgrade_version = upgrade_costs.mode.format_version
+    why = f"A commit costs {elapsed(cost_by_mode[upgrade_costs])} with {upgrade_costs.mode.name}; {_UPGRADES[upgrade_version]}."
+    change = _mode_change(facts, operation, upgrade_costs.mode, why, mode_now.mode)
+    verdict += f" Format version {upgrade_version} would cost less, but the upgrade cannot be undone."
+    return (*changes, replace(change, is_alternative=True)), verdict, advised_variant
 
 
-def _to_mode(facts: TableFacts, operation: str, mode: Mode, why: str, now: str) -> Change:
+def _mode_change(facts: TableFacts, operation: str, mode: Mode, why: str, mode_now: str) -> Change:
     """Set the mode, and the format version that it needs."""
-    version = {}
-    effect = None
+    version_property = {}
+    side_effect = None
     if mode.format_version > facts.format_version and not mode.is_copy_on_write:
-        version = {"format-version": str(mode.format_version)}
-        effect = _UPGRADES[mode.format_version]
-    properties = {**version, **mode.properties(operation)}
-    return to_set(facts, properties, why, now=now, side_effect=effect)
+        version_property = {"format-version": str(mode.format_version)}
+        side_effect = _UPGRADES[mode.format_version]
+    properties = {**version_property, **mode.properties(operation)}
+    return property_change(facts, properties, why, now=mode_now, side_effect=side_effect)
 
 
 def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
@@ -228,56 +228,56 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     """
     lake = trial.lake
     facts = trial.facts
-    own = _own_statement(trial, options) if options.statement else None
+    own_statement = _read_own_statement(trial, options) if options.statement else None
     if options.read_filter is not None:
         # Before anything is written for it.
-        rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
-        read_predicate(lake.spark, rows, options.read_filter)
+        table_frame = lake.spark.table(identifier(*lake.sql_name(facts.table)))
+        read_predicate(lake.spark, table_frame, options.read_filter)
     history = past_commits(head(lake, facts.table).lineage())
-    shape = shaped_like(facts, history, options)
+    shape = shape_of_history(facts, history, options)
     operation = shape.operation
-    tried = str(shape)
-    commits = options.commits
-    if own is not None:
-        operation = own.kind.lower()
-        tried = f"your {own.kind}"
-        commits = 1
-    reads, reads_from = _reads(facts, history, options)
-    modes = _modes(max(facts.format_version, 2))
+    tried_text = str(shape)
+    commit_count = options.commits
+    if own_statement is not None:
+        operation = own_statement.kind.lower()
+        tried_text = f"your {own_statement.kind}"
+        commit_count = 1
+    reads_per_commit, reads_source = _reads_per_commit(facts, history, options)
+    modes = _modes_to_try(max(facts.format_version, 2))
     experiment = Experiment(
         trial=trial,
         variants={
-            _WARM_UP: unchanged,
-            **{mode.name: partial(set_up, facts, mode) for mode in modes},
+            _WARM_UP: leave_unchanged,
+            **{mode.name: partial(set_up_mode, facts, mode) for mode in modes},
         },
         measures=_MEASURES,
         always_sample=bool(options.sample_bytes),
     )
     with experiment.open():
         # A sample does not have all partitions of the table.
-        box = experiment.boxes.get(COPY_ON_WRITE)
-        copy = box.observe() if box is not None and box.is_sample else None
-        statements = [own.on] if own else synthetic(lake, copy or facts, shape, commits)
-        _measure(experiment, statements, options)
-    cycle = options.compact_every or round(commits_between_compactions(history) or 0) or None
-    costs = tuple(costs_of(experiment.measured, modes, commits, facts.data.file_count))
-    if reads is not None:
-        for each in costs:
-            experiment.measured.add(each.mode.name, {TOTAL: total(each, reads, cycle)})
-    changes, verdict, advised = advise(facts, costs, operation, reads, cycle)
-    notes = _notes(experiment, costs, reads, cycle, reads_from)
+        copy_box = experiment.boxes.get(COPY_ON_WRITE)
+        sample_facts = copy_box.observe() if copy_box is not None and copy_box.is_sample else None
+        statements = [own_statement.on] if own_statement else synthetic_statements(lake, sample_facts or facts, shape, commit_count)
+        _measure_modes(experiment, statements, options)
+    commits_per_compaction = options.compact_every or round(commits_between_compactions(history) or 0) or None
+    costs = tuple(costs_of(experiment.measured, modes, commit_count, facts.data.file_count))
+    if reads_per_commit is not None:
+        for mode_costs in costs:
+            experiment.measured.add(mode_costs.mode.name, {TOTAL: total_cost(mode_costs, reads_per_commit, commits_per_compaction)})
+    changes, verdict, advised_variant = advise(facts, costs, operation, reads_per_commit, commits_per_compaction)
+    notes = _notes(experiment, costs, reads_per_commit, commits_per_compaction, reads_source)
     return experiment.answer(
         "write-mode",
         verdict,
         changes,
-        (f"Tried {tried}.", *notes),
+        (f"Tried {tried_text}.", *notes),
         now=current_mode(facts, operation).name,
-        advised=advised,
+        advised=advised_variant,
         is_enough=bool(costs),
     )
 
 
-def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
+def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
     """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
     table or branch, before the trial.
     """
@@ -287,29 +287,29 @@ def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
             "share and file_share."
         )
     lake = trial.lake
-    parsed = parse(lake.spark, options.statement)
-    name = lake.sql_name(trial.facts.table)
-    if tuple(p.casefold() for p in parsed.target) != tuple(p.casefold() for p in name):
+    statement = parse(lake.spark, options.statement)
+    table_name = lake.sql_name(trial.facts.table)
+    if tuple(p.casefold() for p in statement.target) != tuple(p.casefold() for p in table_name):
         raise ParameterError(
-            f"The statement writes to {display_name(parsed.target)}, not to {display_name(name)}; "
+            f"The statement writes to {display_name(statement.target)}, not to {display_name(table_name)}; "
             "give that table."
         )
-    if parsed.branch is not None:
+    if statement.branch is not None:
         raise ParameterError(
-            f"The statement writes to branch {parsed.branch!r}; a trial uses the main branch, so "
+            f"The statement writes to branch {statement.branch!r}; a trial uses the main branch, so "
             "leave out the branch."
         )
-    query_of(lake.spark, parsed.sql, is_planned=False)
-    return parsed
+    query_of(lake.spark, statement.sql, is_planned=False)
+    return statement
 
 
-def _modes(version: int) -> tuple[Mode, ...]:
-    granularities = ("file", "partition") if version < 3 else ()
-    merging = (Mode(MERGE_ON_READ, 2, granularity) for granularity in granularities)
-    return (Mode(COPY_ON_WRITE, version), *merging, Mode(MERGE_ON_READ, 3))
+def _modes_to_try(format_version: int) -> tuple[Mode, ...]:
+    granularities = ("file", "partition") if format_version < 3 else ()
+    merge_on_read_modes = (Mode(MERGE_ON_READ, 2, granularity) for granularity in granularities)
+    return (Mode(COPY_ON_WRITE, format_version), *merge_on_read_modes, Mode(MERGE_ON_READ, 3))
 
 
-def set_up(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
+def set_up_mode(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
     """Compact existing deletes away, so that only those of the trial are measured, and write like
     the mode.
     """
@@ -321,24 +321,24 @@ def set_up(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
     box.set(set_properties(box.name, properties))
 
 
-def _measure(
+def _measure_modes(
     experiment: Experiment, statements: Sequence[ForTable], options: WriteModeOptions
 ) -> None:
     """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
     on a clone of its own.
     """
     boxes = experiment.boxes
-    is_own = bool(options.statement)
-    warm_up = boxes.pop(_WARM_UP, None)
-    if warm_up is not None:
-        run_commit(warm_up, statements[0], is_own=is_own)
-        warm_up.scan(options.read_filter)
-    for number, statement in enumerate(statements, 1):
+    is_own_statement = bool(options.statement)
+    warm_up_box = boxes.pop(_WARM_UP, None)
+    if warm_up_box is not None:
+        run_commit(warm_up_box, statements[0], is_own_statement=is_own_statement)
+        warm_up_box.scan(options.read_filter)
+    for commit_number, statement in enumerate(statements, 1):
 
         def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
-            return run_commit(box, statement, is_own=is_own)
+            return run_commit(box, statement, is_own_statement=is_own_statement)
 
-        experiment.measure(f"commit {number} of {len(statements)}", commit)
+        experiment.measure(f"commit {commit_number} of {len(statements)}", commit)
     if boxes and not any(experiment.measured.value(name, FILES) for name in boxes):
         raise ParameterError(
             "The statement changes no row of what is tried, so there is nothing to compare; give "
@@ -348,7 +348,7 @@ def _measure(
     experiment.measure(
         "the scans",
         lambda _, box: {SCAN: box.scan(options.read_filter).cost},
-        rounds=options.repeats,
+        min_rounds=options.repeats,
         is_settled=is_settled,
     )
     experiment.measure(
@@ -357,22 +357,22 @@ def _measure(
     )
 
 
-def run_commit(box: Sandbox, statement: ForTable, *, is_own: bool) -> Figures:
+def run_commit(box: Sandbox, statement: ForTable, *, is_own_statement: bool) -> Figures:
     """Run one statement, which may write the entire table; raises StatementRefused with the
     engine's reason if a person's own one fails.
     """
     try:
-        done = box.run(statement(box.name), expected_bytes=box.size_in_bytes)
+        execution = box.run(statement(box.name), expected_bytes=box.size_in_bytes)
     except engine_errors() as error:
-        if not is_own:
+        if not is_own_statement:
             raise
         raise StatementRefused(
             f"Spark could not run the statement on a clone ({reason(error)}); the table was not "
             "changed. Fix the statement and try again; columns that are qualified by the "
             "table's full name need an alias of the table instead."
         ) from error
-    files = done.summed("added-data-files") + done.summed("added-delete-files")
-    return {COMMIT: done.cost, WRITTEN: done.summed("added-files-size"), FILES: files}
+    file_count = execution.summed("added-data-files") + execution.summed("added-delete-files")
+    return {COMMIT: execution.cost, WRITTEN: execution.summed("added-files-size"), FILES: file_count}
 
 
 def compact(box: Sandbox) -> float:
@@ -381,48 +381,48 @@ def compact(box: Sandbox) -> float:
     return box.run(sql, expected_bytes=box.size_in_bytes).cost
 
 
-def _reads(
+def _reads_per_commit(
     facts: TableFacts, history: Sequence[PastCommit], options: WriteModeOptions
 ) -> tuple[float | None, str]:
     """Reads per row-level commit and their source; None if they are not known."""
     if options.reads_per_commit:
         return options.reads_per_commit, "as stated"
-    per_day = options.reads_per_day
-    source = "as stated"
-    if not per_day and options.event_log:
-        per_day = read_from_log(options.event_log, facts.table)
-        source = "from the event log"
-    if not per_day:
+    reads_per_day = options.reads_per_day
+    reads_source = "as stated"
+    if not reads_per_day and options.event_log:
+        reads_per_day = read_from_log(options.event_log, facts.table)
+        reads_source = "from the event log"
+    if not reads_per_day:
         return None, "not known"
-    writes = writes_per_day(history)
-    if not writes:
+    commits_per_day = writes_per_day(history)
+    if not commits_per_day:
         raise ParameterError(
             "The table's history has no row-level commits, so reads per day cannot be converted "
             "to reads per commit; give reads_per_commit instead."
         )
     return (
-        per_day / writes,
-        f"{plain(per_day)} a day ({source}), for {plain(writes)} row-level commits a day",
+        reads_per_day / commits_per_day,
+        f"{plain(reads_per_day)} a day ({reads_source}), for {plain(commits_per_day)} row-level commits a day",
     )
 
 
 def _notes(
     experiment: Experiment,
     costs: Sequence[Costs],
-    reads: float | None,
-    cycle: int | None,
-    reads_from: str,
+    reads_per_commit: float | None,
+    commits_per_compaction: int | None,
+    reads_source: str,
 ) -> Iterator[str]:
-    unit = next((box.unit for box in experiment.boxes.values()), CPU)
-    yield f"Costs are in {unit}, without the driver's planning and commits."
-    if reads is not None:
-        yield f"Reads per commit: {plain(reads)}, {reads_from}."
-    between = cycle or "the cheapest number for each mode"
-    yield f"Commits between compactions: {between}."
+    cost_unit = next((box.unit for box in experiment.boxes.values()), CPU)
+    yield f"Costs are in {cost_unit}, without the driver's planning and commits."
+    if reads_per_commit is not None:
+        yield f"Reads per commit: {plain(reads_per_commit)}, {reads_source}."
+    compaction_text = commits_per_compaction or "the cheapest number for each mode"
+    yield f"Commits between compactions: {compaction_text}."
     for version in sorted({c.mode.format_version for c in costs}):
-        of_version = (
+        version_costs = (
             c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version
         )
-        even = interval_of(list(of_version), cycle)
-        if even is not None:
-            yield f"In format version {version}, {even}."
+        break_even = break_even_of_modes(list(version_costs), commits_per_compaction)
+        if break_even is not None:
+            yield f"In format version {version}, {break_even}."

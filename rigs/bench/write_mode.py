@@ -19,9 +19,9 @@ from icekit.common.units import size
 from icekit.health.facts.model import TableFacts
 from icekit.learn.lab import unpack_lab
 from icekit.sandbox.trial import Budget, Trial
-from icekit.tune.write_cost import Mode, interval_of
-from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
-from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up
+from icekit.tune.write_cost import Mode, break_even_of_modes
+from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic_statements
+from icekit.tune.write_mode import COMMIT, compact, costs_of, run_commit, set_up_mode
 from rigs.bench.measure import Others, show
 
 SPARK_CONF = "spark.driver.memory=2g"
@@ -138,7 +138,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     tried = costs_of(
         answer.measured, (Mode(COPY_ON_WRITE, 2), *rivals), TRIED, facts.data.file_count
     )
-    even = interval_of(list(tried), commits)
+    even = break_even_of_modes(list(tried), commits)
     assert even is not None
     predicted = even.reads
     advised = (
@@ -175,7 +175,7 @@ def _cycles(
     lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int
 ) -> list[Cycle]:
     """Run a cycle in each mode, in turns; of the scans after each commit the cheapest counts."""
-    statements = synthetic(lake, facts, shape, commits)
+    statements = synthetic_statements(lake, facts, shape, commits)
     cycles = [Cycle() for _ in modes]
     trial = Trial(
         lake=lake,
@@ -186,10 +186,10 @@ def _cycles(
     )
     with trial.sandboxes(len(modes)) as boxes:
         for box, mode in zip(boxes, modes, strict=True):
-            set_up(facts, mode, box)
+            set_up_mode(facts, mode, box)
         for statement in statements:
             for box, cycle in zip(boxes, cycles, strict=True):
-                cycle.writes += run_commit(box, statement, is_own=False)[COMMIT]
+                cycle.writes += run_commit(box, statement, is_own_statement=False)[COMMIT]
             turns = [[box.scan().cost for box in boxes] for _ in range(ROUNDS)]
             for cycle, *seconds in zip(cycles, *turns, strict=True):
                 cycle.reads += min(seconds)

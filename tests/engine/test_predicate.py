@@ -161,7 +161,7 @@ def test_a_statement_that_changes_rows_is_no_query_to_read_filters_of(table: Lak
         read_filters(
             table,
             table.observe(NAME),
-            sql=[
+            filter_texts=[
                 f"WITH one AS (SELECT 1 AS id) DELETE FROM {name} WHERE id IN (SELECT id FROM one)"
             ],
         )

@@ -16,10 +16,10 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    in_force,
+    setting_in_force,
     median,
-    put_in_force,
-    to_set,
+    changes_in_force,
+    property_change,
 )
 from tests.factories import table_facts
 from tests.golden import Golden
@@ -38,7 +38,7 @@ def test_properties_of_one_change_are_set_in_one_statement_and_undone_to_what_th
         "write.spark.advisory-partition-size-bytes": "9",
     }
 
-    change = to_set(facts(existing), properties, "why")
+    change = property_change(facts(existing), properties, "why")
 
     pairs = "'write.distribution-mode' = 'hash', 'write.spark.advisory-partition-size-bytes' = '9'"
     assert change.sql == (f"ALTER TABLE {NAME} SET TBLPROPERTIES ({pairs})",)
@@ -47,7 +47,7 @@ def test_properties_of_one_change_are_set_in_one_statement_and_undone_to_what_th
         f"ALTER TABLE {NAME} UNSET TBLPROPERTIES IF EXISTS "
         "('write.spark.advisory-partition-size-bytes')",
     )
-    assert to_set(facts(), {"format-version": "3"}, "why", now="2").undo == ()
+    assert property_change(facts(), {"format-version": "3"}, "why", now="2").undo == ()
 
 
 def test_the_undo_reverses_the_changes_and_alternatives_are_in_neither() -> None:
@@ -70,7 +70,7 @@ DEFAULT = InForce(PROPERTY, "range", "the default")
 
 def mode_of(session: dict[str, str], properties: dict[str, str]) -> InForce:
     spark: Any = SimpleNamespace(conf=session)
-    return in_force(spark, facts(properties), SESSION, PROPERTY, DEFAULT)
+    return setting_in_force(spark, facts(properties), SESSION, PROPERTY, DEFAULT)
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
@@ -85,13 +85,13 @@ def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
 def test_a_property_is_set_unless_it_is_and_a_session_that_overrides_it_is_reset() -> None:
     of_table, session = {PROPERTY: "hash"}, mode_of({SESSION: "none"}, {})
 
-    (change,) = put_in_force(facts(of_table), session, of_table, "why")
-    both = put_in_force(facts(), session, of_table, "why")
+    (change,) = changes_in_force(facts(of_table), session, of_table, "why")
+    both = changes_in_force(facts(), session, of_table, "why")
 
     assert change.sql == (f"RESET `{SESSION}`",)
     assert change.undo == (f"SET `{SESSION}` = `none`",)
     assert [c.setting for c in both] == [PROPERTY, SESSION]
-    assert len(put_in_force(facts(), DEFAULT, of_table, "why")) == 1
+    assert len(changes_in_force(facts(), DEFAULT, of_table, "why")) == 1
 
 
 def measurements() -> Measurements:
@@ -123,7 +123,7 @@ def test_a_figure_is_the_least_of_its_repeats_or_their_median_and_says_how_far_t
 
 
 def answer(**given: Any) -> Answer:
-    change = to_set(facts(), {"write.distribution-mode": "hash"}, "It saves 6 files.")
+    change = property_change(facts(), {"write.distribution-mode": "hash"}, "It saves 6 files.")
     defaults = {
         "question": "file-sizes",
         "facts": facts(),

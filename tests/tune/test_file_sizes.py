@@ -9,7 +9,7 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.bridge import temporary_settings
 from icekit.tune.answer import Answer, Measurements
-from icekit.tune.commits import Written, trial_target, typical_commit
+from icekit.tune.commits import CommittedFiles, trial_target_bytes, typical_commit
 from icekit.tune.file_sizes import (
     _MEASURES,
     ADVISORY,
@@ -21,7 +21,7 @@ from icekit.tune.file_sizes import (
     NOW,
     SIZED,
     better_mode,
-    next_advisory,
+    next_advisory_bytes,
 )
 from tests.factories import TARGET, file_group, partition, table_facts
 from tests.tune.trials import Table
@@ -36,8 +36,8 @@ def measured(**files: int) -> Measurements:
     return figures
 
 
-def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB) -> Written:
-    return Written(files, size, largest, shuffle_bytes=shuffled)
+def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB) -> CommittedFiles:
+    return CommittedFiles(files, size, largest, shuffle_bytes=shuffled)
 
 
 def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
@@ -49,9 +49,9 @@ def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
 
 def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_once() -> None:
     commits = {NOW: written(10, 20 * MIB, shuffled=60 * MIB)}
-    first = next_advisory(commits, NOW, 10 * MIB, None)
+    first = next_advisory_bytes(commits, NOW, 10 * MIB, None)
     commits[SIZED] = written(4, 20 * MIB, shuffled=60 * MIB)
-    second = next_advisory(commits, NOW, 10 * MIB, str(first))
+    second = next_advisory_bytes(commits, NOW, 10 * MIB, str(first))
 
     assert first == round(0.9 * 10 * MIB * 3)
     assert second is not None
@@ -67,17 +67,17 @@ def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_on
     ],
     ids=["no shuffle", "right already", "too little in a partition"],
 )
-def test_no_advisory_size_is_tried_where_none_helps(last: Written) -> None:
-    assert next_advisory({NOW: last}, NOW, 10 * MIB, None) is None
+def test_no_advisory_size_is_tried_where_none_helps(last: CommittedFiles) -> None:
+    assert next_advisory_bytes({NOW: last}, NOW, 10 * MIB, None) is None
 
 
 def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> None:
     facts = table_facts(groups=(file_group(*[TARGET] * 100, of=partition(1)),))
 
-    assert trial_target(facts, 100 * 12 * TARGET) == TARGET
-    assert trial_target(facts, 12 * MIB) == MIB
+    assert trial_target_bytes(facts, 100 * 12 * TARGET) == TARGET
+    assert trial_target_bytes(facts, 12 * MIB) == MIB
     assert (
-        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, tasks=4) is None
+        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, task_count=4) is None
     )
 
 

@@ -24,12 +24,12 @@ from icekit.tune.layout import (
     SIZE,
     SPEC,
     Layout,
-    chosen,
+    best_layout,
     coarser_spec,
     finer_field,
-    layouts,
+    layouts_to_try,
     queries_until_paid,
-    saves_by_bloom,
+    is_bloom_worth_it,
 )
 from icekit.tune.queries import Sample
 from tests.factories import TARGET, file_group, partition, table_facts
@@ -68,7 +68,7 @@ def measured(**shares: float) -> Measurements:
 def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
     both = Group("AND", (Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,))))
 
-    tried = layouts(FACTS, [Filter(both, 2.0), of("kind")], drawn(kind=["a"], id=[1]))
+    tried = layouts_to_try(FACTS, [Filter(both, 2.0), of("kind")], drawn(kind=["a"], id=[1]))
 
     current = fields_of(FACTS.default_spec)
     assert [layout.order for layout in tried if layout.spec == current][:4] == [
@@ -93,7 +93,7 @@ def test_no_order_is_tried_that_iceberg_refuses(column: Column, sorts: int, curv
     facts = replace(FACTS, columns=(*COLUMNS[:2], column))
     both = Group("AND", (Leaf("kind", "=", (1,)), Leaf("id", "=", (1,))))
 
-    tried = layouts(facts, [Filter(both, 2.0), of("kind")], drawn(kind=[1], id=[1]))
+    tried = layouts_to_try(facts, [Filter(both, 2.0), of("kind")], drawn(kind=[1], id=[1]))
 
     current = fields_of(facts.default_spec)
     orders = [each.order for each in tried if each.spec == current and each.order is not None]
@@ -111,7 +111,7 @@ def test_no_order_is_tried_that_iceberg_refuses(column: Column, sorts: int, curv
 def test_a_bloom_filter_is_tried_for_lookups_of_many_values(
     operators: str, values: Sequence[int], bloom: str
 ) -> None:
-    tried = layouts(FACTS, [of("kind", operators)], drawn(kind=[*values]))
+    tried = layouts_to_try(FACTS, [of("kind", operators)], drawn(kind=[*values]))
 
     assert "".join(layout.bloom for layout in tried) == bloom
 
@@ -168,10 +168,10 @@ def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen(
     }
     figures = measured(now=now, one=one, two=two)
 
-    assert chosen(figures, tried) == best
+    assert best_layout(figures, tried) == best
     for name in tried:
         figures.rounds[name][SIZE] = [1500.0]
-    assert chosen(figures, tried) is None, "they make the data much larger"
+    assert best_layout(figures, tried) is None, "they make the data much larger"
 
 
 def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> None:
@@ -179,9 +179,9 @@ def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> 
     figures = measured(now=0.3, coarser=0.31)
     figures.rounds["coarser"][FILES] = [10]
 
-    assert chosen(figures, tried) == "coarser"
+    assert best_layout(figures, tried) == "coarser"
     figures.rounds["coarser"][READ] = [0.6]
-    assert chosen(figures, tried) is None
+    assert best_layout(figures, tried) is None
 
 
 def test_queries_pay_a_rewrite_back_with_the_bytes_that_they_no_longer_read() -> None:
@@ -194,9 +194,9 @@ def test_a_bloom_filter_has_to_save_more_rows_than_it_costs_bytes() -> None:
     figures.add("now", {ROWS: 1000})
     figures.add("bloom", {ROWS: 100})
 
-    assert saves_by_bloom(figures, "bloom")
+    assert is_bloom_worth_it(figures, "bloom")
     figures.rounds["bloom"][SIZE] = [1800.0]
-    assert not saves_by_bloom(figures, "bloom")
+    assert not is_bloom_worth_it(figures, "bloom")
 
 
 def tune(lake: Lake, name: str, **options: Any) -> Answer:

@@ -18,13 +18,13 @@ from icekit.tune.metrics_columns import (
     READ,
     SHORT,
     USED,
-    chosen,
+    best_variant_name,
     entry_bytes,
     needed_mode,
     needed_modes,
-    outdated,
-    proposals,
-    rank,
+    outdated_columns,
+    variant_properties,
+    mode_rank,
 )
 from tests.factories import manifest_facts, table_facts
 from tests.maintain.tables import Named
@@ -46,7 +46,7 @@ def of(column: str, op: str = "=") -> Filter:
 def test_modes_are_ranked_by_what_they_keep() -> None:
     modes = ["none", "counts", "truncate(16)", "truncate(24)", "full"]
 
-    assert sorted(modes, key=rank) == modes
+    assert sorted(modes, key=mode_rank) == modes
 
 
 def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
@@ -73,11 +73,11 @@ def test_unused_statistics_are_left_out_where_they_are_many_and_used_ones_stay()
     longer = {"write.metadata.metrics.column.url": "truncate(48)"}
     few = {"columns": WIDE[-2:-1] + WIDE[:9]}
 
-    assert proposals(FACTS, modes) == {BOUNDS: longer, USED: {**longer, DEFAULT: "none"}}
-    assert proposals(table_facts(**few), modes) == {BOUNDS: longer}
+    assert variant_properties(FACTS, modes) == {BOUNDS: longer, USED: {**longer, DEFAULT: "none"}}
+    assert variant_properties(table_facts(**few), modes) == {BOUNDS: longer}
     large = table_facts(**few, manifests=manifest_facts(data_bytes=2**30))
-    assert proposals(large, modes)[USED][DEFAULT] == "none"
-    assert proposals(table_facts(**few), {"url": "truncate(16)"}) == {}
+    assert variant_properties(large, modes)[USED][DEFAULT] == "none"
+    assert variant_properties(table_facts(**few), {"url": "truncate(16)"}) == {}
 
 
 def test_large_bounds_are_cut_to_what_filters_need() -> None:
@@ -86,7 +86,7 @@ def test_large_bounds_are_cut_to_what_filters_need() -> None:
     large = {"text": 1.4e6, "c1": 40.0}
 
     def short(modes: dict[str, str], sizes: dict[str, float]) -> dict[str, str] | None:
-        return proposals(facts, modes, sizes).get(SHORT)
+        return variant_properties(facts, modes, sizes).get(SHORT)
 
     setting = "write.metadata.metrics.column.text"
     assert short({}, large) == {setting: "truncate(16)"}, "of no use"
@@ -100,8 +100,8 @@ def test_bounds_that_the_mode_in_force_would_cut_are_of_older_files() -> None:
     short, full = (Column(i, mode, "string", False, i, mode) for i, mode in enumerate(MODES))
     facts = table_facts(columns=(short, full))
 
-    assert outdated(facts, {"truncate(16)": 1.4e6, "full": 1.4e6}) == [short]
-    assert outdated(facts, {"truncate(16)": 200.0}) == []
+    assert outdated_columns(facts, {"truncate(16)": 1.4e6, "full": 1.4e6}) == [short]
+    assert outdated_columns(facts, {"truncate(16)": 200.0}) == []
 
 
 def test_shorter_bounds_are_advised_if_manifests_shrink_and_no_filter_reads_more() -> None:
@@ -109,7 +109,7 @@ def test_shorter_bounds_are_advised_if_manifests_shrink_and_no_filter_reads_more
     measured.add(NOW, {READ: 3, BYTES_OF: 1_400_000})
     measured.add(SHORT, {READ: 3, BYTES_OF: 900})
 
-    assert chosen(measured) == SHORT
+    assert best_variant_name(measured) == SHORT
 
 
 @pytest.mark.spark
@@ -145,7 +145,7 @@ def test_a_variant_is_advised_if_filters_do_not_lose_and_files_or_bytes_are_save
     for name, (files, size) in {NOW: (100, 1000), USED: used, BOUNDS: longer}.items():
         measured.add(name, {READ: files, BYTES_OF: size})
 
-    assert chosen(measured) == advised
+    assert best_variant_name(measured) == advised
 
 
 @pytest.mark.spark

@@ -33,7 +33,7 @@ def measured(**seconds: float) -> Measurements:
 
 
 def moded(mode: InForce = AUTO, **seconds: float) -> list[Change]:
-    return planning.planning_mode(FACTS, measured(**seconds), mode)
+    return planning.planning_mode_changes(FACTS, measured(**seconds), mode)
 
 
 def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) -> Measurements:
@@ -68,7 +68,7 @@ def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None
 def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_gains_a_second() -> (
     None
 ):
-    change = planning.manifests(FACTS, rewritten(80, 2))
+    change = planning.manifests_change(FACTS, rewritten(80, 2))
 
     assert change.sql[0].startswith("CALL `lake`.system.rewrite_manifests(")
     for kept in (
@@ -78,20 +78,20 @@ def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_ga
         rewritten(80, 2, 1.0, 3.0),
         measured(),
     ):
-        assert not planning.manifests(FACTS, kept).is_change
+        assert not planning.manifests_change(FACTS, kept).is_change
 
 
 def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
     is_hashed = replace(FACTS, properties={"write.object-storage.enabled": "true"})
 
-    assert planning.object_storage(FACTS, S3).is_change
+    assert planning.object_storage_change(FACTS, S3).is_change
     for storage in (
         FILES,
         replace(S3, gets_per_second=100.0),
         replace(S3, largest_prefix_share=1 / 16),
     ):
-        assert not planning.object_storage(FACTS, storage).is_change
-    assert not planning.object_storage(is_hashed, S3).is_change
+        assert not planning.object_storage_change(FACTS, storage).is_change
+    assert not planning.object_storage_change(is_hashed, S3).is_change
 
 
 @pytest.mark.spark

@@ -8,7 +8,7 @@ from icekit.engine.bridge import temporary_settings
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import undo_order
 from icekit.tune import ddl
-from icekit.tune.answer import Answer, Change, to_set
+from icekit.tune.answer import Answer, Change, property_change
 from icekit.tune.ddl import Field
 
 pytestmark = pytest.mark.spark
@@ -39,14 +39,14 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
         (Field("at", "day"), Field("a;'b", "identity")),
         (Field("at", "month"), Field("id", "bucket[8]")),
     )
-    spec = ddl.change_spec(name, columns, old, new), ddl.change_spec(name, columns, new, old)
-    order_by = (ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),)
+    spec = ddl.spec_change_sql(name, columns, old, new), ddl.spec_change_sql(name, columns, new, old)
+    order_by = (ddl.write_order_sql(name, columns, ["id", "a;'b"], by_partition=True),)
     codec = {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}
     changes = [
         Change("spec", "", "", "why", *spec),
         Change("order", "", "", "why", order_by, undo_order(name, facts)),
-        to_set(facts, codec, "why"),
-        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why"),
+        property_change(facts, codec, "why"),
+        property_change(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why"),
     ]
     script = Answer(question="", facts=facts, verdict="", changes=tuple(changes)).script
 

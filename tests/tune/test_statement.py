@@ -9,7 +9,7 @@ from icekit.api import Lake
 from icekit.common.errors import NotATable, StatementRefused, TableNotFound
 from icekit.common.sql import Identifier
 from icekit.sandbox.clones import clone
-from icekit.tune.statement import Statement, narrowed, parse
+from icekit.tune.statement import Statement, narrow_statement, parse
 from tests.tune.merge.targets import Target
 
 pytestmark = pytest.mark.spark
@@ -127,9 +127,9 @@ def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Targ
 
     assert (
         "ON (t.id = s.id OR false) AND (t.id < 5) -- ours\nWHEN"
-        in narrowed(lake.spark, merge, "t.id < 5").sql
+        in narrow_statement(lake.spark, merge, "t.id < 5").sql
     )
-    assert narrowed(lake.spark, bare, "id < 5").condition == "id < 5"
+    assert narrow_statement(lake.spark, bare, "id < 5").condition == "id < 5"
 
 
 @pytest.mark.core("*")
@@ -144,7 +144,7 @@ def test_a_condition_that_would_change_more_is_refused(
     )
 
     with pytest.raises(StatementRefused):
-        narrowed(lake.spark, statement, predicate)
+        narrow_statement(lake.spark, statement, predicate)
 
 
 def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_put_in(

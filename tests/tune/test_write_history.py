@@ -12,8 +12,8 @@ from icekit.tune.write_history import (
     Shape,
     commits_between_compactions,
     past_commits,
-    shaped_like,
-    synthetic,
+    shape_of_history,
+    synthetic_statements,
     writes_per_day,
 )
 from tests.factories import file_group, table_facts
@@ -111,14 +111,14 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     history = past_commits([deletes(n, 4, rows, total_data_files=40) for n in range(3)])
     given = {"operation": "update", "share": 0.5, "file_share": 1.0}
 
-    shape = shaped_like(facts, history, WriteModeOptions.of({}))
+    shape = shape_of_history(facts, history, WriteModeOptions.of({}))
     assert (shape.operation, shape.file_share) == ("delete", 0.1)
     assert shape.share == pytest.approx(0.1, abs=0.01)
-    assert shaped_like(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
-    assert shaped_like(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
+    assert shape_of_history(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
+    assert shape_of_history(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
     # A delete file for a partition does not say how many files it reaches.
     history = past_commits([deletes(0, 1, rows, total_data_files=40)])
-    assert shaped_like(facts, history, WriteModeOptions.of({})).file_share == 1.0
+    assert shape_of_history(facts, history, WriteModeOptions.of({})).file_share == 1.0
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
 
     for operation in ("delete", "update"):
         facts, shape = table_facts(columns=columns), Shape(operation, 0.1, 1.0)
-        sql = synthetic(NO_LAKE, facts, shape, 1)[0](("lake", "db", "t"))
+        sql = synthetic_statements(NO_LAKE, facts, shape, 1)[0](("lake", "db", "t"))
 
         assert "xxhash64(`a.b`, 0)" in sql
         assert "element" not in sql
     with pytest.raises(ParameterError, match="your own statement"):
-        synthetic(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1)
+        synthetic_statements(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1)

@@ -10,7 +10,7 @@ import pytest
 
 from icekit.tune.answer import Measurements
 from icekit.tune.experiment import Experiment
-from icekit.tune.write_cost import BreakEven, Costs, Mode, break_even, interval_of, total
+from icekit.tune.write_cost import BreakEven, Costs, Mode, break_even, break_even_of_modes, total_cost
 from icekit.tune.write_mode import (
     _MEASURES,
     COMMIT,
@@ -56,7 +56,7 @@ def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compac
     assert MERGED.per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
     assert COPIED.per_commit(3, 2) == 20 + 3 * 2
     # Without a number of commits between compactions, the cheapest counts.
-    assert total(MERGED, 0.1, None) < min(total(MERGED, 0.1, n) for n in (1, 1000))
+    assert total_cost(MERGED, 0.1, None) < min(total_cost(MERGED, 0.1, n) for n in (1, 1000))
 
 
 def test_the_break_even_point_is_where_both_cost_the_same() -> None:
@@ -68,7 +68,7 @@ def test_the_break_even_point_is_where_both_cost_the_same() -> None:
 
 
 def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -> None:
-    even = interval_of([replace(COPIED, write_error=1.0), replace(MERGED, open_error=0.01)], 2)
+    even = break_even_of_modes([replace(COPIED, write_error=1.0), replace(MERGED, open_error=0.01)], 2)
 
     assert even is not None
     assert even.low < even.reads < even.high
@@ -82,7 +82,7 @@ def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -
         (3.0, 3.0, ""),
     ):
         assert str(BreakEven(3.0, low, high)).endswith(f"above 3 reads per commit{interval}")
-    assert interval_of([COPIED], 2) is None
+    assert break_even_of_modes([COPIED], 2) is None
 
 
 def advice(reads: float | None, *costs: Costs) -> Advice:
@@ -187,7 +187,7 @@ def test_a_workload_is_repeated_until_it_settles_for_three_times_its_rounds_at_m
     experiment.measure(
         "scans",
         lambda *_: {SCAN: 1.0},
-        rounds=2,
+        min_rounds=2,
         is_settled=lambda measured: len(measured.rounds["now"][SCAN]) >= settles_at,
     )
 

@@ -22,9 +22,9 @@ from icekit.prove.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.ddl import fields_of
-from icekit.tune.experiment import Experiment, Figures, unchanged
-from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, merge_plan, whole
-from icekit.tune.merge.narrow import MergeKeys, Rewrite, keys_of, rewrite
+from icekit.tune.experiment import Experiment, Figures, leave_unchanged
+from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, merge_plan, full_scan
+from icekit.tune.merge.narrow import MergeKeys, Rewrite, merge_keys, narrower_rewrite
 from icekit.tune.statement import Statement, literal_count, parse
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def partitioned_join(
+def partitioned_join_change(
     spark: SparkSession,
     statement: Statement,
-    before: MergePlan,
+    current_plan: MergePlan,
     keys: MergeKeys,
     facts: TableFacts,
 ) -> Change:
@@ -58,29 +58,29 @@ def partitioned_join(
 
     The settings are the smallest set found by leaving out one after the other.
     """
-    if not before.is_target_shuffled:
+    if not current_plan.is_target_shuffled:
         return Change(PARTITIONED, None, None, "It is not needed: the target is not shuffled.")
 
-    def avoid_shuffle(settings: Mapping[str, str]) -> bool:
+    def avoids_shuffle(settings: Mapping[str, str]) -> bool:
         with temporary_settings(spark, settings):
-            after = merge_plan(spark, statement.sql, statement.target)
-        return after.scan.is_grouped and not after.is_target_shuffled
+            new_plan = merge_plan(spark, statement.sql, statement.target)
+        return new_plan.scan.is_grouped and not new_plan.is_target_shuffled
 
     settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
-    if not avoid_shuffle(settings):
-        fields = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
-        target = ", ".join(fields) or "nothing"
-        equal = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+    if not avoids_shuffle(settings):
+        field_texts = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
+        target_fields_text = ", ".join(field_texts) or "nothing"
+        equalities_text = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
         why = (
             "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
-            f"partitioned by {target}, the source {before.source}, and ON sets {equal}."
+            f"partitioned by {target_fields_text}, the source {current_plan.source}, and ON sets {equalities_text}."
         )
         return Change(PARTITIONED, None, None, why)
     for key in list(settings):
-        fewer = {k: v for k, v in settings.items() if k != key}
-        if avoid_shuffle(fewer):
-            settings = fewer
-    before_values = [(key, spark.conf.get(key, None)) for key in settings]
+        fewer_settings = {k: v for k, v in settings.items() if k != key}
+        if avoids_shuffle(fewer_settings):
+            settings = fewer_settings
+    values_before = [(key, spark.conf.get(key, None)) for key in settings]
     return Change(
         PARTITIONED,
         "not used",
@@ -88,7 +88,7 @@ def partitioned_join(
         f"With {count(len(settings), 'session setting')}, Spark joins the target's partitions as "
         "they are stored, without a shuffle.",
         tuple(set_session(key, value) for key, value in settings.items()),
-        tuple(set_session(k, v) if v else reset_session(k) for k, v in before_values),
+        tuple(set_session(k, v) if v else reset_session(k) for k, v in values_before),
         side_effect="each task holds an entire partition, so partitions must fit into a task, and "
         "there are at most as many tasks as partitions",
     )
@@ -130,7 +130,7 @@ def review_merge(
     """
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake) as spark:
-        statement = _merge(spark, sql)
+        statement = _parse_merge(spark, sql)
         catalog, *name = statement.target
         if catalog != lake.name:
             raise ParameterError(
@@ -140,68 +140,68 @@ def review_merge(
         trial = Trial.of(lake, tuple(name), budget, progress=progress)
         review = MergeReview.of(spark, statement, trial.facts)
         measured = Measurements(_MEASURES)
-        rows = set[str]()
-        measured.add(AS_IS, _planned(review.plan))
+        fingerprints = set[str]()
+        measured.add(AS_IS, _plan_figures(review.plan))
         if review.narrower is not None:
-            measured.add(NARROWER, _planned(review.narrower.plan))
+            measured.add(NARROWER, _plan_figures(review.narrower.plan))
             if prove:
-                measured, rows = _tried(trial, statement, review.narrower, measured)
-    return _answer(trial, review, measured, rows)
+                measured, fingerprints = _try_on_clones(trial, statement, review.narrower, measured)
+    return _answer(trial, review, measured, fingerprints)
 
 
-def _merge(spark: SparkSession, sql: str) -> Statement:
+def _parse_merge(spark: SparkSession, sql: str) -> Statement:
     """Read a MERGE, and refuse what cannot be reviewed."""
     statement = parse(spark, sql)
     if statement.kind != "MERGE":
         raise StatementRefused(
             f"The statement is {statement.kind}; review-merge reads MERGE statements."
         )
-    if (literals := literal_count(spark, statement)) > MOST_LITERALS:
+    if (number_of_literals := literal_count(spark, statement)) > MOST_LITERALS:
         raise StatementRefused(
-            f"The MERGE has {literals:,} literals. A review plans it several times, which takes "
+            f"The MERGE has {number_of_literals:,} literals. A review plans it several times, which takes "
             f"minutes with more than {MOST_LITERALS:,}; write the values to a table, and use that "
             "table in USING."
         )
     return statement
 
 
-def _planned(plan: MergePlan) -> Figures:
+def _plan_figures(plan: MergePlan) -> Figures:
     return {FILES: plan.scan.files, OPENED: plan.size_in_bytes}
 
 
-def _tried(
-    trial: Trial, statement: Statement, narrower: Rewrite, planned: Measurements
+def _try_on_clones(
+    trial: Trial, statement: Statement, narrower: Rewrite, plan_figures: Measurements
 ) -> tuple[Measurements, set[str]]:
     """Run both statements, each on its own clone: the figures (those of the plans if a trial was
     incomplete), and the fingerprints of the rows that the statements left.
     """
     # The proposal runs first, so that a warm session favours the statement as it is.
     statements = {NARROWER: narrower.statement, AS_IS: statement}
-    rows: dict[str, str] = {}
+    fingerprints: dict[str, str] = {}
 
-    def run(name: str, box: Sandbox) -> Figures:
+    def run_statement(name: str, box: Sandbox) -> Figures:
         # At worst all of the target is rewritten.
-        done = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
+        execution = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
         with (
             box.budget.watching(box.lake.spark),
             temporary_settings(box.lake.spark, reading_settings()),
         ):
-            rows[name] = str(fingerprint(box.lake.spark, statement.written(box.name))[()])
-        plan = list(nodes_with_searches(ran_command(done.frame)))
-        scans = [node for node in plan if is_scan_of(node, box.name)]
-        shuffles = [node for node in plan if kind(node) == SHUFFLE]
+            fingerprints[name] = str(fingerprint(box.lake.spark, statement.written(box.name))[()])
+        plan_nodes = list(nodes_with_searches(ran_command(execution.frame)))
+        scans = [node for node in plan_nodes if is_scan_of(node, box.name)]
+        shuffles = [node for node in plan_nodes if kind(node) == SHUFFLE]
         return {
             FILES: sum(metric(node, "resultDataFiles") for node in scans),
             OPENED: sum(metric(node, "totalDataFileSize") for node in scans),
             SHUFFLED: sum(metric(node, "shuffleBytesWritten") for node in shuffles),
-            TIME: done.seconds,
+            TIME: execution.seconds,
         }
 
-    variants = dict.fromkeys(statements, unchanged)
+    variants = dict.fromkeys(statements, leave_unchanged)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
-        experiment.measure("the statement", run)
-    return experiment.measured if AS_IS in rows else planned, set(rows.values())
+        experiment.measure("the statement", run_statement)
+    return experiment.measured if AS_IS in fingerprints else plan_figures, set(fingerprints.values())
 
 
 @frozen
@@ -224,13 +224,13 @@ class MergeReview:
         """
         with explaining(statement.target):
             plan = merge_plan(spark, statement.sql, statement.target)
-            keys = keys_of(plan, facts)
+            keys = merge_keys(plan, facts)
             return cls(
                 statement,
                 plan,
-                whole(spark, statement.written(statement.target)),
-                *rewrite(spark, statement, keys, plan),
-                partitioned_join(spark, statement, plan, keys, facts),
+                full_scan(spark, statement.written(statement.target)),
+                *narrower_rewrite(spark, statement, keys, plan),
+                partitioned_join_change(spark, statement, plan, keys, facts),
             )
 
     def changes(self) -> Iterator[Change]:
@@ -239,12 +239,12 @@ class MergeReview:
         narrower = self.narrower
         change = Change(NARROWER, None, None, f"There is none: {self.why_not}.")
         if narrower is not None:
-            columns = " and ".join(f"{a.equality.column} ({a.form})" for a in narrower.added)
+            columns_text = " and ".join(f"{a.equality.column} ({a.form})" for a in narrower.added)
             change = Change(
                 NARROWER,
                 count(plan.scan.files, "file"),
                 count(narrower.plan.scan.files, "file"),
-                f"The source's current values of {columns} are written into ON. Every pair of rows "
+                f"The source's current values of {columns_text} are written into ON. Every pair of rows "
                 "that matches ON also passes the predicate, so every clause sees the same rows.",
                 (narrower.statement.sql,),
                 side_effect="the predicate fits only the source's current rows: create it again "
@@ -254,13 +254,13 @@ class MergeReview:
             )
         yield change
         yield replace(self.joined, is_alternative=narrower is not None)
-        opened = f"The target scan opens {self.opened()}."
-        why = f"{opened} Filters that reached Iceberg: {plan.scan.filters}."
+        opened_sentence = f"The target scan opens {self.opened()}."
+        why = f"{opened_sentence} Filters that reached Iceberg: {plan.scan.filters}."
         yield Change("pruning", None, None, why)
-        before = "with" if plan.is_target_shuffled else "without"
-        after = "with" if plan.is_write_shuffled else "without"
+        target_shuffle = "with" if plan.is_target_shuffled else "without"
+        write_shuffle = "with" if plan.is_write_shuffled else "without"
         why = (
-            f"Spark plans {plan.join}, {before} a shuffle of the target before it and {after} a "
+            f"Spark plans {plan.join}, {target_shuffle} a shuffle of the target before it and {write_shuffle} a "
             "shuffle of the rows that are written."
         )
         yield Change("shuffle", None, None, why)
@@ -268,19 +268,19 @@ class MergeReview:
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         scan = self.plan.scan
-        total = self.total
-        times = count(scan.delete_files, "time")
-        deletes = f", and delete files {times}" if scan.delete_files else ""
+        full_scan = self.total
+        opens_text = count(scan.delete_files, "time")
+        deletes_text = f", and delete files {opens_text}" if scan.delete_files else ""
         return (
-            f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of "
-            f"{size(total.size_in_bytes)}{deletes}"
+            f"{scan.files:,} of {count(full_scan.files, 'data file')}, {size(scan.size_in_bytes)} of "
+            f"{size(full_scan.size_in_bytes)}{deletes_text}"
         )
 
 
-def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: set[str]) -> Answer:
-    """``rows`` are the fingerprints that the statements left."""
-    is_different = len(rows) > 1
-    if is_different:
+def _answer(trial: Trial, review: MergeReview, measured: Measurements, fingerprints: set[str]) -> Answer:
+    """``fingerprints`` are the fingerprints that the statements left."""
+    are_rows_different = len(fingerprints) > 1
+    if are_rows_different:
         review = replace(review, narrower=None, why_not="it left different rows")
     verdict = f"No change: it opens {review.opened()}."
     if review.narrower is not None:
@@ -291,22 +291,22 @@ def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: set
         )
     elif review.joined.is_change:
         verdict = review.joined.why
-    confidence = Confidence.LOW if is_different or trial.stopped else Confidence.MEDIUM
-    because = (
+    confidence = Confidence.LOW if are_rows_different or trial.stopped else Confidence.MEDIUM
+    confidence_reason = (
         "Spark planned the statement and Iceberg its scans; nothing was run. With --prove, the "
         "statement and a narrower ON run on clones."
     )
-    if is_different:
-        verdict = because = (
+    if are_rows_different:
+        verdict = confidence_reason = (
             "the narrower ON left DIFFERENT rows on a clone. If the statement does not write other "
             "values each time, such as the current time, report this."
         )
     elif trial.stopped:
-        because = f"the trial is incomplete: {trial.stopped}."
-    elif rows:
+        confidence_reason = f"the trial is incomplete: {trial.stopped}."
+    elif fingerprints:
         confidence = Confidence.HIGH
-        because = "both statements ran on clones and left the same rows."
-    failure = "The trial could not show that the statement and the proposal leave the same rows."
+        confidence_reason = "both statements ran on clones and left the same rows."
+    failure_text = "The trial could not show that the statement and the proposal leave the same rows."
     return Answer(
         question="review-merge",
         facts=trial.facts,
@@ -316,7 +316,7 @@ def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: set
         now=AS_IS,
         advised=NARROWER if review.narrower else None,
         confidence=confidence,
-        because=because,
+        because=confidence_reason,
         stopped=trial.stopped,
-        failure=failure if confidence is Confidence.LOW else None,
+        failure=failure_text if confidence is Confidence.LOW else None,
     )

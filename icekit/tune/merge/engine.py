@@ -45,14 +45,14 @@ class Scan:
         """Plan a scan that is a node of Spark's plan, and read Iceberg's report of it."""
         scan = node.scan()
         scan.toBatch().planInputPartitions()
-        counts = {str(m.name()): int(m.value()) for m in scan.reportDriverMetrics()}
-        text = str(scan.description())
+        metric_values = {str(m.name()): int(m.value()) for m in scan.reportDriverMetrics()}
+        description = str(scan.description())
         return cls(
-            counts.get("resultDataFiles", 0),
-            counts.get("totalDataFileSize", 0),
-            counts.get("resultDeleteFiles", 0),
-            filters_of(text) or "none",
-            not text.endswith("groupedBy=)"),
+            metric_values.get("resultDataFiles", 0),
+            metric_values.get("totalDataFileSize", 0),
+            metric_values.get("resultDeleteFiles", 0),
+            filters_of(description) or "none",
+            not description.endswith("groupedBy=)"),
         )
 
 
@@ -87,49 +87,49 @@ class MergePlan:
 def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     """How Spark would run a MERGE of ``target``, which is named with its catalog."""
     query = query_of(spark, sql)
-    physical = query.executedPlan()
-    tree = list(nodes(physical))
-    join = next((n for n in tree if kind(n).endswith(("JoinExec", "ProductExec"))), None)
-    join_type = str(join.joinType().toString()) if join is not None else ""
+    physical_plan = query.executedPlan()
+    plan_nodes = list(nodes(physical_plan))
+    join_node = next((n for n in plan_nodes if kind(n).endswith(("JoinExec", "ProductExec"))), None)
+    join_type = str(join_node.joinType().toString()) if join_node is not None else ""
     # Only a MERGE that inserts and nothing else has the source on the left.
-    is_left = join_type != "LeftAnti"
-    sides = [tree, []]
-    if join is not None:
-        sides = [list(nodes(side)) for side in elements(join.children())]
-    side, source = sides if is_left else sides[::-1]
-    scanned = next((n for n in side if is_scan_of(n, target)), None)
-    if scanned is None:
+    is_target_left = join_type != "LeftAnti"
+    join_sides = [plan_nodes, []]
+    if join_node is not None:
+        join_sides = [list(nodes(target_nodes)) for target_nodes in elements(join_node.children())]
+    target_nodes, source_nodes = join_sides if is_target_left else join_sides[::-1]
+    scan_node = next((n for n in target_nodes if is_scan_of(n, target)), None)
+    if scan_node is None:
         raise StatementRefused(
             f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can "
             "match, as when the source is empty), so there is nothing to review."
         )
-    search = (n for plan in searches(scanned) for n in nodes(plan) if is_scan_of(n, target))
+    search_nodes = (n for plan in searches(scan_node) for n in nodes(plan) if is_scan_of(n, target))
     return MergePlan(
-        f"{join_type} {join.nodeName()}" if join is not None else "no join",
-        is_left,
-        Scan.of(scanned),
-        next(map(Scan.of, search), None),
-        any(kind(n) == SHUFFLE for n in side),
-        any(kind(n) == SHUFFLE for n in takewhile(lambda n: not n.equals(join), tree)),
-        _partitioning(source),
+        f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
+        is_target_left,
+        Scan.of(scan_node),
+        next(map(Scan.of, search_nodes), None),
+        any(kind(n) == SHUFFLE for n in target_nodes),
+        any(kind(n) == SHUFFLE for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)),
+        _partitioning_text(source_nodes),
         query.analyzed(),
     )
 
 
-def _partitioning(plan: Iterable[Any]) -> str:
+def _partitioning_text(plan_nodes: Iterable[Any]) -> str:
     """How the only table of a plan is partitioned, in words."""
-    leaves = [n for n in plan if n.children().isEmpty()]
-    if [kind(n) for n in leaves] != ["BatchScanExec"]:
+    leaf_nodes = [n for n in plan_nodes if n.children().isEmpty()]
+    if [kind(n) for n in leaf_nodes] != ["BatchScanExec"]:
         return "is not a plain Iceberg table"
     # Spark writes identity(d), Iceberg d.
     transforms = (
         re.sub(r"^identity\((.*)\)$", r"\1", str(transform.toString()))
-        for transform in elements(leaves[0].table().partitioning())
+        for transform in elements(leaf_nodes[0].table().partitioning())
     )
     return f"is partitioned by {', '.join(transforms) or 'nothing'}"
 
 
-def whole(spark: SparkSession, table: Identifier) -> Scan:
+def full_scan(spark: SparkSession, table: Identifier) -> Scan:
     """A scan of all of a table, or of the branch that its name ends with."""
-    physical = query_of(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
-    return next((Scan.of(n) for n in nodes(physical) if kind(n) == "BatchScanExec"), Scan())
+    physical_plan = query_of(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
+    return next((Scan.of(n) for n in nodes(physical_plan) if kind(n) == "BatchScanExec"), Scan())

@@ -27,7 +27,7 @@ from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.values import to_scalar
 from icekit.iceberg.where import among, between, in_units
 from icekit.tune.merge.engine import MergePlan, merge_plan
-from icekit.tune.statement import Statement, narrowed
+from icekit.tune.statement import Statement, narrow_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class MergeKeys:
 
 
 @frozen
-class Added:
+class ImpliedPredicate:
     """The predicate that the source's values of one equality imply for the target.
 
     ``values`` are listed, or are units of time that become ``ranges``, or the two ``bounds``; empty
@@ -88,45 +88,45 @@ class Added:
     values: tuple[Any, ...]
     has_nulls: bool
 
-    def predicate(self, term: str) -> str:
+    def predicate(self, column_sql: str) -> str:
         """The predicate of a term; raises ValueError or OverflowError for a time without a
         literal.
         """
         data_type = self.equality.type
-        parts = [f"{term} IS NULL"] if self.has_nulls else []
+        conditions = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
-            parts += in_units(term, data_type, self.equality.unit, self.values)
+            conditions += in_units(column_sql, data_type, self.equality.unit, self.values)
         elif self.form == BOUNDS:
-            parts.append(between(term, data_type, *self.values))
+            conditions.append(between(column_sql, data_type, *self.values))
         elif self.values:
-            parts.append(among(term, data_type, self.values))
-        return " OR ".join(parts)
+            conditions.append(among(column_sql, data_type, self.values))
+        return " OR ".join(conditions)
 
-    def passes(self, term: str) -> str:
+    def passes(self, expression_sql: str) -> str:
         """The same predicate of the source's expression, never null, because null matches nothing
         with ``=``.
         """
-        return f"coalesce({self.predicate(term)}, {str(not self.equality.is_null_safe).lower()})"
+        return f"coalesce({self.predicate(expression_sql)}, {str(not self.equality.is_null_safe).lower()})"
 
 
-def keys_of(plan: MergePlan, facts: TableFacts) -> MergeKeys:
+def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
     """The equalities of a MERGE's ON, as Spark has resolved them; the facts are the target's."""
     join = next((n for n in nodes(plan.analyzed) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return MergeKeys()
-    sides = join.left(), join.right()
-    target, source = sides if plan.is_target_left else sides[::-1]
+    join_sides = join.left(), join.right()
+    target, source = join_sides if plan.is_target_left else join_sides[::-1]
     equalities: dict[str, Equality | None] = {}
-    for part in _conjuncts(join.condition().get()):
-        if kind(part) in {"EqualTo", "EqualNullSafe"}:
-            for mine, other in ((part.left(), part.right()), (part.right(), part.left())):
-                if _is_of(mine, target) and _is_of(other, source):
-                    equality = _equality(facts, mine, other, kind(part) == "EqualNullSafe")
-                    equalities[str(part.sql())] = equality
+    for conjunct in _conjuncts(join.condition().get()):
+        if kind(conjunct) in {"EqualTo", "EqualNullSafe"}:
+            for target_expression, source_expression in ((conjunct.left(), conjunct.right()), (conjunct.right(), conjunct.left())):
+                if _uses_only(target_expression, target) and _uses_only(source_expression, source):
+                    equality = _equality(facts, target_expression, source_expression, kind(conjunct) == "EqualNullSafe")
+                    equalities[str(conjunct.sql())] = equality
     return MergeKeys(
         tuple(filter(None, equalities.values())),
         tuple(text for text, equality in equalities.items() if equality is None),
-        unstable_of(source),
+        unstable_part_of(source),
     )
 
 
@@ -136,38 +136,38 @@ def _conjuncts(expression: Any) -> list[Any]:
     return [*_conjuncts(expression.left()), *_conjuncts(expression.right())]
 
 
-def _is_of(expression: Any, plan: Any) -> bool:
+def _uses_only(expression: Any, plan: Any) -> bool:
     references = expression.references()
     return bool(references.nonEmpty() and references.subsetOf(plan.outputSet()))
 
 
-def _equality(facts: TableFacts, mine: Any, other: Any, is_null_safe: bool) -> Equality | None:
+def _equality(facts: TableFacts, target_expression: Any, source_expression: Any, is_null_safe: bool) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
-    column = mine.child() if kind(mine) == "Cast" else mine
-    own = str(column.dataType().simpleString())
-    compared = str(mine.dataType().simpleString())
+    column = target_expression.child() if kind(target_expression) == "Cast" else target_expression
+    column_type = str(column.dataType().simpleString())
+    compared_type = str(target_expression.dataType().simpleString())
     if kind(column) != "AttributeReference" or (
-        own != compared and (own, compared) != ("int", "bigint")
+        column_type != compared_type and (column_type, compared_type) != ("int", "bigint")
     ):
         return None
     # The name is written as in the statement, which may be in another case.
-    written = str(column.name())
-    same = [c for c in facts.columns if c.names[0].casefold() == written.casefold()]
-    stored = min(same, key=lambda c: (len(c.names), c.name != written), default=None)
-    is_stable = other.deterministic() and "subquery" not in str(other.toString())
-    if stored is None or stored.type.replace(" ", "") != _iceberg_type(own) or not is_stable:
+    column_name = str(column.name())
+    same_name_columns = [c for c in facts.columns if c.names[0].casefold() == column_name.casefold()]
+    table_column = min(same_name_columns, key=lambda c: (len(c.names), c.name != column_name), default=None)
+    is_source_stable = source_expression.deterministic() and "subquery" not in str(source_expression.toString())
+    if table_column is None or table_column.type.replace(" ", "") != _iceberg_type(column_type) or not is_source_stable:
         return None
-    fields = facts.default_spec.active_fields
-    units = (f.transform for f in fields if f.source == stored.name and f.transform in _UNITS)
-    expression = str(other.sql())
-    return Equality(stored.name, _iceberg_type(compared), next(units, ""), expression, is_null_safe)
+    spec_fields = facts.default_spec.active_fields
+    partition_units = (f.transform for f in spec_fields if f.source == table_column.name and f.transform in _UNITS)
+    expression_sql = str(source_expression.sql())
+    return Equality(table_column.name, _iceberg_type(compared_type), next(partition_units, ""), expression_sql, is_null_safe)
 
 
-def _iceberg_type(name: str) -> str:
-    return name if name.startswith("decimal") else _TYPES.get(name, "")
+def _iceberg_type(spark_type: str) -> str:
+    return spark_type if spark_type.startswith("decimal") else _TYPES.get(spark_type, "")
 
 
-def unstable_of(plan: Any) -> str | None:
+def unstable_part_of(plan: Any) -> str | None:
     """What makes a plan return different rows each time it is read; None if nothing does."""
     for node in nodes(plan):
         if kind(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
@@ -178,54 +178,54 @@ def unstable_of(plan: Any) -> str | None:
     return None
 
 
-def values_of(spark: SparkSession, statement: Statement, keys: MergeKeys) -> list[Added]:
+def implied_predicates(spark: SparkSession, statement: Statement, keys: MergeKeys) -> list[ImpliedPredicate]:
     """The predicates that the source's values of the equalities imply: by one aggregation of the
     source, and another for each equality with few values.
     """
     frame = spark.sql(keys_sql(statement, keys.equalities))
-    queried: list[str] = []
-    listed: list[DataFrame] = []
+    aggregates: list[str] = []
+    value_frames: list[DataFrame] = []
     for equality, field in zip(keys.equalities, frame.schema, strict=True):
         name = field.name
         type_name = field.dataType.typeName()
-        low = scalar_sql(f"min({name})", type_name)
-        high = scalar_sql(f"max({name})", type_name)
-        value = scalar_sql(name, type_name)
+        low_sql = scalar_sql(f"min({name})", type_name)
+        high_sql = scalar_sql(f"max({name})", type_name)
+        value_sql = scalar_sql(name, type_name)
         if equality.unit:
-            unit = f"{identifier(statement.target[0])}.system.{equality.unit}s({name})"
-            value = scalar_sql(unit, "date" if equality.unit == "day" else "int")
-        distinct = f"approx_count_distinct({value})"
-        queried.append(f"struct(count({name}) < count(*), {distinct}, {low}, {high})")
-        listed.append(frame.where(f"{name} IS NOT NULL").selectExpr(value).distinct())
-    row = frame.selectExpr(*queried).collect()[0]
-    return [*filter(None, map(_added, keys.equalities, listed, row))]
+            unit_sql = f"{identifier(statement.target[0])}.system.{equality.unit}s({name})"
+            value_sql = scalar_sql(unit_sql, "date" if equality.unit == "day" else "int")
+        distinct_count_sql = f"approx_count_distinct({value_sql})"
+        aggregates.append(f"struct(count({name}) < count(*), {distinct_count_sql}, {low_sql}, {high_sql})")
+        value_frames.append(frame.where(f"{name} IS NOT NULL").selectExpr(value_sql).distinct())
+    source_figures = frame.selectExpr(*aggregates).collect()[0]
+    return [*filter(None, map(_implied_predicate, keys.equalities, value_frames, source_figures))]
 
 
 def keys_sql(statement: Statement, equalities: Iterable[Equality]) -> str:
     """A query of the source's side of each equality, as ``k0, k1, …``."""
-    sides = ", ".join(f"{e.expression} AS k{number}" for number, e in enumerate(equalities))
-    return f"{statement.with_clause} SELECT {sides} FROM {statement.source}".lstrip()
+    expressions_sql = ", ".join(f"{e.expression} AS k{number}" for number, e in enumerate(equalities))
+    return f"{statement.with_clause} SELECT {expressions_sql} FROM {statement.source}".lstrip()
 
 
-def _added(equality: Equality, listed: DataFrame, figures: Sequence[Any]) -> Added | None:
+def _implied_predicate(equality: Equality, value_frame: DataFrame, figures: Sequence[Any]) -> ImpliedPredicate | None:
     """Ranges if the target is partitioned by a time, otherwise the values if they are few,
     otherwise their bounds; None if no row can match, or for a time without a literal.
     """
-    has_nulls, distinct, low, high = figures
+    has_nulls, distinct_count, low, high = figures
     has_nulls = has_nulls and equality.is_null_safe
     if low is None and not has_nulls:
         return None
     # The estimate is within a few per cent.
-    rows = listed.limit(_MOST_VALUES + 1).collect() if distinct <= 2 * _MOST_VALUES else []
-    values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in rows))
-    added = Added(equality, RANGES if equality.unit else VALUES, values, has_nulls)
+    value_rows = value_frame.limit(_MOST_VALUES + 1).collect() if distinct_count <= 2 * _MOST_VALUES else []
+    values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in value_rows))
+    predicate = ImpliedPredicate(equality, RANGES if equality.unit else VALUES, values, has_nulls)
     if low is not None and not 0 < len(values) <= _MOST_VALUES:
-        added = Added(equality, BOUNDS, (to_scalar(low), to_scalar(high)), has_nulls)
+        predicate = ImpliedPredicate(equality, BOUNDS, (to_scalar(low), to_scalar(high)), has_nulls)
     try:
-        added.predicate("")
+        predicate.predicate("")
     except (OverflowError, ValueError):
         return None
-    return added
+    return predicate
 
 
 @frozen
@@ -237,13 +237,13 @@ class Rewrite:
     """
 
     statement: Statement
-    added: tuple[Added, ...]
+    added: tuple[ImpliedPredicate, ...]
     guard: str
     plan: MergePlan
 
 
-def rewrite(
-    spark: SparkSession, statement: Statement, keys: MergeKeys, before: MergePlan
+def narrower_rewrite(
+    spark: SparkSession, statement: Statement, keys: MergeKeys, current_plan: MergePlan
 ) -> tuple[Rewrite | None, str]:
     """The narrower statement if it opens fewer bytes of the target, otherwise why there is none.
 
@@ -262,54 +262,54 @@ def rewrite(
             f"the source may return different rows each time it is read ({keys.unstable})",
         )
     try:
-        added = values_of(spark, statement, keys) if keys.equalities else []
-        needed, plan = _needed(spark, statement, added, before)
-        guard = _guard(statement, needed)
-        left_out = int(spark.sql(guard).collect()[0][0]) if needed else 0
+        predicates = implied_predicates(spark, statement, keys) if keys.equalities else []
+        needed_predicates, plan = _needed_predicates(spark, statement, predicates, current_plan)
+        guard_sql = _guard_sql(statement, needed_predicates)
+        left_out_count = int(spark.sql(guard_sql).collect()[0][0]) if needed_predicates else 0
     except engine_errors() as error:
         raise StatementRefused(
             f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again."
         ) from None
-    if left_out:
-        return None, f"the source changed while it was read: {left_out:,} of its rows are new"
-    if not needed:
-        unusable = (f"{text} cannot be used" for text in keys.unusable)
-        return None, "; ".join(["no value of the source rules out a file of the target", *unusable])
-    new = narrowed(spark, statement, _predicate(statement, needed))
-    return Rewrite(new, needed, guard, plan), ""
+    if left_out_count:
+        return None, f"the source changed while it was read: {left_out_count:,} of its rows are new"
+    if not needed_predicates:
+        unusable_texts = (f"{text} cannot be used" for text in keys.unusable)
+        return None, "; ".join(["no value of the source rules out a file of the target", *unusable_texts])
+    narrowed_statement = narrow_statement(spark, statement, _predicate_sql(statement, needed_predicates))
+    return Rewrite(narrowed_statement, needed_predicates, guard_sql, plan), ""
 
 
-def _needed(
-    spark: SparkSession, statement: Statement, added: Sequence[Added], before: MergePlan
-) -> tuple[tuple[Added, ...], MergePlan]:
+def _needed_predicates(
+    spark: SparkSession, statement: Statement, implied_predicates: Sequence[ImpliedPredicate], current_plan: MergePlan
+) -> tuple[tuple[ImpliedPredicate, ...], MergePlan]:
     """The predicates that rule something out, and the plan with them; found by leaving out each
     once, the longest first.
     """
 
-    def planned_with(predicates: Sequence[Added]) -> MergePlan:
-        sql = statement.with_condition(_predicate(statement, predicates))
+    def plan_with(predicates: Sequence[ImpliedPredicate]) -> MergePlan:
+        sql = statement.with_condition(_predicate_sql(statement, predicates))
         return merge_plan(spark, sql, statement.target)
 
-    chosen = tuple(added)
-    plan = planned_with(added) if added else before
-    if plan.size_in_bytes >= before.size_in_bytes:
-        return (), before
-    for each in sorted(added, key=lambda a: len(a.predicate("")), reverse=True):
-        fewer = tuple(a for a in chosen if a is not each)
-        without = planned_with(fewer) if fewer else before
-        if without.size_in_bytes <= plan.size_in_bytes:
-            chosen = fewer
-            plan = without
-    return chosen, plan
+    needed_predicates = tuple(implied_predicates)
+    plan = plan_with(implied_predicates) if implied_predicates else current_plan
+    if plan.size_in_bytes >= current_plan.size_in_bytes:
+        return (), current_plan
+    for candidate in sorted(implied_predicates, key=lambda a: len(a.predicate("")), reverse=True):
+        fewer_predicates = tuple(a for a in needed_predicates if a is not candidate)
+        plan_without = plan_with(fewer_predicates) if fewer_predicates else current_plan
+        if plan_without.size_in_bytes <= plan.size_in_bytes:
+            needed_predicates = fewer_predicates
+            plan = plan_without
+    return needed_predicates, plan
 
 
-def _predicate(statement: Statement, added: Sequence[Added]) -> str:
-    parts = [a.predicate(identifier(*statement.qualifier, a.equality.column)) for a in added]
-    return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
+def _predicate_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
+    conditions = [a.predicate(identifier(*statement.qualifier, a.equality.column)) for a in predicates]
+    return conditions[0] if len(conditions) == 1 else " AND ".join(f"({part})" for part in conditions)
 
 
-def _guard(statement: Statement, added: Sequence[Added]) -> str:
+def _guard_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
     """A query that counts the source's rows that the predicates would keep from matching."""
-    tests = " AND ".join(a.passes(f"k{number}") for number, a in enumerate(added))
-    rows = keys_sql(statement, (a.equality for a in added))
-    return f"SELECT count(*) AS left_out FROM ({rows}) WHERE NOT ({tests})"
+    tests_sql = " AND ".join(a.passes(f"k{number}") for number, a in enumerate(predicates))
+    keys_query = keys_sql(statement, (a.equality for a in predicates))
+    return f"SELECT count(*) AS left_out FROM ({keys_query}) WHERE NOT ({tests_sql})"

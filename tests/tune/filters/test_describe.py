@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
 from icekit.tune.filters import ANYTHING, Group, Leaf, Node, filters_of, sql
 from icekit.tune.filters import parse as parse_with
-from icekit.tune.queries import MOST_VALUES, _pushable, merged
+from icekit.tune.queries import MOST_VALUES, _function_notes, merged_filters
 from tests.factories import table_facts
 
 NAMES = {
@@ -162,7 +162,7 @@ def test_what_has_no_literal_becomes_no_sql(text: str) -> None:
 def test_a_function_of_time_is_answered_with_the_form_that_reaches_iceberg(
     text: str, reached: tuple[str, ...], function: str, form: str
 ) -> None:
-    (note,) = _pushable(table_facts(), text, set(reached))
+    (note,) = _function_notes(table_facts(), text, set(reached))
 
     assert note.startswith(f"{function}(")
     assert "A range of" in note
@@ -172,16 +172,16 @@ def test_a_function_of_time_is_answered_with_the_form_that_reaches_iceberg(
 def test_other_functions_are_not_answered() -> None:
     other = "lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = 1"
 
-    assert not [*_pushable(table_facts(), other, set())]
+    assert not [*_function_notes(table_facts(), other, set())]
     # Spark makes a range of it.
-    assert not [*_pushable(table_facts(), "date(event_time) = '2024-01-01'", {"event_time"})]
+    assert not [*_function_notes(table_facts(), "date(event_time) = '2024-01-01'", {"event_time"})]
 
 
 def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
     lookups = [Leaf("id", "=", (n,)) for n in range(10_000)]
     days = [Leaf("day", "=", (n,)) for n in range(250)]
 
-    kept = merged([*lookups, *days, *days])
+    kept = merged_filters([*lookups, *days, *days])
 
     weights = {
         column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")

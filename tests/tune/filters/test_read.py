@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.tune.filters import Leaf, filters_of, sql
-from icekit.tune.queries import _START, bind, read_filters, sample
+from icekit.tune.queries import _START, bind_values, read_filters, draw_sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = (
@@ -28,7 +28,7 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     found = read_filters(
         lake,
         facts,
-        sql=[
+        filter_texts=[
             "tail_number = 'N14228'",
             "SELECT carrier FROM lab.evolved WHERE distance > 1000",
             "lower(carrier) = 'ua'",
@@ -70,7 +70,7 @@ def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, t
     plan: Any = lake.spark.sql(f"SELECT * FROM lake.lab.evolved WHERE {text}")
     pushed = filters_of(plan._jdf.queryExecution().toString())
 
-    found = read_filters(lake, facts, sql=[text])
+    found = read_filters(lake, facts, filter_texts=[text])
 
     assert not pushed or not any("reach Iceberg" in note for note in found.notes)
     assert bool(found.filters) != any("had no filter by which bounds" in n for n in found.notes)
@@ -78,7 +78,7 @@ def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, t
 
 def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
     found = read_filters(
-        lake, lake.observe("lab.evolved"), sql=["tail_number = ?", " `carrier`=  ? "]
+        lake, lake.observe("lab.evolved"), filter_texts=["tail_number = ?", " `carrier`=  ? "]
     )
 
     assert [f.tree for f in found.filters] == [Leaf("tail_number", "="), Leaf("carrier", "=")]
@@ -89,7 +89,7 @@ def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
 )
 def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, text: str) -> None:
     with pytest.raises(ParameterError, match=r"\.$"):
-        read_filters(lake, lake.observe("lab.evolved"), sql=[text])
+        read_filters(lake, lake.observe("lab.evolved"), filter_texts=[text])
 
 
 def test_logs_are_read_and_columns_of_before_a_rename_or_a_drop_named(
@@ -120,8 +120,8 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered", filter_columns=["tailnum"])
     found = read_filters(lake, facts)
 
-    drawn = sample(lake, facts, ["tailnum", "time_hour", "flight_date"], rows=500)
-    bound = list(bind(found.filters, drawn))
+    drawn = draw_sample(lake, facts, ["tailnum", "time_hour", "flight_date"], row_count=500)
+    bound = list(bind_values(found.filters, drawn))
 
     assert 400 < len(drawn["time_hour"]) < 600
     assert all(isinstance(v, int) for v in drawn["time_hour"] + drawn["flight_date"])
@@ -133,13 +133,13 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
 def test_a_sample_is_the_same_however_spark_splits_its_work(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered")
     table = identifier(*lake.sql_name(facts.table))
-    whole = sample(lake, facts, ["tailnum", "time_hour"], rows=500)
+    whole = draw_sample(lake, facts, ["tailnum", "time_hour"], row_count=500)
     lake.spark.sql(
         f"ALTER TABLE {table} SET TBLPROPERTIES ('read.split.target-size' = '65536', "
         "'read.split.open-file-cost' = '1')"
     )
     try:
-        split = sample(lake, facts, ["tailnum", "time_hour"], rows=500)
+        split = draw_sample(lake, facts, ["tailnum", "time_hour"], row_count=500)
     finally:
         lake.spark.sql(
             f"ALTER TABLE {table} UNSET TBLPROPERTIES ('read.split.target-size', "
