@@ -28,7 +28,7 @@ def answer_chart(answer: Answer) -> Chart:
     grey.
     """
     measured = answer.measured
-    variants = list(answer.measured.rounds)
+    variants = list(answer.measured.values_by_variant)
     differing = [
         m
         for m in measured.measures

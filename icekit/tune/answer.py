@@ -124,7 +124,11 @@ def setting_in_force(
     if value is not None:
         return InForce(session_key, value, f"session {session_key}", is_of_session=True)
     value = facts.properties.get(property_name)
-    return default if value is None else InForce(property_name, value, f"table property {property_name}")
+    return (
+        default
+        if value is None
+        else InForce(property_name, value, f"table property {property_name}")
+    )
 
 
 def changes_in_force(
@@ -155,14 +159,14 @@ class Script:
 
 @frozen
 class Measure:
-    """One figure of every variant; ``of`` makes one value of its repeats, and ``is_cost`` marks
-    what a change costs once.
+    """One figure of every variant; ``combine_repeats`` makes one value of its repeats, and
+    ``is_cost`` marks what a change costs once.
     """
 
     name: str
     unit: Unit
     is_cost: bool = False
-    of: Callable[[Sequence[float]], float] = min
+    combine_repeats: Callable[[Sequence[float]], float] = min
 
 
 #: A measure whose repeats are different commits rather than the same one again.
@@ -174,33 +178,35 @@ class Measurements:
     """A grid of variants × measures; each cell has one value per round."""
 
     measures: tuple[Measure, ...] = ()
-    rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    values_by_variant: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, variant: str, figures: Mapping[str, float]) -> None:
         """Add the figures of one round of a variant, by the name of their measure."""
         for name, value in figures.items():
-            self.rounds.setdefault(variant, {}).setdefault(name, []).append(value)
+            self.values_by_variant.setdefault(variant, {}).setdefault(name, []).append(value)
 
     def value(self, variant: str, measure_name: str) -> float | None:
         """The figure of a variant; None if it was not measured."""
-        values = self.rounds.get(variant, {}).get(measure_name)
+        values = self.values_by_variant.get(variant, {}).get(measure_name)
         measure = next(m for m in self.measures if m.name == measure_name)
-        return measure.of(values) if values else None
+        return measure.combine_repeats(values) if values else None
 
     def spread(self, variant: str, measure_name: str) -> float:
         """How far a figure may be off: what its two least repeats differ by; 0 without a repeat."""
-        values = sorted(self.rounds.get(variant, {}).get(measure_name, ()))
+        values = sorted(self.values_by_variant.get(variant, {}).get(measure_name, ()))
         return values[1] - values[0] if len(values) > 1 else 0.0
 
     def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
-        measured_names = {name for figures in self.rounds.values() for name in figures}
+        measured_names = {name for figures in self.values_by_variant.values() for name in figures}
         measures = [m for m in self.measures if m.name in measured_names]
         columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
-        rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.rounds]
+        rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.values_by_variant]
         return Grid("Measured", {"variant": NAME(""), **columns}, rows)
 
-    def pair(self, measure_name: str, variant: str, other_variant: str) -> tuple[float, float] | None:
+    def figure_pair(
+        self, measure_name: str, variant: str, other_variant: str
+    ) -> tuple[float, float] | None:
         """A figure of two variants; None unless both were measured."""
         value = self.value(variant, measure_name)
         other_value = self.value(other_variant, measure_name)
@@ -222,9 +228,11 @@ class Measurements:
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
 
-    def gain(self, variant: str, other_variant: str | None) -> str:
+    def gain_text(self, variant: str, other_variant: str | None) -> str:
         """The first effect in words, after a colon; empty without any."""
-        for measure_name, value_text, other_value_text, _ in self.effects(variant, other_variant).rows[:1]:
+        for measure_name, value_text, other_value_text, _ in self.effects(
+            variant, other_variant
+        ).rows[:1]:
             return f": {measure_name} from {value_text} to {other_value_text}"
         return ""
 
@@ -356,7 +364,7 @@ class Answer(_Answered, Shown):
             snapshot_id=self.facts.snapshot_id,
             is_change=self.is_change,
             script=self.script,
-            measured=self.measured.rounds,
+            measured=self.measured.values_by_variant,
             versions=versions(),
         )
 

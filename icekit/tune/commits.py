@@ -41,16 +41,16 @@ _ALONE = str(2**40)
 class TrialRows:
     """Rows of a table to write again, which have ``size_in_bytes`` in it now.
 
-    ``options`` are those of the read, ``where`` is SQL that filters it, and ``tasks`` get the rows
-    in no particular order, if it is not 0.
+    ``read_options`` are those of the read, ``where_sql`` filters it, and ``task_count`` tasks get
+    the rows in no particular order, if it is not 0.
     """
 
-    described: str
+    description: str
     table: Identifier
     size_in_bytes: int
-    options: Mapping[str, str] = field(default_factory=dict)
-    where: str = ""
-    tasks: int = 0
+    read_options: Mapping[str, str] = field(default_factory=dict)
+    where_sql: str = ""
+    task_count: int = 0
 
 
 def typical_commit(facts: TableFacts, *, sample_bytes: int, task_count: int) -> TrialRows | None:
@@ -86,11 +86,13 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, task_count: int) -> 
         task_count = 0
         read_options["file-open-cost"] = _ALONE
     return TrialRows(
-        described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {description})",
+        description=(
+            f"the rows of a typical commit ({commit.added_records or 0:,} rows, {description})"
+        ),
         table=facts.sql_name,
         size_in_bytes=added_bytes,
-        options=read_options,
-        tasks=task_count,
+        read_options=read_options,
+        task_count=task_count,
     )
 
 
@@ -126,7 +128,9 @@ def large_commit(
     large_groups = [g for g in file_groups if g.size_in_bytes >= enough_bytes]
     selected_groups = large_groups[-1:] or packed(file_groups[: ENOUGH * 4], enough_bytes)[:ENOUGH]
     partitions = [g.partition for g in selected_groups]
-    predicate = facts.where(partitions, of_rows=True) if len(selected_groups) < len(file_groups) else None
+    predicate = (
+        facts.where(partitions, of_rows=True) if len(selected_groups) < len(file_groups) else None
+    )
     source_groups = selected_groups if predicate else file_groups
     total_bytes = sum(g.size_in_bytes for g in source_groups)
     byte_share = min(1.0, enough_bytes / total_bytes)
@@ -139,18 +143,20 @@ def large_commit(
             f"{max(1, round(byte_share * 1000))}"
         )
         has_many_files = facts.data.file_count * byte_share >= ENOUGH * 4
-        conditions.append(f"_file IN ({paths_sql})" if has_many_files else f"rand(7) < {byte_share:.6f}")
+        conditions.append(
+            f"_file IN ({paths_sql})" if has_many_files else f"rand(7) < {byte_share:.6f}"
+        )
     else:
         byte_share = 1.0
     split_bytes = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
     size_in_bytes = round(total_bytes * byte_share)
     return TrialRows(
-        described=f"{size(size_in_bytes)} of rows of {count(len(source_groups), 'partition')} in one "
+        description=f"{size(size_in_bytes)} of rows of {count(len(source_groups), 'partition')} in one "
         f"commit (read by tasks of {size(split_bytes)})",
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
-        options={"split-size": str(split_bytes), "file-open-cost": "0"},
-        where=" AND ".join(conditions),
+        read_options={"split-size": str(split_bytes), "file-open-cost": "0"},
+        where_sql=" AND ".join(conditions),
     )
 
 
@@ -161,7 +167,7 @@ class CommittedFiles:
     ``shuffle_bytes`` is what adaptive execution took the shuffle for (0: no shuffle).
     """
 
-    files: int
+    file_count: int
     size_in_bytes: int
     largest_partition_bytes: int
     shuffle_bytes: int = 0
@@ -183,10 +189,11 @@ def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Committ
     file_schema: Any = entries.select("data_file.*").schema
     partition_sql = "data_file.partition" if "partition" in file_schema.fieldNames() else "''"
     totals_row = box.lake.spark.sql(
-        f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes,
+        f"""SELECT coalesce(sum(n), 0) AS file_count, coalesce(sum(b), 0) AS size_in_bytes,
               coalesce(max(b), 0) AS largest_partition_bytes
             FROM (SELECT count(*) AS n, sum(s) AS b
-                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec, {partition_sql} AS p
+                  FROM (SELECT data_file.file_size_in_bytes AS s, data_file.spec_id AS spec,
+                          {partition_sql} AS p
                         FROM {{entries}} WHERE status = 1 AND snapshot_id = {literal(snapshot_id)} AND data_file.content = 0)
                   GROUP BY spec, p)""",
         entries=entries,
@@ -203,10 +210,10 @@ def _temporary_view(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
     """The name of a temporary view of a trial's rows: the SQL of Spark 3.5 takes no options of a
     read.
     """
-    frame = spark.read.options(**rows.options).table(identifier(*rows.table))
-    frame = frame.where(rows.where) if rows.where else frame
+    frame = spark.read.options(**rows.read_options).table(identifier(*rows.table))
+    frame = frame.where(rows.where_sql) if rows.where_sql else frame
     view_name = f"icekit_{uuid.uuid4().hex}"
-    (frame.repartition(rows.tasks) if rows.tasks else frame).createTempView(view_name)
+    (frame.repartition(rows.task_count) if rows.task_count else frame).createTempView(view_name)
     try:
         yield view_name
     finally:

@@ -33,7 +33,8 @@ def mean_plan_figures(box: Sandbox, filters: SqlFilters) -> Mapping[str, float]:
     weighted_plans = weighted_plans or [(1.0, asdict(box.plan()))]
     total_weight = sum(weight for weight, _ in weighted_plans)
     return {
-        name: sum(weight * plan[name] for weight, plan in weighted_plans) / total_weight for name in weighted_plans[0][1]
+        name: sum(weight * plan[name] for weight, plan in weighted_plans) / total_weight
+        for name in weighted_plans[0][1]
     }
 
 
@@ -95,10 +96,14 @@ class Experiment:
         is_settled: Callable[[Measurements], bool] = lambda _: True,
         only_variants: Collection[str] = (),
     ) -> None:
-        """Run a workload in each sandbox in turn (or ``only_variants`` in some), for ``min_rounds``, and then
-        until its figures have settled, for three times as many at most.
+        """Run a workload in each sandbox in turn (or ``only_variants`` in some), for
+        ``min_rounds``, and then until its figures have settled, for three times as many at most.
         """
-        boxes = {name: box for name, box in self.boxes.items() if not only_variants or name in only_variants}
+        boxes = {
+            name: box
+            for name, box in self.boxes.items()
+            if not only_variants or name in only_variants
+        }
         self.trial.progress(f"measuring {label} ({count(len(boxes), 'variant')})")
         for round_number in range(_MOST_ROUNDS * min_rounds):
             if round_number >= min_rounds and is_settled(self.measured):
@@ -116,8 +121,8 @@ class Experiment:
         is_enough: bool = True,
         **answer_fields: Any,
     ) -> Answer:
-        """The answer from these measurements, which is no advice unless they are enough; ``answer_fields``
-        are others of it.
+        """The answer from these measurements, which is no advice unless they are enough;
+        ``answer_fields`` are others of it.
         """
         stop_reason = self.trial.stopped
         confidence = Confidence.HIGH
@@ -129,7 +134,7 @@ class Experiment:
         if stop_reason:
             confidence = Confidence.LOW
             confidence_reason = f"the trial is incomplete: {stop_reason}."
-        if not (is_enough and self.measured.rounds):
+        if not (is_enough and self.measured.values_by_variant):
             stop_text = f": {stop_reason}" if stop_reason else ""
             confidence = Confidence.NONE
             confidence_reason = f"too little was measured{stop_text}."

@@ -25,9 +25,9 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    setting_in_force,
     changes_in_force,
     property_change,
+    setting_in_force,
 )
 from icekit.tune.commits import (
     TOLERANCE,
@@ -95,17 +95,30 @@ class CommitTrial:
         self.facts = trial.facts
         spark = trial.lake.spark
         append_distribution = next(d for d in self.facts.distribution if d.operation == "append")
-        mode_of_appends = InForce(DISTRIBUTION, append_distribution.mode, append_distribution.origin)
-        self.mode = setting_in_force(spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode_of_appends)
+        mode_of_appends = InForce(
+            DISTRIBUTION, append_distribution.mode, append_distribution.origin
+        )
+        self.mode = setting_in_force(
+            spark, self.facts, _DISTRIBUTION_SESSION, DISTRIBUTION, mode_of_appends
+        )
         advisory_estimate = InForce(ADVISORY, None, "Iceberg's estimate from the codecs")
-        self.advisory = setting_in_force(spark, self.facts, _ADVISORY_SESSION, ADVISORY, advisory_estimate)
+        self.advisory = setting_in_force(
+            spark, self.facts, _ADVISORY_SESSION, ADVISORY, advisory_estimate
+        )
         self.target_bytes = trial_target_bytes(self.facts, trial.sample_bytes)
-        data_files_sql = metadata_table_sql(spark, trial.lake.sql_name(self.facts.table), "data_files")
+        data_files_sql = metadata_table_sql(
+            spark, trial.lake.sql_name(self.facts.table), "data_files"
+        )
         sample_bytes = trial.sample_bytes
-        self.sources = {
-            FILES: typical_commit(self.facts, sample_bytes=sample_bytes, task_count=cluster_of(spark).cores),
+        self.rows_by_measure = {
+            FILES: typical_commit(
+                self.facts, sample_bytes=sample_bytes, task_count=cluster_of(spark).cores
+            ),
             LARGE_FILES: large_commit(
-                self.facts, data_files_sql, target_bytes=self.target_bytes, sample_bytes=sample_bytes
+                self.facts,
+                data_files_sql,
+                target_bytes=self.target_bytes,
+                sample_bytes=sample_bytes,
             ),
         }
         is_partitioned = not self.facts.default_spec.is_unpartitioned
@@ -117,39 +130,51 @@ class CommitTrial:
         self.settings: dict[str, dict[str, str]] = {NOW: {}, SIZED: {}}
         if self.now != HASH and is_partitioned:
             self.settings[HASH] = {_DISTRIBUTION_SESSION: HASH}
-        self.written: dict[str, CommittedFiles] = {}
+        self.large_commits: dict[str, CommittedFiles] = {}
 
     def write(self, variant: str, box: Sandbox) -> Figures:
         """Write both commits under the settings of a variant."""
         figures: Figures = {}
         for files_measure, mean_measure in ((FILES, MEAN), (LARGE_FILES, LARGE_MEAN)):
-            trial_rows = self.sources[files_measure]
+            trial_rows = self.rows_by_measure[files_measure]
             if trial_rows is None:
                 continue
             committed_files = write(box, trial_rows, self.settings[variant])
-            if not committed_files.files:
+            if not committed_files.file_count:
                 continue
-            figures |= {files_measure: committed_files.files, mean_measure: committed_files.size_in_bytes / committed_files.files}
+            figures |= {
+                files_measure: committed_files.file_count,
+                mean_measure: committed_files.size_in_bytes / committed_files.file_count,
+            }
             if files_measure == LARGE_FILES:
                 figures |= {SHUFFLED: committed_files.shuffle_bytes, TIME: committed_files.seconds}
-                self.written[variant] = committed_files
+                self.large_commits[variant] = committed_files
         return figures
 
 
 def _measure_variants(experiment: Experiment, commit_trial: CommitTrial) -> None:
     """Write under each mode, then with another advisory size under the better one."""
     mode_variants = [name for name in commit_trial.settings if name != SIZED]
-    experiment.measure("commits under each distribution mode", commit_trial.write, only_variants=mode_variants)
+    experiment.measure(
+        "commits under each distribution mode", commit_trial.write, only_variants=mode_variants
+    )
     base_variant = better_mode(experiment.measured) or NOW
     for _ in range(_TRIES):
         tried_size = commit_trial.settings[SIZED].get(_ADVISORY_SESSION)
-        advisory_bytes = next_advisory_bytes(commit_trial.written, base_variant, commit_trial.target_bytes, tried_size)
+        advisory_bytes = next_advisory_bytes(
+            commit_trial.large_commits, base_variant, commit_trial.target_bytes, tried_size
+        )
         if advisory_bytes is None:
             break
-        commit_trial.settings[SIZED] = {**commit_trial.settings[base_variant], _ADVISORY_SESSION: str(advisory_bytes)}
-        experiment.measured.rounds.pop(SIZED, None)
+        commit_trial.settings[SIZED] = {
+            **commit_trial.settings[base_variant],
+            _ADVISORY_SESSION: str(advisory_bytes),
+        }
+        experiment.measured.values_by_variant.pop(SIZED, None)
         experiment.measure(
-            f"commits with an advisory size of {size(advisory_bytes)}", commit_trial.write, only_variants=[SIZED]
+            f"commits with an advisory size of {size(advisory_bytes)}",
+            commit_trial.write,
+            only_variants=[SIZED],
         )
 
 
@@ -157,7 +182,7 @@ def better_mode(measured: Measurements) -> str | None:
     """Hash where it writes clearly fewer files than the mode in force; None where that mode stays.
     A shuffle is only worth what it saves.
     """
-    if NOW not in measured.rounds or HASH not in measured.rounds:
+    if NOW not in measured.values_by_variant or HASH not in measured.values_by_variant:
         return None
     file_count_now = sum(measured.value(NOW, files) or 0 for files in (FILES, LARGE_FILES))
     hash_file_count = sum(measured.value(HASH, files) or 0 for files in (FILES, LARGE_FILES))
@@ -169,7 +194,10 @@ def _are_clearly_fewer(files_before: float, files_after: float) -> bool:
 
 
 def next_advisory_bytes(
-    large_commits: Mapping[str, CommittedFiles], base_variant: str, target_bytes: int, tried_size: str | None
+    large_commits: Mapping[str, CommittedFiles],
+    base_variant: str,
+    target_bytes: int,
+    tried_size: str | None,
 ) -> int | None:
     """The advisory size with which a full task writes one file of the target size, by the measured
     bytes of shuffle for each byte of file.
@@ -178,9 +206,13 @@ def next_advisory_bytes(
     helps.
     """
     last_commit = large_commits.get(SIZED if tried_size else base_variant)
-    if last_commit is None or not last_commit.shuffle_bytes or last_commit.largest_partition_bytes < target_bytes:
+    if (
+        last_commit is None
+        or not last_commit.shuffle_bytes
+        or last_commit.largest_partition_bytes < target_bytes
+    ):
         return None
-    mean_file_bytes = last_commit.size_in_bytes / last_commit.files
+    mean_file_bytes = last_commit.size_in_bytes / last_commit.file_count
     aimed_bytes = _ROOM * target_bytes
     if mean_file_bytes >= (1 - TOLERANCE) * target_bytes:
         return None
@@ -195,19 +227,25 @@ def _answer(experiment: Experiment, commit_trial: CommitTrial) -> Answer:
     measured = experiment.measured
     facts = commit_trial.facts
     best_mode = better_mode(measured)
-    file_counts = measured.pair(LARGE_FILES, best_mode or NOW, SIZED)
+    file_counts = measured.figure_pair(LARGE_FILES, best_mode or NOW, SIZED)
     is_size_better = file_counts is not None and _are_clearly_fewer(*file_counts)
     advised_variant = SIZED if is_size_better else best_mode
     target_changes = list(_target_changes(facts))
     changes = [
         *_mode_changes(commit_trial, best_mode, measured),
-        *(_advisory_changes(commit_trial, measured.gain(best_mode or NOW, SIZED)) if is_size_better else ()),
+        *(
+            _advisory_changes(commit_trial, measured.gain_text(best_mode or NOW, SIZED))
+            if is_size_better
+            else ()
+        ),
         *_commit_frequency_changes(facts),
     ]
-    target_sentences = [f"First set {TARGET} to {size(split_bytes(facts))}." for _ in target_changes]
+    target_sentences = [
+        f"First set {TARGET} to {size(split_bytes(facts))}." for _ in target_changes
+    ]
     return experiment.answer(
         "file-sizes",
-        " ".join([*target_sentences, _verdict(changes, measured.gain(NOW, advised_variant))]),
+        " ".join([*target_sentences, _verdict(changes, measured.gain_text(NOW, advised_variant))]),
         [*target_changes, *changes],
         advised=advised_variant,
         notes=_notes(commit_trial),
@@ -240,15 +278,22 @@ def _target_changes(facts: TableFacts) -> Iterator[Change]:
             yield property_change(facts, target_property, why)
 
 
-def _mode_changes(commit_trial: CommitTrial, best_mode: str | None, measured: Measurements) -> list[Change]:
+def _mode_changes(
+    commit_trial: CommitTrial, best_mode: str | None, measured: Measurements
+) -> list[Change]:
     facts = commit_trial.facts
     mode_now = commit_trial.now
-    why = f"It is {mode_now} because of {commit_trial.mode.origin}{measured.gain(NOW, best_mode)}."
+    why = (
+        f"It is {mode_now} because of "
+        f"{commit_trial.mode.origin}{measured.gain_text(NOW, best_mode)}."
+    )
     if best_mode is None:
         return [Change(DISTRIBUTION, mode_now, mode_now, why)]
     side_effect = "rows are shuffled once before they are written, which adds latency to a stream"
     properties = {DISTRIBUTION: best_mode}
-    return changes_in_force(facts, commit_trial.mode, properties, why, now=mode_now, side_effect=side_effect)
+    return changes_in_force(
+        facts, commit_trial.mode, properties, why, now=mode_now, side_effect=side_effect
+    )
 
 
 def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]:
@@ -258,7 +303,9 @@ def _advisory_changes(commit_trial: CommitTrial, gain_text: str) -> list[Change]
     advisory_bytes = str(round(tried_bytes * facts.target_bytes / commit_trial.target_bytes))
     why = f"An advisory size of {size(int(advisory_bytes))} was tried{gain_text}."
     side_effect = "a task sorts as much as this in its memory, or spills"
-    return changes_in_force(facts, commit_trial.advisory, {ADVISORY: advisory_bytes}, why, side_effect=side_effect)
+    return changes_in_force(
+        facts, commit_trial.advisory, {ADVISORY: advisory_bytes}, why, side_effect=side_effect
+    )
 
 
 def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
@@ -273,13 +320,13 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     less_often_text = ""
     if (interval_ms := rhythm.interval_ms(min_file_bytes)) is not None:
         less_often_text = (
-            f"; one commit every {span(interval_ms)} instead of every {span(mean_interval_ms)} (mean) would. "
-            "Commit less often,"
+            f"; one commit every {span(interval_ms)} instead of every {span(mean_interval_ms)} "
+            "(mean) would. Commit less often,"
         )
     why = (
         f"A commit adds {size(rhythm.bytes_per_partition)} to a partition (median), so no setting "
-        f"makes a file of {size(facts.target_bytes)}{less_often_text or '. Therefore'} compact (icekit "
-        "compact), or use coarser partitions (icekit tune layout)."
+        f"makes a file of {size(facts.target_bytes)}{less_often_text or '. Therefore'} compact "
+        "(icekit compact), or use coarser partitions (icekit tune layout)."
     )
     yield Change(COMMIT_FREQUENCY, "as it is", "lower", why)
 
@@ -289,8 +336,8 @@ def _notes(commit_trial: CommitTrial) -> Iterator[str]:
     target_bytes = commit_trial.target_bytes
     advisory = commit_trial.advisory
     yield f"The advisory partition size is {advisory.value or 'not set'} ({advisory.origin})."
-    for trial_rows in filter(None, commit_trial.sources.values()):
-        yield f"Written again: {trial_rows.described}."
+    for trial_rows in filter(None, commit_trial.rows_by_measure.values()):
+        yield f"Written again: {trial_rows.description}."
     if target_bytes < facts.target_bytes:
         yield (
             f"Tried with a target of {size(target_bytes)}, as the sample has too few files of "

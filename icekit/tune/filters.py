@@ -38,7 +38,7 @@ class Leaf:
 class Group:
     """Conditions that all hold (``AND``), or of which one holds (``OR``)."""
 
-    word: str
+    connective: str
     parts: tuple[Node, ...]
 
 
@@ -91,9 +91,17 @@ def simplified_group(connective: str, conditions: Iterable[Node]) -> Node:
     for condition in conditions:
         if condition == ANYTHING and connective == "OR":
             return ANYTHING
-        flat_conditions = condition.parts if isinstance(condition, Group) and condition.word == connective else (condition,)
+        flat_conditions = (
+            condition.parts
+            if isinstance(condition, Group) and condition.connective == connective
+            else (condition,)
+        )
         unique_conditions |= dict.fromkeys(flat_conditions)
-    return Group(connective, tuple(unique_conditions)) if len(unique_conditions) != 1 else next(iter(unique_conditions))
+    return (
+        Group(connective, tuple(unique_conditions))
+        if len(unique_conditions) != 1
+        else next(iter(unique_conditions))
+    )
 
 
 def sql(node: Node, columns: Columns) -> str:
@@ -104,7 +112,7 @@ def sql(node: Node, columns: Columns) -> str:
     is not known.
     """
     if isinstance(node, Group):
-        return f" {node.word} ".join(f"({sql(part, columns)})" for part in node.parts)
+        return f" {node.connective} ".join(f"({sql(part, columns)})" for part in node.parts)
     column = columns[node.column]
     column_sql = identifier(*column.names)
     if node.op == NULLS:
@@ -123,7 +131,11 @@ def sql(node: Node, columns: Columns) -> str:
     if op == "in":
         return among(column_sql, column.type, node.values)
     value_literal = literal_of(column.type, node.values[0])
-    return f"startswith({column_sql}, {value_literal})" if op == "prefix" else f"{column_sql} {op} {value_literal}"
+    return (
+        f"startswith({column_sql}, {value_literal})"
+        if op == "prefix"
+        else f"{column_sql} {op} {value_literal}"
+    )
 
 
 # The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
@@ -147,13 +159,13 @@ def filters_of(description: str) -> str:
 def parse(text: str, columns: Columns, unknown_columns: set[str]) -> Node:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read.
 
-    A condition on a column that does not exist rules out nothing; the name is added to ``unknown_columns``.
-    Raises ValueError for a text that is not in this language.
+    A condition on a column that does not exist rules out nothing; the name is added to
+    ``unknown_columns``. Raises ValueError for a text that is not in this language.
     """
     reader = _Reader(text, columns, unknown_columns)
     conditions = []
     while reader.position < len(text):
-        conditions.append(reader.expression())
+        conditions.append(reader.read_expression())
         if not reader.skip(", ") and reader.position < len(text):
             raise ValueError(text)
     return simplified_group("AND", conditions)
@@ -186,14 +198,14 @@ class _Reader:
         self.position = match.end()
         return match
 
-    def expression(self) -> Node:
+    def read_expression(self) -> Node:
         # Spark negates comparisons itself: what is left of NOT rules out no file.
         is_negated = self.skip("NOT (")
         if is_negated or self.skip("("):
-            node = self.expression()
+            node = self.read_expression()
             for word in ("AND", "OR"):
                 if self.skip(f" {word} "):
-                    node = simplified_group(word, (node, self.expression()))
+                    node = simplified_group(word, (node, self.read_expression()))
             self.take(_CLOSE)
             return ANYTHING if is_negated else node
         if _ANYTHING.match(self.text, self.position):

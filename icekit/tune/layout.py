@@ -22,9 +22,15 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, plain_sort_order, spec_name
-from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, scale_files, answer_without_filters
-from icekit.tune.filters import EQUALITY, NULLS, SqlFilters, Filter, operators
-from icekit.tune.queries import Sample, read_filters, draw_sample, sort_columns
+from icekit.tune.experiment import (
+    Experiment,
+    Figures,
+    answer_without_filters,
+    mean_plan_figures,
+    scale_files,
+)
+from icekit.tune.filters import EQUALITY, NULLS, Filter, SqlFilters, operators
+from icekit.tune.queries import Sample, draw_sample, read_filters, sort_columns
 
 NOW = "now"
 READ = "bytes that filters read"
@@ -70,17 +76,17 @@ class Layout:
 
     spec: tuple[Field, ...]
     order: RowOrder | None = None
-    bloom: str = ""
+    bloom_column: str = ""
     is_coarser: bool = False
 
-    def order_for(self, facts: TableFacts) -> RowOrder | None:
+    def rewrite_order(self, facts: TableFacts) -> RowOrder | None:
         """The order of a rewrite: this one, or that of the table."""
         return self.order or (RowOrder(SORT, ()) if facts.sort_order else None)
 
     def name(self, current_spec: Sequence[Field]) -> str:
         """The name of the variant."""
-        if self.bloom:
-            return f"bloom filter on {self.bloom}"
+        if self.bloom_column:
+            return f"bloom filter on {self.bloom_column}"
         order_text = str(self.order or "sorted again")
         if self.order is not None and self.order.kind == SORT:
             order_text = f"sorted by {order_text}"
@@ -90,7 +96,9 @@ class Layout:
         return spec_text if self.order is None else f"{spec_text}, {order_text}"
 
 
-def layouts_to_try(facts: TableFacts, filters: Sequence[Filter], sample_values: Sample) -> Iterator[Layout]:
+def layouts_to_try(
+    facts: TableFacts, filters: Sequence[Filter], sample_values: Sample
+) -> Iterator[Layout]:
     """The layouts to try, the simplest first: the own order again, one and two sort columns,
     z-order, a coarser and a finer spec, a bloom filter.
     """
@@ -113,13 +121,15 @@ def layouts_to_try(facts: TableFacts, filters: Sequence[Filter], sample_values: 
     extra_field = next(filter(None, finer_fields), None)
     if extra_field and extra_field not in current_spec:
         other_columns = tuple(c for c in columns if c != extra_field.column)
-        yield Layout((*current_spec, extra_field), RowOrder(SORT, other_columns) if other_columns else None)
+        yield Layout(
+            (*current_spec, extra_field), RowOrder(SORT, other_columns) if other_columns else None
+        )
     for column in columns:
         column_values = sample_values.get(column, [])
         has_distinct_values = len(set(column_values)) > _GAIN * len(column_values)
         has_bloom_filter = facts.properties.get(_ENABLED + column, "").lower() == "true"
         if has_distinct_values and not has_bloom_filter and _has_only_lookups(column, filters):
-            yield Layout(current_spec, bloom=column)
+            yield Layout(current_spec, bloom_column=column)
             break
 
 
@@ -132,7 +142,11 @@ def coarser_spec(facts: TableFacts, current_spec: tuple[Field, ...]) -> tuple[Fi
     factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
     for i, field in reversed([*enumerate(current_spec)]):
         if coarser_transform := coarser(facts.by_name[field.column], field.transform, factor):
-            return (*current_spec[:i], Field(field.column, coarser_transform), *current_spec[i + 1 :])
+            return (
+                *current_spec[:i],
+                Field(field.column, coarser_transform),
+                *current_spec[i + 1 :],
+            )
     return current_spec[:-1]
 
 
@@ -157,7 +171,9 @@ def finer_field(
         return Field(column, fitting_units[-1]) if fitting_units else None
     if len(distinct_values) <= max_parts:
         return Field(column, "identity")
-    if not _has_only_lookups(column, filters) or column_type.startswith(("float", "double", "boolean")):
+    if not _has_only_lookups(column, filters) or column_type.startswith(
+        ("float", "double", "boolean")
+    ):
         return None
     return Field(column, f"bucket[{1 << int(math.log2(max_parts))}]")
 
@@ -178,7 +194,7 @@ def best_layout(measured: Measurements, layouts_by_name: Mapping[str, Layout]) -
     read_shares = {
         name: read_share
         for name, layout in layouts_by_name.items()
-        if not layout.bloom
+        if not layout.bloom_column
         and (read_share := measured.value(name, READ)) is not None
         and (measured.value(name, SIZE) or 0.0) <= max_bytes
     }
@@ -190,7 +206,11 @@ def best_layout(measured: Measurements, layouts_by_name: Mapping[str, Layout]) -
     }
     if saving_layouts:
         least_read = min(saving_layouts.values())
-        return next(name for name, read_share in saving_layouts.items() if read_share - least_read <= _SIMPLER * read_before)
+        return next(
+            name
+            for name, read_share in saving_layouts.items()
+            if read_share - least_read <= _SIMPLER * read_before
+        )
     return next(
         (
             name
@@ -207,8 +227,8 @@ def is_bloom_worth_it(measured: Measurements, variant: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    row_counts = measured.pair(ROWS, NOW, variant)
-    data_bytes = measured.pair(SIZE, NOW, variant)
+    row_counts = measured.figure_pair(ROWS, NOW, variant)
+    data_bytes = measured.figure_pair(SIZE, NOW, variant)
     if row_counts is None or data_bytes is None or not row_counts[0]:
         return False
     return 1 - row_counts[1] / row_counts[0] - max(0.0, data_bytes[1] / data_bytes[0] - 1) >= _GAIN
@@ -218,8 +238,8 @@ def queries_until_paid(measured: Measurements, variant: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    read_shares = measured.pair(READ, NOW, variant)
-    data_bytes = measured.pair(SIZE, NOW, variant)
+    read_shares = measured.figure_pair(READ, NOW, variant)
+    data_bytes = measured.figure_pair(SIZE, NOW, variant)
     if read_shares is None or data_bytes is None:
         return None
     saved_bytes = read_shares[0] * data_bytes[0] - read_shares[1] * data_bytes[1]
@@ -245,7 +265,10 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
         return answer_without_filters("layout", facts, queries.notes)
     sample_values = draw_sample(lake, facts, columns, sample_bytes=trial.sample_bytes)
     current_spec = fields_of(facts.default_spec)
-    layouts_by_name = {layout.name(current_spec): layout for layout in layouts_to_try(facts, queries.filters, sample_values)}
+    layouts_by_name = {
+        layout.name(current_spec): layout
+        for layout in layouts_to_try(facts, queries.filters, sample_values)
+    }
     experiment = Experiment(
         trial=trial,
         variants={
@@ -259,13 +282,15 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
         # A sample may not have the values of the table.
         box_now = experiment.boxes.get(NOW)
         sample_facts = box_now.observe() if box_now is not None and box_now.is_sample else None
-        sql_filters = queries.asked(lake, sample_facts or facts)
+        sql_filters = queries.sql_filters(lake, sample_facts or facts)
         if sql_filters:
             experiment.measure("the filters", partial(_plan_filters, sql_filters=sql_filters))
         for variant, layout in layouts_by_name.items():
-            if layout.bloom:
-                lookups = [where for f, where in sql_filters if f.columns == (layout.bloom,)][:_LOOKUPS]
-                look_up = partial(_look_up, column=layout.bloom, lookup_conditions=lookups)
+            if layout.bloom_column:
+                lookups = [
+                    where for f, where in sql_filters if f.columns == (layout.bloom_column,)
+                ][:_LOOKUPS]
+                look_up = partial(_look_up, column=layout.bloom_column, lookup_conditions=lookups)
                 experiment.measure("the lookups", look_up, only_variants=(NOW, variant))
     return _answer(experiment, layouts_by_name, queries.notes, options.reads_per_day)
 
@@ -276,7 +301,7 @@ def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
     """
     seconds = 0.0
     if layout is not None:
-        seconds = _write_layout(box, facts, layout, layout.order_for(facts))
+        seconds = _write_layout(box, facts, layout, layout.rewrite_order(facts))
     elif box.is_sample:
         _write_layout(box, facts, Layout(fields_of(facts.default_spec)), None)
     data = box.observe().data
@@ -289,12 +314,14 @@ def _write_layout(box: Sandbox, facts: TableFacts, layout: Layout, order: RowOrd
     like its partitions, so that a partition has as many as in the table.
     """
     if box.is_sample:
-        size_ratio = min(1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0))
+        size_ratio = min(
+            1.0, box.observe().mean_partition_bytes / max(facts.mean_partition_bytes, 1.0)
+        )
         scale_files(box, facts, max(_LEAST_TARGET, round(facts.target_bytes * size_ratio)))
     current_spec = fields_of(facts.default_spec)
     box.set(*ddl.spec_change_sql(box.name, facts.by_name, current_spec, layout.spec))
-    if layout.bloom:
-        box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom)))
+    if layout.bloom_column:
+        box.set(set_properties(box.name, _bloom_properties(facts, layout.bloom_column)))
     rewrite_sql = ddl.rewrite_files_sql(box.name, facts.by_name, order, is_one_commit=True)
     return box.run(rewrite_sql, expected_bytes=box.size_in_bytes).seconds
 
@@ -330,7 +357,9 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
     one of the largest size.
     """
     row_bytes = facts.data.size_in_bytes / max(facts.data.record_count, 1)
-    rows_per_row_group = round(min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9))
+    rows_per_row_group = round(
+        min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9)
+    )
     return {
         _NDV + column: str(max(1, min(rows_per_row_group, facts.data.record_count))),
         _ENABLED + column: "true",
@@ -350,35 +379,53 @@ def _answer(
         return experiment.answer("layout", "", (), notes, is_enough=False)
     best_variant = best_layout(measured, layouts_by_name)
     why = "no layout that was tried saves enough"
-    queries_to_pay = queries_until_paid(measured, best_variant) if best_variant is not None else None
-    if reads_per_day and queries_to_pay is not None and queries_to_pay > _PAYBACK_DAYS * reads_per_day:
+    queries_to_pay = (
+        queries_until_paid(measured, best_variant) if best_variant is not None else None
+    )
+    if (
+        reads_per_day
+        and queries_to_pay is not None
+        and queries_to_pay > _PAYBACK_DAYS * reads_per_day
+    ):
         # Spans are in milliseconds.
         days_text = span(queries_to_pay / reads_per_day * 86_400_000)
-        payback_text = f"queries pay the rewrite back only in {days_text} ({queries_to_pay:,} queries)"
+        payback_text = (
+            f"queries pay the rewrite back only in {days_text} ({queries_to_pay:,} queries)"
+        )
         best_variant, why = None, f"{best_variant} saves bytes, but {payback_text}"
     if best_variant is None:
         verdict = f"No change: filters read {percent(read_share_now)} of the bytes, and {why}."
         changes = [Change(ORDER, _current_order_text(facts), _current_order_text(facts), verdict)]
     else:
         read_share_after = percent(measured.value(best_variant, READ) or 0.0)
-        payback_sentence = f" {queries_to_pay:,} queries pay the rewrite back." if queries_to_pay is not None else ""
-        verdict = f"{capitalized(best_variant)}: filters read {read_share_after} of the bytes instead of {percent(read_share_now)}.{payback_sentence}"
-        why = f"Filters read {percent(read_share_now)} of the bytes now and {read_share_after} {best_variant}."
+        payback_sentence = (
+            f" {queries_to_pay:,} queries pay the rewrite back."
+            if queries_to_pay is not None
+            else ""
+        )
+        verdict = (
+            f"{capitalized(best_variant)}: filters read {read_share_after} of the bytes instead of "
+            f"{percent(read_share_now)}.{payback_sentence}"
+        )
+        why = (
+            f"Filters read {percent(read_share_now)} of the bytes now and {read_share_after} "
+            f"{best_variant}."
+        )
         changes = list(_layout_changes(facts, layouts_by_name[best_variant], why))
     for variant, layout in layouts_by_name.items():
-        if layout.bloom and is_bloom_worth_it(measured, variant):
+        if layout.bloom_column and is_bloom_worth_it(measured, variant):
             rows_before = plain(measured.value(NOW, ROWS) or 0)
             rows_after = plain(measured.value(variant, ROWS) or 0)
             why = (
-                f"Lookups on {layout.bloom} read {rows_after} rows instead of {rows_before} with a bloom "
-                "filter; the table stays as it is partitioned and sorted."
+                f"Lookups on {layout.bloom_column} read {rows_after} rows instead of {rows_before} "
+                "with a bloom filter; the table stays as it is partitioned and sorted."
             )
-            change = property_change(facts, _bloom_properties(facts, layout.bloom), why)
+            change = property_change(facts, _bloom_properties(facts, layout.bloom_column), why)
             changes.append(replace(change, is_alternative=best_variant is not None))
             if best_variant is None:
                 rows_sentence = f"lookups read {rows_after} rows instead of {rows_before}"
                 best_variant = variant
-                verdict = f"Set a bloom filter on {layout.bloom}: {rows_sentence}."
+                verdict = f"Set a bloom filter on {layout.bloom_column}: {rows_sentence}."
     return experiment.answer("layout", verdict, changes, notes, advised=best_variant)
 
 
@@ -421,5 +468,7 @@ def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Cha
             side_effect="each write needs one more shuffle and sort",
         )
     files_text = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
-    rewrite_reason = f"The rewrite reads and writes {files_text}, in parts. Only a rewrite makes a z-order."
-    yield ddl.rewrite_change(facts, rewrite_reason, layout.order_for(facts))
+    rewrite_reason = (
+        f"The rewrite reads and writes {files_text}, in parts. Only a rewrite makes a z-order."
+    )
+    yield ddl.rewrite_change(facts, rewrite_reason, layout.rewrite_order(facts))

@@ -24,9 +24,9 @@ from icekit.iceberg.where import NO_BOUNDS
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, property_change
-from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, answer_without_filters
-from icekit.tune.filters import NULLS, SqlFilters, Filter, operators
-from icekit.tune.queries import Sample, read_filters, draw_sample, sort_columns
+from icekit.tune.experiment import Experiment, Figures, answer_without_filters, mean_plan_figures
+from icekit.tune.filters import NULLS, Filter, SqlFilters, operators
+from icekit.tune.queries import Sample, draw_sample, read_filters, sort_columns
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
@@ -94,7 +94,9 @@ def needed_mode(values: Iterable[Any]) -> str:
     return FULL
 
 
-def needed_modes(facts: TableFacts, filters: Sequence[Filter], sample_values: Sample) -> dict[str, str]:
+def needed_modes(
+    facts: TableFacts, filters: Sequence[Filter], sample_values: Sample
+) -> dict[str, str]:
     """The mode that each used column needs: the default, only counts for filters by null, or as
     many characters as tell its values apart.
 
@@ -130,8 +132,8 @@ def shorter_bound_modes(
     facts: TableFacts, modes_by_column: Mapping[str, str], entry_sizes: Mapping[str, float]
 ) -> dict[str, str]:
     """The modes of columns whose statistics are large, where the mode in force keeps more than
-    filters need: what used columns need, and Iceberg's default for others. ``entry_sizes`` are bytes in a
-    manifest entry.
+    filters need: what used columns need, and Iceberg's default for others. ``entry_sizes`` are
+    bytes in a manifest entry.
     """
     shorter_modes: dict[str, str] = {}
     for column in facts.columns:
@@ -150,28 +152,39 @@ def outdated_columns(facts: TableFacts, entry_sizes: Mapping[str, float]) -> lis
     for column in facts.columns:
         length_match = _TRUNCATE.fullmatch(column.metrics_mode)
         # Four bytes a character, in two bounds; the upper one may be a character longer.
-        least_outdated_bytes = _HEAVY_BYTES + 8 * (int(length_match[1]) + 1) if length_match else float(_HEAVY_BYTES)
-        if mode_rank(column.metrics_mode) < mode_rank(FULL) and entry_sizes.get(column.name, 0) >= least_outdated_bytes:
+        least_outdated_bytes = (
+            _HEAVY_BYTES + 8 * (int(length_match[1]) + 1) if length_match else float(_HEAVY_BYTES)
+        )
+        if (
+            mode_rank(column.metrics_mode) < mode_rank(FULL)
+            and entry_sizes.get(column.name, 0) >= least_outdated_bytes
+        ):
             columns.append(column)
     return columns
 
 
 def variant_properties(
-    facts: TableFacts, modes_by_column: Mapping[str, str], entry_sizes: Mapping[str, float] = MappingProxyType({})
+    facts: TableFacts,
+    modes_by_column: Mapping[str, str],
+    entry_sizes: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, dict[str, str]]:
     """The properties of each variant: longer bounds of used columns, shorter ones of columns whose
-    statistics are large (``entry_sizes`` in a manifest entry), and no statistics for unused columns where
-    these are worth a setting that somebody has to remember when a new filter comes up.
+    statistics are large (``entry_sizes`` in a manifest entry), and no statistics for unused columns
+    where these are worth a setting that somebody has to remember when a new filter comes up.
     """
     columns_by_name = facts.by_name
     identity_columns = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
     longer_properties = {
         COLUMN + n: mode
         for n, mode in modes_by_column.items()
-        if mode_rank(columns_by_name[n].metrics_mode) < mode_rank(mode) and n not in identity_columns
+        if mode_rank(columns_by_name[n].metrics_mode) < mode_rank(mode)
+        and n not in identity_columns
     }
     properties_by_variant = {BOUNDS: longer_properties} if longer_properties else {}
-    shorter_properties = {COLUMN + name: mode for name, mode in shorter_bound_modes(facts, modes_by_column, entry_sizes).items()}
+    shorter_properties = {
+        COLUMN + name: mode
+        for name, mode in shorter_bound_modes(facts, modes_by_column, entry_sizes).items()
+    }
     if shorter_properties:
         properties_by_variant[SHORT] = {**longer_properties, **shorter_properties}
     has_large_manifests = facts.manifests.data_bytes >= _UNUSED_BYTES
@@ -182,7 +195,12 @@ def variant_properties(
             for n, mode in modes_by_column.items()
             if COLUMN + n not in facts.properties
         }
-        properties_by_variant[USED] = {**used_column_properties, **longer_properties, **shorter_properties, DEFAULT: NONE}
+        properties_by_variant[USED] = {
+            **used_column_properties,
+            **longer_properties,
+            **shorter_properties,
+            DEFAULT: NONE,
+        }
     return properties_by_variant
 
 
@@ -191,11 +209,13 @@ def best_variant_name(measured: Measurements) -> str | None:
     much smaller manifests, or bounds that were large are short.
     """
     for variant in (USED, SHORT, BOUNDS):
-        files_read = measured.pair(READ, NOW, variant)
-        manifest_bytes = measured.pair(BYTES_OF, NOW, variant)
+        files_read = measured.figure_pair(READ, NOW, variant)
+        manifest_bytes = measured.figure_pair(BYTES_OF, NOW, variant)
         if files_read is None or manifest_bytes is None or files_read[1] > files_read[0]:
             continue
-        is_smaller = variant == USED and manifest_bytes[1] <= (1 - _UNUSED_SHARE) * manifest_bytes[0]
+        is_smaller = (
+            variant == USED and manifest_bytes[1] <= (1 - _UNUSED_SHARE) * manifest_bytes[0]
+        )
         # Manifests are compressed; in memory, large bounds take what they take.
         is_smaller |= variant == SHORT and manifest_bytes[1] <= manifest_bytes[0]
         if is_smaller or saves_files(*files_read):
@@ -235,14 +255,23 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     experiment = Experiment(
         trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
     )
-    sql_filters = queries.asked(lake, facts)
+    sql_filters = queries.sql_filters(lake, facts)
     with experiment.open():
         experiment.measure("the filters", partial(_measure_filters, sql_filters=sql_filters))
     best_variant = best_variant_name(experiment.measured)
-    verdict, changes = _advice(facts, experiment.measured, best_variant, properties_by_variant, modes_by_column, entry_sizes)
+    verdict, changes = _advice(
+        facts,
+        experiment.measured,
+        best_variant,
+        properties_by_variant,
+        modes_by_column,
+        entry_sizes,
+    )
     modes_text = first_names((f"{name} {mode}" for name, mode in modes_by_column.items()), _SHOWN)
     sizes_largest_first = sorted(entry_sizes.items(), key=lambda name_and_size: -name_and_size[1])
-    sizes_text = first_names((f"{name} {plain(each)}" for name, each in sizes_largest_first), _SHOWN)
+    sizes_text = first_names(
+        (f"{name} {plain(each)}" for name, each in sizes_largest_first), _SHOWN
+    )
     return experiment.answer(
         "metrics-columns",
         verdict,
@@ -262,14 +291,18 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     """The mean bytes of each leaf column's statistics in a manifest entry, over some data files."""
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
     # Bounds may be large: only their lengths come to the driver.
-    bound_length_terms = [f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS]
+    bound_length_terms = [
+        f"transform_values({name}, (id, value) -> length(value))" for name in _BOUND_MAPS
+    ]
     rows = data_files.limit(_SAMPLED).selectExpr(*_NUMBER_MAPS, *bound_length_terms).collect()
     bytes_by_field = Counter[int]()
     for row in rows:
         for map_index, numbers_by_field in enumerate(row):
             for field_id, number in (numbers_by_field or {}).items():
                 content_bytes = number if map_index >= len(_NUMBER_MAPS) else 0
-                bytes_by_field[field_id] += _avro_bytes(field_id) + _avro_bytes(number) + content_bytes
+                bytes_by_field[field_id] += (
+                    _avro_bytes(field_id) + _avro_bytes(number) + content_bytes
+                )
     return {c.name: bytes_by_field[c.field_id] / max(len(rows), 1) for c in facts.columns}
 
 
@@ -286,7 +319,10 @@ def _write_metrics(box: Sandbox, properties: Mapping[str, str]) -> None:
     """
     if properties:
         box.set(set_properties(box.name, dict(properties)))
-    box.run(ddl.rewrite_files_sql(box.name, {}, None, is_one_commit=True), expected_bytes=box.size_in_bytes)
+    box.run(
+        ddl.rewrite_files_sql(box.name, {}, None, is_one_commit=True),
+        expected_bytes=box.size_in_bytes,
+    )
     # The commit leaves the entries of the files that it replaced in manifests, marked as deleted.
     box.run(ddl.rewrite_manifests_sql(box.name))
 
@@ -307,26 +343,29 @@ def _advice(
     """The verdict, and the properties of a variant with the rewrite of existing files."""
     default_now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
     why = (
-        f"Statistics of {count(len(unused_columns(facts, modes_by_column)), 'column')} have no use in any known "
-        "filter, sort order, partitioning or delete key."
+        f"Statistics of {count(len(unused_columns(facts, modes_by_column)), 'column')} have no use "
+        "in any known filter, sort order, partitioning or delete key."
     )
     if best_variant is None and (old_columns := outdated_columns(facts, entry_sizes)):
         heaviest_column = max(old_columns, key=lambda column: entry_sizes[column.name])
         rewrite_reason = (
-            f"The statistics of {heaviest_column.name} take {size(entry_sizes[heaviest_column.name])} in each manifest "
-            f"entry: its files are older than its mode {heaviest_column.metrics_mode}."
+            f"The statistics of {heaviest_column.name} take "
+            f"{size(entry_sizes[heaviest_column.name])} in each manifest entry: its files are "
+            f"older than its mode {heaviest_column.metrics_mode}."
         )
-        return f"Rewrite the existing files. {rewrite_reason}", [ddl.rewrite_change(facts, rewrite_reason, None)]
+        return f"Rewrite the existing files. {rewrite_reason}", [
+            ddl.rewrite_change(facts, rewrite_reason, None)
+        ]
     if best_variant is None:
         files_read_text = plain(measured.value(NOW, READ) or 0)
         file_count = facts.data.file_count
         verdict = (
-            f"No change: a filter reads {files_read_text} of {count(file_count, 'data file')}, and no other "
-            "metrics mode is worth it."
+            f"No change: a filter reads {files_read_text} of {count(file_count, 'data file')}, and "
+            "no other metrics mode is worth it."
         )
         return verdict, [Change(DEFAULT, default_now, default_now, why)]
     properties = properties_by_variant[best_variant]
-    gain_text = measured.gain(NOW, best_variant)
+    gain_text = measured.gain_text(NOW, best_variant)
     property_names = [name.removeprefix("write.metadata.metrics.") for name in properties]
     side_effect = _EFFECT if best_variant == USED else None
     if best_variant == BOUNDS:
@@ -340,7 +379,7 @@ def _advice(
         )
         why = f"Filters skip as many files with {shorter_modes[heaviest_name]}."
     changes = [property_change(facts, properties, why, now=default_now, side_effect=side_effect)]
-    files_read = measured.pair(READ, NOW, best_variant)
+    files_read = measured.figure_pair(READ, NOW, best_variant)
     # Without a gain, the next compaction, which rewrites files anyway, is early enough; but entries
     # with large bounds slow down every plan until then.
     if best_variant == SHORT or (files_read is not None and saves_files(*files_read)):
@@ -350,4 +389,7 @@ def _advice(
         )
         changes.append(ddl.rewrite_change(facts, rewrite_reason, None))
     property_list = first_names(property_names, 3)
-    return f"Set {count(len(property_names), 'property', 'properties')} ({property_list}){gain_text}.", changes
+    return (
+        f"Set {count(len(property_names), 'property', 'properties')} ({property_list}){gain_text}.",
+        changes,
+    )

@@ -28,11 +28,11 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    setting_in_force,
     changes_in_force,
     property_change,
+    setting_in_force,
 )
-from icekit.tune.experiment import Experiment, Figures, mean_plan_figures, leave_unchanged
+from icekit.tune.experiment import Experiment, Figures, leave_unchanged, mean_plan_figures
 from icekit.tune.filters import SqlFilters
 from icekit.tune.queries import read_filters
 
@@ -78,10 +78,15 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     facts = trial.facts
     spark = trial.lake.spark
     queries = read_filters(lake, facts, options.filters, options.event_log)
-    sql_filters = queries.asked(lake, facts, _MOST_FILTERS)
+    sql_filters = queries.sql_filters(lake, facts, _MOST_FILTERS)
     experiment = Experiment(
         trial=trial,
-        variants={NOW: leave_unchanged, LOCAL: leave_unchanged, DISTRIBUTED: leave_unchanged, REWRITTEN: _rewrite_manifests},
+        variants={
+            NOW: leave_unchanged,
+            LOCAL: leave_unchanged,
+            DISTRIBUTED: leave_unchanged,
+            REWRITTEN: _rewrite_manifests,
+        },
         measures=_MEASURES,
     )
     with experiment.open():
@@ -96,7 +101,9 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
         object_storage_change(facts, storage_of(spark, facts, lake.sql_name(facts.table))),
     )
     unknown_note = (
-        "" if sql_filters else " The filters of your queries are not known: full scans were planned."
+        ""
+        if sql_filters
+        else " The filters of your queries are not known: full scans were planned."
     )
     proposed_values = {change.setting: change.proposed for change in changes if change.is_change}
     advised_variant = REWRITTEN if MANIFESTS in proposed_values else proposed_values.get(_MODE)
@@ -122,7 +129,11 @@ def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figure
     figures = {OPENED: manifests_opened, MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         is_planning_mode = variant in (LOCAL, DISTRIBUTED)
-        mode_settings = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant) if is_planning_mode else {}
+        mode_settings = (
+            dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), variant)
+            if is_planning_mode
+            else {}
+        )
         with box.budget.watching(box.lake.spark), temporary_settings(box.lake.spark, mode_settings):
             figures[PLANNING] = _seconds_to_plan(box.lake.spark, box.name)
     return figures
@@ -147,28 +158,32 @@ def _session_note(spark: SparkSession) -> str:
     return (
         f"The driver has {count(int(runtime.availableProcessors()), 'core')}, "
         f"{size(int(runtime.maxMemory()))} of heap and {count(thread_count, 'planning thread')} "
-        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(max_result_bytes)}: Iceberg "
-        "plans in the driver below 256 MiB."
+        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {size(max_result_bytes)}: "
+        "Iceberg plans in the driver below 256 MiB."
     )
 
 
 def _saves_time(measured: Measurements, variant: str) -> bool:
-    plan_seconds = measured.pair(PLANNING, NOW, variant)
-    return plan_seconds is not None and plan_seconds[0] - plan_seconds[1] >= max(_SECONDS, _GAIN * plan_seconds[0])
+    plan_seconds = measured.figure_pair(PLANNING, NOW, variant)
+    return plan_seconds is not None and plan_seconds[0] - plan_seconds[1] >= max(
+        _SECONDS, _GAIN * plan_seconds[0]
+    )
 
 
-def planning_mode_changes(facts: TableFacts, measured: Measurements, mode_in_force: InForce) -> list[Change]:
+def planning_mode_changes(
+    facts: TableFacts, measured: Measurements, mode_in_force: InForce
+) -> list[Change]:
     """Plan in the other place where that saves a quarter of the time and a second; a session's
     setting takes precedence.
     """
     mode_now = mode_in_force.value or "auto"
-    plan_seconds = measured.pair(PLANNING, LOCAL, DISTRIBUTED)
+    plan_seconds = measured.figure_pair(PLANNING, LOCAL, DISTRIBUTED)
     if plan_seconds is None:
         return [Change(_MODE, mode_now, mode_now, "The planning modes were not measured.")]
     local_seconds, distributed_seconds = plan_seconds
     times_sentence = (
-        f"A full scan is planned in {elapsed(local_seconds)} in the driver and in {elapsed(distributed_seconds)} "
-        "on the executors"
+        f"A full scan is planned in {elapsed(local_seconds)} in the driver and in "
+        f"{elapsed(distributed_seconds)} on the executors"
     )
     best_mode = LOCAL if local_seconds <= distributed_seconds else DISTRIBUTED
     if not _saves_time(measured, best_mode):
@@ -185,14 +200,14 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
     """
     manifests_now = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
     keep_manifests = partial(Change, MANIFESTS, manifests_now, manifests_now)
-    opened_by_query = measured.pair(OPENED, NOW, REWRITTEN)
+    opened_by_query = measured.figure_pair(OPENED, NOW, REWRITTEN)
     manifests_after = measured.value(REWRITTEN, MANIFESTS)
     if opened_by_query is None or manifests_after is None:
         return keep_manifests("A rewrite of the manifests was not tried.")
     opened_before, opened_after = opened_by_query
     why = (
-        f"A query opens {plain(opened_before)} of {facts.manifests.data_count:,} data manifests now and "
-        f"{plain(opened_after)} of {manifests_after:,} after a rewrite"
+        f"A query opens {plain(opened_before)} of {facts.manifests.data_count:,} data manifests "
+        f"now and {plain(opened_after)} of {manifests_after:,} after a rewrite"
     )
     opens_fewer = opened_before - opened_after >= max(_MANIFESTS_SAVED, opened_before / 2)
     if not (opens_fewer and _saves_time(measured, REWRITTEN)):
@@ -202,7 +217,11 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
         )
     sql = ddl.rewrite_manifests_sql(facts.sql_name)
     return Change(
-        MANIFESTS, manifests_now, f"{manifests_after:,}", f"{why}. The rewrite does not touch data files.", (sql,)
+        MANIFESTS,
+        manifests_now,
+        f"{manifests_after:,}",
+        f"{why}. The rewrite does not touch data files.",
+        (sql,),
     )
 
 
@@ -234,9 +253,9 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
     # The files that are in no folder of the data folder count as one prefix.
     prefix_pattern = literal(rf"^\Q{data_location}\E/([^/]+)/")
     row = spark.sql(
-        f"SELECT coalesce(max(n) / sum(n), 0) AS share FROM (SELECT count(*) AS n FROM "
-        f"{metadata_table_sql(spark, table, 'files')} GROUP BY regexp_extract(file_path, {prefix_pattern}, "
-        "1))"
+        "SELECT coalesce(max(n) / sum(n), 0) AS share FROM (SELECT count(*) AS n FROM "
+        f"{metadata_table_sql(spark, table, 'files')} GROUP BY regexp_extract(file_path, "
+        f"{prefix_pattern}, 1))"
     ).collect()[0]
     scheme_match = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
     return Storage(
@@ -263,7 +282,9 @@ def object_storage_change(facts: TableFacts, storage: Storage) -> Change:
         "new files are no longer in one folder per partition; existing files stay where they are "
         "until they are rewritten"
     )
-    return property_change(facts, {property_name: "true"}, why, now=value_now, side_effect=side_effect)
+    return property_change(
+        facts, {property_name: "true"}, why, now=value_now, side_effect=side_effect
+    )
 
 
 def _verdict(measured: Measurements, changes: Sequence[Change], advised_variant: str | None) -> str:
@@ -274,4 +295,4 @@ def _verdict(measured: Measurements, changes: Sequence[Change], advised_variant:
     ]
     if not steps:
         return f"No change. A query opens {plain(measured.value(NOW, OPENED) or 0)} data manifests."
-    return f"{capitalized(' and '.join(steps))}{measured.gain(NOW, advised_variant)}."
+    return f"{capitalized(' and '.join(steps))}{measured.gain_text(NOW, advised_variant)}."

@@ -36,11 +36,11 @@ from icekit.sandbox.trial import some_files
 from icekit.tune.filters import (
     ANYTHING,
     NULLS,
-    SqlFilters,
     Columns,
     Filter,
     Leaf,
     Node,
+    SqlFilters,
     filters_of,
     leaves,
     parse,
@@ -106,7 +106,9 @@ def _scans_of_table(plan: Event, table_name: str) -> list[str]:
         written_table = node_text.partition("table=")[2].partition(",")[0].rstrip(")")
         if node_name.startswith(_WRITES) and f".{written_table}".endswith(f".{table_name}"):
             return []
-        if node_name.startswith("BatchScan ") and node_name.replace(" ", ".", 1).endswith(f".{table_name}"):
+        if node_name.startswith("BatchScan ") and node_name.replace(" ", ".", 1).endswith(
+            f".{table_name}"
+        ):
             scans.append(node_text)
     return scans
 
@@ -154,7 +156,7 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def asked(self, lake: Lake, facts: TableFacts, max_count: int = 48) -> SqlFilters:
+    def sql_filters(self, lake: Lake, facts: TableFacts, max_count: int = 48) -> SqlFilters:
         """The filters with the greatest weight, with values (of lookups without one, from a sample)
         and their SQL; without those whose value has no literal or is not known.
         """
@@ -184,13 +186,14 @@ def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
 def read_filters(
     lake: Lake, facts: TableFacts, filter_texts: Sequence[str] = (), event_log: str = ""
 ) -> Filters:
-    """The filters of queries on a table, from ``filter_texts`` (predicates or complete queries) and a Spark
-    event log.
+    """The filters of queries on a table, from ``filter_texts`` (predicates or complete queries) and
+    a Spark event log.
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point
     lookup on each column that the table declares (``icekit.filter-columns``). Filters of declared
-    columns have no values, see :func:`bind_values`. Raises :class:`~icekit.common.errors.ParameterError`
-    for an invalid predicate on this table, and for a log that cannot be read.
+    columns have no values, see :func:`bind_values`. Raises
+    :class:`~icekit.common.errors.ParameterError` for an invalid predicate on this table, and for a
+    log that cannot be read.
     """
     unknown_columns: set[str] = set()
     trees: list[Node] = []
@@ -203,7 +206,9 @@ def read_filters(
                 unknown_columns.add(column.name)
     for text in filter_texts:
         lookup_leaf = _parse_lookup(facts, text)
-        text_trees = [lookup_leaf] if lookup_leaf else _pushed_trees(lake, facts, text, unknown_columns)
+        text_trees = (
+            [lookup_leaf] if lookup_leaf else _pushed_trees(lake, facts, text, unknown_columns)
+        )
         trees += text_trees
         pushed_columns = {leaf.column for tree in text_trees for leaf in leaves(tree)}
         notes += _function_notes(facts, text, pushed_columns)
@@ -216,9 +221,9 @@ def read_filters(
     )
     if unfiltered_count := trees.count(ANYTHING):
         notes.append(
-            f"{count(unfiltered_count, 'query', 'queries')} had no filter by which bounds of columns can skip "
-            "files: none at all, one on a function of a column, or one on buckets or with <> or "
-            "NOT IN, which may still skip files by partition."
+            f"{count(unfiltered_count, 'query', 'queries')} had no filter by which bounds of "
+            "columns can skip files: none at all, one on a function of a column, or one on buckets "
+            "or with <> or NOT IN, which may still skip files by partition."
         )
     return Filters(merged_filters(trees), tuple(notes))
 
@@ -231,7 +236,9 @@ def _parse_lookup(facts: TableFacts, text: str) -> Leaf | None:
     return Leaf(column.name, "=") if column and lookup_of(column) else None
 
 
-def _pushed_trees(lake: Lake, facts: TableFacts, text: str, unknown_columns: set[str]) -> list[Node]:
+def _pushed_trees(
+    lake: Lake, facts: TableFacts, text: str, unknown_columns: set[str]
+) -> list[Node]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     table_name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
@@ -267,7 +274,8 @@ _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*
 
 def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> Iterator[str]:
     """What to write in place of a function of a time column, which does not reach Iceberg; of
-    ``pushed_columns`` columns some condition does: Spark makes a range of most dates, but of no year.
+    ``pushed_columns`` columns some condition does: Spark makes a range of most dates, but of no
+    year.
     """
     for function, term in dict.fromkeys(_TIME_FUNCTION.findall(text)):
         column = facts.by_name.get(term.replace("`", ""))
@@ -275,7 +283,9 @@ def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> I
         if column is None or (column.name in pushed_columns and not is_year):
             continue
         if column.type.startswith(("date", "timestamp")):
-            transform_text = f"years({term}), which counts from 1970" if is_year else f"days({term})"
+            transform_text = (
+                f"years({term}), which counts from 1970" if is_year else f"days({term})"
+            )
             yield (
                 f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of "
                 f"{term} does, and so does {identifier(facts.catalog)}.system.{transform_text}."
@@ -331,8 +341,8 @@ def draw_sample(
     row_count: int = 20_000,
     sample_bytes: int = 1 << 30,
 ) -> Sample:
-    """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all have
-    more than ``sample_bytes``, in the order of the files.
+    """About ``row_count`` rows, drawn evenly from all files, or from files across the table if all
+    have more than ``sample_bytes``, in the order of the files.
 
     ``columns`` are names of leaves outside lists and maps. Spark reads only these columns; the
     driver holds the rows, file by file. Rows are drawn by a hash of their file and position, so
@@ -340,7 +350,9 @@ def draw_sample(
     """
     if facts.snapshot_id is None or not columns:
         return {name: [] for name in columns}
-    scanned_rows = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
+    scanned_rows = facts.data.record_count * min(
+        1.0, sample_bytes / max(facts.data.size_in_bytes, 1)
+    )
     row_share = min(1.0, row_count / max(scanned_rows, 1))
     column_terms = []
     for column_number, name in enumerate(columns):
@@ -357,7 +369,8 @@ def draw_sample(
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
     return {
-        name: arrow_table.column(column_number).drop_null().to_pylist() for column_number, name in enumerate(columns)
+        name: arrow_table.column(column_number).drop_null().to_pylist()
+        for column_number, name in enumerate(columns)
     }
 
 

@@ -46,8 +46,8 @@ class Statement:
     ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
     ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
     MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
-    ``with_clause`` is the WITH before the statement, and ``clauses`` are the kinds of a MERGE's
-    WHEN clauses in their order (matched, not matched, not matched by source).
+    ``with_clause`` is the WITH before the statement, and ``when_clauses`` are the kinds of a
+    MERGE's WHEN clauses in their order (matched, not matched, not matched by source).
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Statement:
     condition: str | None
     source: str | None
     with_clause: str
-    clauses: tuple[str, ...]
+    when_clauses: tuple[str, ...]
     _target_span: slice
     _condition_span: slice | None
 
@@ -69,12 +69,12 @@ class Statement:
         alias the other table gets the last name of the target as its alias, so Spark refuses
         columns that are qualified by more of its name.
         """
-        name = identifier(*self.written(table))
+        name = identifier(*self.with_branch(table))
         if self.alias is None:
             name += f" AS {identifier(*self.qualifier)}"
         return spliced(self.sql, self._target_span, name)
 
-    def written(self, table: Identifier) -> Identifier:
+    def with_branch(self, table: Identifier) -> Identifier:
         """A table's name with the branch that this statement writes to."""
         return (*table, f"{BRANCH}{self.branch}") if self.branch else table
 
@@ -90,7 +90,7 @@ class Statement:
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
-        return (self.alias or self.written(self.target)[-1],)
+        return (self.alias or self.with_branch(self.target)[-1],)
 
 
 _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
@@ -135,12 +135,13 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     node = tree.dml
     if statement_kind is None:
         raise StatementRefused(
-            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of these."
+            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of "
+            "these."
         )
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
-            f"Only this session's parser settings allow the syntax of this {statement_kind}; write it as "
-            "plain Spark SQL, with names in backticks, or reset "
+            f"Only this session's parser settings allow the syntax of this {statement_kind}; write "
+            "it as plain Spark SQL, with names in backticks, or reset "
             "spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
     return _statement_of(spark, tree, node, statement_kind)
@@ -164,7 +165,10 @@ def narrow_statement(spark: SparkSession, statement: Statement, predicate: str) 
         predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
     )
     unchanged_parts = attrgetter("kind", "target", "branch", "alias", "source")
-    if unchanged_parts(new_statement) != unchanged_parts(statement) or new_statement.condition != expected_condition:
+    if (
+        unchanged_parts(new_statement) != unchanged_parts(statement)
+        or new_statement.condition != expected_condition
+    ):
         raise StatementRefused(
             f"Adding {predicate} changed more than the condition of the statement; add it by hand."
         )
@@ -176,8 +180,8 @@ def _statement_of(spark: SparkSession, tree: Tree, node: Any, statement_kind: st
     target_parts = tree.parts(target_node)
     if target_parts is None:
         raise StatementRefused(
-            f"The target of this {statement_kind} is not a plain name but {tree.text(target_node)}; write the "
-            "table's name."
+            f"The target of this {statement_kind} is not a plain name but "
+            f"{tree.text(target_node)}; write the table's name."
         )
     target, branch = resolved(spark, target_parts)
     where_node = tree.child(node, "WhereClause")
@@ -197,7 +201,9 @@ def _statement_of(spark: SparkSession, tree: Tree, node: Any, statement_kind: st
         condition=tree.sql[condition_span] if condition_span else None,
         source=source,
         with_clause=tree.with_clause,
-        clauses=tuple(_CLAUSES[kind(child)] for child in children(node) if kind(child) in _CLAUSES),
+        when_clauses=tuple(
+            _CLAUSES[kind(child)] for child in children(node) if kind(child) in _CLAUSES
+        ),
         _target_span=tree.span(target_node),
         _condition_span=condition_span,
     )

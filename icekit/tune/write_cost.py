@@ -33,8 +33,13 @@ class Mode:
 
     def properties(self, *operations: str) -> dict[str, str]:
         """The table properties of the mode for some operations."""
-        granularity_property = {"write.delete.granularity": self.granularity} if self.granularity else {}
-        return {**granularity_property, **{f"write.{operation}.mode": self.mode for operation in operations}}
+        granularity_property = (
+            {"write.delete.granularity": self.granularity} if self.granularity else {}
+        )
+        return {
+            **granularity_property,
+            **{f"write.{operation}.mode": self.mode for operation in operations},
+        }
 
     @property
     def name(self) -> str:
@@ -52,51 +57,64 @@ class Mode:
 class Costs:
     """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
 
-    A commit reaches the share ``touched`` of the table's ``data_files``, and a scan needs
-    ``open_seconds`` for each delete file. ``compaction`` is the cost after the ``commits`` of the
-    trial.
+    A commit reaches the share ``touched_share`` of the table's ``data_files``, and a scan needs
+    ``open_seconds`` for each delete file. ``compaction_seconds`` is the cost after the
+    ``trial_commits`` of the trial.
     """
 
     mode: Mode
-    write: float
-    scan: float
+    write_seconds: float
+    scan_seconds: float
     data_files: int
     open_seconds: float = 0.0
-    touched: float = 0.0
-    compaction: float = 0.0
-    commits: int = 1
+    touched_share: float = 0.0
+    compaction_seconds: float = 0.0
+    trial_commits: int = 1
     write_error: float = 0.0
     open_error: float = 0.0
 
-    def reached(self, commit_count: int) -> float:
+    def reached_share(self, commit_count: int) -> float:
         """The share of the data files that ``commit_count`` reach, if each draws its files again."""
-        return float(1 - (1 - min(self.touched, 1.0)) ** commit_count)
+        return float(1 - (1 - min(self.touched_share, 1.0)) ** commit_count)
 
-    def opens(self, commit_count: int) -> float:
-        """The delete files that a scan opens after ``commit_count``: position deletes pile up, and a
-        data file has at most one vector.
+    def delete_file_opens(self, commit_count: int) -> float:
+        """The delete files that a scan opens after ``commit_count``: position deletes pile up, and
+        a data file has at most one vector.
         """
         return self.data_files * (
-            self.touched * commit_count if self.mode.granularity else self.reached(commit_count)
+            self.touched_share * commit_count
+            if self.mode.granularity
+            else self.reached_share(commit_count)
         )
 
-    def per_read(self, commits_per_compaction: int) -> float:
+    def cost_per_read(self, commits_per_compaction: int) -> float:
         """What a read costs, on average over a cycle of this many commits."""
-        mean_opens = sum(map(self.opens, range(1, commits_per_compaction + 1))) / commits_per_compaction
-        return self.scan + self.open_seconds * mean_opens
+        mean_opens = (
+            sum(map(self.delete_file_opens, range(1, commits_per_compaction + 1)))
+            / commits_per_compaction
+        )
+        return self.scan_seconds + self.open_seconds * mean_opens
 
-    def per_commit(self, reads: float, commits_per_compaction: int) -> float:
+    def cost_per_commit(self, reads: float, commits_per_compaction: int) -> float:
         """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
-        compaction_seconds = self.compaction * self.reached(commits_per_compaction) / (self.reached(self.commits) or 1.0)
-        return self.write + reads * self.per_read(commits_per_compaction) + compaction_seconds / commits_per_compaction
+        compaction_seconds = (
+            self.compaction_seconds
+            * self.reached_share(commits_per_compaction)
+            / (self.reached_share(self.trial_commits) or 1.0)
+        )
+        return (
+            self.write_seconds
+            + reads * self.cost_per_read(commits_per_compaction)
+            + compaction_seconds / commits_per_compaction
+        )
 
-    def shifted(self, sign: int) -> Costs:
+    def with_error(self, sign: int) -> Costs:
         """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
         return replace(
             self,
-            write=max(0.0, self.write + sign * self.write_error),
+            write_seconds=max(0.0, self.write_seconds + sign * self.write_error),
             open_seconds=max(0.0, self.open_seconds + sign * self.open_error),
         )
 
@@ -133,11 +151,11 @@ class BreakEven:
 
 
 def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -> float:
-    """What a commit costs with its reads, with ``commits_per_compaction`` between compactions (None: the cheapest
-    number).
+    """What a commit costs with its reads, with ``commits_per_compaction`` between compactions
+    (None: the cheapest number).
     """
     cycles = [commits_per_compaction] if commits_per_compaction else _CYCLES
-    return min(costs.per_commit(reads, cycle) for cycle in cycles)
+    return min(costs.cost_per_commit(reads, cycle) for cycle in cycles)
 
 
 def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | None) -> float:
@@ -148,16 +166,24 @@ def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | Non
     """
 
     def reads_at_equal_cost(cycle: int) -> float:
-        write_seconds_saved = copying.per_commit(0, cycle) - merging.per_commit(0, cycle)
-        extra_read_seconds = merging.per_read(cycle) - copying.per_read(cycle)
+        write_seconds_saved = copying.cost_per_commit(0, cycle) - merging.cost_per_commit(0, cycle)
+        extra_read_seconds = merging.cost_per_read(cycle) - copying.cost_per_read(cycle)
         if write_seconds_saved <= 0:
             return 0.0
-        return write_seconds_saved / extra_read_seconds if write_seconds_saved < extra_read_seconds * _MOST_READS else math.inf
+        return (
+            write_seconds_saved / extra_read_seconds
+            if write_seconds_saved < extra_read_seconds * _MOST_READS
+            else math.inf
+        )
 
-    return max(map(reads_at_equal_cost, [commits_per_compaction] if commits_per_compaction else _CYCLES))
+    return max(
+        map(reads_at_equal_cost, [commits_per_compaction] if commits_per_compaction else _CYCLES)
+    )
 
 
-def break_even_of_modes(costs: Sequence[Costs], commits_per_compaction: int | None) -> BreakEven | None:
+def break_even_of_modes(
+    costs: Sequence[Costs], commits_per_compaction: int | None
+) -> BreakEven | None:
     """The break-even point of copy-on-write and the merge-on-read mode that holds out longest; None
     unless both were measured.
     """
@@ -165,9 +191,17 @@ def break_even_of_modes(costs: Sequence[Costs], commits_per_compaction: int | No
     merging_costs = [c for c in costs if not c.mode.is_copy_on_write]
     if copying_costs is None or not merging_costs:
         return None
-    best_merging = max(merging_costs, key=lambda c: break_even(copying_costs, c, commits_per_compaction))
+    best_merging = max(
+        merging_costs, key=lambda c: break_even(copying_costs, c, commits_per_compaction)
+    )
     # As measured, and where repeats favour one mode or the other most.
-    reads = break_even(copying_costs.shifted(0), best_merging.shifted(0), commits_per_compaction)
-    low = break_even(copying_costs.shifted(-1), best_merging.shifted(1), commits_per_compaction)
-    high = break_even(copying_costs.shifted(1), best_merging.shifted(-1), commits_per_compaction)
+    reads = break_even(
+        copying_costs.with_error(0), best_merging.with_error(0), commits_per_compaction
+    )
+    low = break_even(
+        copying_costs.with_error(-1), best_merging.with_error(1), commits_per_compaction
+    )
+    high = break_even(
+        copying_costs.with_error(1), best_merging.with_error(-1), commits_per_compaction
+    )
     return BreakEven(reads, low, high)

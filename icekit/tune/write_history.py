@@ -59,7 +59,7 @@ class PastCommit:
     file_share: float | None
 
     @classmethod
-    def of(cls, snapshot: Json) -> PastCommit:
+    def from_snapshot(cls, snapshot: Json) -> PastCommit:
         """Read one from a snapshot of the metadata file."""
         summary = summary_of(snapshot)
 
@@ -67,7 +67,8 @@ class PastCommit:
             return int(summary.get(key) or 0)
 
         added_files, removed_files, added_rows, removed_rows = map(
-            summary_number, ("added-data-files", "deleted-data-files", "added-records", "deleted-records")
+            summary_number,
+            ("added-data-files", "deleted-data-files", "added-records", "deleted-records"),
         )
         position_deletes = summary_number("added-position-deletes")
         equality_deletes = summary_number("added-equality-deletes")
@@ -107,13 +108,17 @@ class PastCommit:
             kind,
             int(snapshot["timestamp-ms"]),
             rows_changed,
-            min(touched_files, files_before) / files_before if touched_files and files_before > 0 else None,
+            min(touched_files, files_before) / files_before
+            if touched_files and files_before > 0
+            else None,
         )
 
 
 def past_commits(snapshots: Iterable[Json]) -> list[PastCommit]:
     """The commits of one lineage, oldest first, from its snapshots in any order."""
-    return sorted(map(PastCommit.of, snapshots), key=lambda commit: commit.committed_at_ms)
+    return sorted(
+        map(PastCommit.from_snapshot, snapshots), key=lambda commit: commit.committed_at_ms
+    )
 
 
 def writes_per_day(history: Sequence[PastCommit]) -> float | None:
@@ -150,12 +155,12 @@ class Shape:
     """What a synthetic commit changes: this share of the rows, in this share of the files."""
 
     operation: str
-    share: float
+    row_share: float
     file_share: float
 
     def __post_init__(self) -> None:
         require_known(self.operation, OPERATIONS, "operation")
-        for name, value in (("share of rows", self.share), ("share of files", self.file_share)):
+        for name, value in (("share of rows", self.row_share), ("share of files", self.file_share)):
             if not 0 < value <= 1:
                 raise ParameterError(
                     f"The {name} is {value}, but must be above 0 and at most 1, such as 0.01."
@@ -167,9 +172,12 @@ class Shape:
             if self.operation == "merge"
             else ""
         )
-        row_percent = percent(self.share)
+        row_percent = percent(self.row_share)
         file_percent = percent(self.file_share)
-        return f"{self.operation.upper()} of {row_percent} of the rows in {file_percent} of the files{stand_in_note}"
+        return (
+            f"{self.operation.upper()} of {row_percent} of the rows in {file_percent} of the "
+            f"files{stand_in_note}"
+        )
 
 
 def shape_of_history(
@@ -183,7 +191,11 @@ def shape_of_history(
     row_level_commits = [c for c in history if c.kind in ROW_LEVEL]
     kind_counts = Counter(c.kind for c in row_level_commits if c.kind in OPERATIONS)
     kind = options.operation or (
-        kind_counts.most_common(1)[0][0] if kind_counts else "update" if row_level_commits else "merge"
+        kind_counts.most_common(1)[0][0]
+        if kind_counts
+        else "update"
+        if row_level_commits
+        else "merge"
     )
     same_kind_commits = [c for c in row_level_commits if c.kind == kind] or row_level_commits
     median_rows_changed = _median(c.rows_changed for c in same_kind_commits)
@@ -196,12 +208,16 @@ def shape_of_history(
         )
     if not file_share:
         # A delete file per partition hides how many data files it reaches.
-        is_plausible = median_file_share is not None and row_share <= median_file_share <= _SCATTERED_SHARE
+        is_plausible = (
+            median_file_share is not None and row_share <= median_file_share <= _SCATTERED_SHARE
+        )
         file_share = median_file_share if median_file_share and is_plausible else 1.0
     return Shape(kind, row_share, file_share)
 
 
-def synthetic_statements(lake: Lake, facts: TableFacts, shape: Shape, commit_count: int) -> list[ForTable]:
+def synthetic_statements(
+    lake: Lake, facts: TableFacts, shape: Shape, commit_count: int
+) -> list[ForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
@@ -216,13 +232,19 @@ def synthetic_statements(lake: Lake, facts: TableFacts, shape: Shape, commit_cou
     predicates_with_rows = [("", facts.data.record_count)] * commit_count
     if shape.file_share < 1.0:
         predicates_with_rows = _clustered_predicates(lake, facts, shape, commit_count)
-    reached_share = sum(rows for _, rows in predicates_with_rows) / commit_count / max(facts.data.record_count, 1)
-    hash_limit = max(1, round(min(1.0, shape.share / max(reached_share, 1e-9)) * _UNIT))
+    reached_share = (
+        sum(rows for _, rows in predicates_with_rows)
+        / commit_count
+        / max(facts.data.record_count, 1)
+    )
+    hash_limit = max(1, round(min(1.0, shape.row_share / max(reached_share, 1e-9)) * _UNIT))
     statements = []
     for commit_number, (predicate, _) in enumerate(predicates_with_rows):
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
         # DELETE.
-        row_condition = f"pmod(xxhash64({hashed_columns_sql}, {commit_number}), {_UNIT}) < {hash_limit}"
+        row_condition = (
+            f"pmod(xxhash64({hashed_columns_sql}, {commit_number}), {_UNIT}) < {hash_limit}"
+        )
         condition = f"({predicate}) AND {row_condition}" if predicate else row_condition
         statements.append(_statement_for_tables(facts, shape.operation, condition))
     return statements
@@ -247,7 +269,9 @@ def _top_level_columns(facts: TableFacts) -> list[Column]:
     ]
 
 
-def _clustered_predicates(lake: Lake, facts: TableFacts, shape: Shape, commit_count: int) -> list[tuple[str, int]]:
+def _clustered_predicates(
+    lake: Lake, facts: TableFacts, shape: Shape, commit_count: int
+) -> list[tuple[str, int]]:
     """For each commit a predicate for where its rows are, and the rows there: partitions where
     there are enough, else files.
     """
@@ -263,14 +287,19 @@ def _clustered_predicates(lake: Lake, facts: TableFacts, shape: Shape, commit_co
         .collect()
     )
     # With fewer files than commits, several commits change the same one.
-    chunks = [file_rows[commit_number::commit_count] or file_rows[:1] for commit_number in range(commit_count)]
+    chunks = [
+        file_rows[commit_number::commit_count] or file_rows[:1]
+        for commit_number in range(commit_count)
+    ]
     return [
         (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
         for chunk in chunks
     ]
 
 
-def _partition_predicates(facts: TableFacts, file_count: int, commit_count: int) -> list[tuple[str, int]]:
+def _partition_predicates(
+    facts: TableFacts, file_count: int, commit_count: int
+) -> list[tuple[str, int]]:
     """Predicates for the last partitions with this many files together, and their rows."""
     predicates_with_rows: list[tuple[str, int]] = []
     remaining_groups = sorted(
@@ -281,7 +310,10 @@ def _partition_predicates(facts: TableFacts, file_count: int, commit_count: int)
         return []
     while remaining_groups and len(predicates_with_rows) < commit_count:
         commit_groups = [remaining_groups.pop()]
-        while remaining_groups and sum(g.file_count for g in (*commit_groups, remaining_groups[-1])) <= file_count:
+        while (
+            remaining_groups
+            and sum(g.file_count for g in (*commit_groups, remaining_groups[-1])) <= file_count
+        ):
             commit_groups.append(remaining_groups.pop())
         partitions = [g.partition for g in commit_groups]
         predicate = facts.where(partitions, of_rows=True)

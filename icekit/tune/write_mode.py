@@ -54,12 +54,12 @@ WRITTEN = "bytes that a commit writes"
 FILES = "files that a commit writes"
 _MEASURES = (
     Measure(TOTAL, SECONDS),
-    Measure(COMMIT, SECONDS, of=median),
+    Measure(COMMIT, SECONDS, combine_repeats=median),
     Measure(SCAN, SECONDS),
     Measure(COMPACTION, SECONDS),
     Measure(OPENS, NUMBER),
-    Measure(WRITTEN, BYTES, of=median),
-    Measure(FILES, NUMBER, of=median),
+    Measure(WRITTEN, BYTES, combine_repeats=median),
+    Measure(FILES, NUMBER, combine_repeats=median),
 )
 #: Compact only files with deletes: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
@@ -93,23 +93,30 @@ def costs_of(
         compaction_seconds = measured.value(variant, COMPACTION)
         if mode.is_copy_on_write:
             compaction_seconds = 0.0
-        if write_seconds is None or scan_seconds is None or reference_scan is None or compaction_seconds is None:
+        if (
+            write_seconds is None
+            or scan_seconds is None
+            or reference_scan is None
+            or compaction_seconds is None
+        ):
             continue
         delete_file_opens = measured.value(variant, OPENS) or 0.0
         opens_per_file = delete_file_opens / max(data_file_count, 1)
         scan_error = measured.spread(variant, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
         yield Costs(
             mode=mode,
-            write=write_seconds,
-            scan=reference_scan,
+            write_seconds=write_seconds,
+            scan_seconds=reference_scan,
             data_files=data_file_count,
-            open_seconds=max(0.0, scan_seconds - reference_scan) / delete_file_opens if delete_file_opens else 0.0,
+            open_seconds=max(0.0, scan_seconds - reference_scan) / delete_file_opens
+            if delete_file_opens
+            else 0.0,
             # A data file has at most one vector, so those of several commits overlap.
-            touched=opens_per_file / commit_count
+            touched_share=opens_per_file / commit_count
             if mode.granularity
             else 1 - (1 - min(opens_per_file, 1.0)) ** (1 / commit_count),
-            compaction=compaction_seconds,
-            commits=commit_count,
+            compaction_seconds=compaction_seconds,
+            trial_commits=commit_count,
             write_error=measured.spread(variant, COMMIT),
             open_error=scan_error / delete_file_opens if delete_file_opens else 0.0,
         )
@@ -122,7 +129,7 @@ def is_settled(measured: Measurements) -> bool:
     return all(
         (measured.value(name, SCAN) or 0.0) - (reference_scan or 0.0)
         > _STANDS_OUT * (measured.spread(name, SCAN) + reference_error)
-        for name in measured.rounds
+        for name in measured.values_by_variant
         if name != COPY_ON_WRITE
     )
 
@@ -149,8 +156,8 @@ def advise(
     reads_per_commit: float | None,
     commits_per_compaction: int | None,
 ) -> Advice:
-    """What to do at a number of ``reads_per_commit`` per commit and of ``commits_per_compaction`` between compactions (None:
-    not known, the cheapest).
+    """What to do at these reads per commit (None: not known) and commits between compactions (None:
+    the cheapest number).
     """
     setting = f"write.{operation}.mode"
     mode_now = current_mode(facts, operation)
@@ -165,23 +172,28 @@ def advise(
         return keep_mode("No advice: too little was measured to compare the modes.")
     if reads_per_commit is None:
         return keep_mode(
-            f"No advice: the number of reads of the table is not known. {capitalized(str(break_even))}. Give "
-            "reads_per_day."
+            "No advice: the number of reads of the table is not known. "
+            f"{capitalized(str(break_even))}. Give reads_per_day."
         )
     cost_by_mode = {c: total_cost(c, reads_per_commit, commits_per_compaction) for c in costs}
     best_costs = min(same_version_costs, key=cost_by_mode.__getitem__)
-    saved_share = 1 - cost_by_mode[best_costs] / cost_by_mode[costs_now] if cost_by_mode[costs_now] else 0.0
+    saved_share = (
+        1 - cost_by_mode[best_costs] / cost_by_mode[costs_now] if cost_by_mode[costs_now] else 0.0
+    )
     reads_text = f"at {plain(reads_per_commit)} reads per commit"
     if best_costs.mode.mode != mode_now.mode and break_even.is_close(reads_per_commit):
-        changes, verdict, advised_variant = keep_mode(f"Too close to call {reads_text}: {break_even}.")
+        changes, verdict, advised_variant = keep_mode(
+            f"Too close to call {reads_text}: {break_even}."
+        )
     elif best_costs is costs_now or saved_share < _MARGIN:
         changes, verdict, advised_variant = keep_mode(
-            f"No change: no other mode costs clearly less than {mode_now.name} {reads_text}; {break_even}."
+            f"No change: no other mode costs clearly less than {mode_now.name} {reads_text}; "
+            f"{break_even}."
         )
     else:
         costs_sentence = (
-            f"a commit costs {elapsed(cost_by_mode[costs_now])} now and {elapsed(cost_by_mode[best_costs])} with "
-            f"{best_costs.mode.name}, {reads_text}"
+            f"a commit costs {elapsed(cost_by_mode[costs_now])} now and "
+            f"{elapsed(cost_by_mode[best_costs])} with {best_costs.mode.name}, {reads_text}"
         )
         why = f"It saves {percent(saved_share)}: {costs_sentence}; {break_even}."
         changes = (_mode_change(facts, operation, best_costs.mode, why, mode_now.mode),)
@@ -189,14 +201,21 @@ def advise(
         advised_variant = best_costs.mode.name
     newer_version_costs = [c for c in costs if c.mode.format_version > mode_now.format_version]
     upgrade_costs = min(newer_version_costs, key=cost_by_mode.__getitem__, default=best_costs)
-    min_saving = max(best_costs.write_error + upgrade_costs.write_error, _MARGIN * cost_by_mode[best_costs])
+    min_saving = max(
+        best_costs.write_error + upgrade_costs.write_error, _MARGIN * cost_by_mode[best_costs]
+    )
     if cost_by_mode[best_costs] - cost_by_mode[upgrade_costs] <= min_saving:
         return changes, verdict, advised_variant
     # Only where it saves more than the error, because it cannot be undone.
     upgrade_version = upgrade_costs.mode.format_version
-    why = f"A commit costs {elapsed(cost_by_mode[upgrade_costs])} with {upgrade_costs.mode.name}; {_UPGRADES[upgrade_version]}."
+    why = (
+        f"A commit costs {elapsed(cost_by_mode[upgrade_costs])} with {upgrade_costs.mode.name}; "
+        f"{_UPGRADES[upgrade_version]}."
+    )
     change = _mode_change(facts, operation, upgrade_costs.mode, why, mode_now.mode)
-    verdict += f" Format version {upgrade_version} would cost less, but the upgrade cannot be undone."
+    verdict += (
+        f" Format version {upgrade_version} would cost less, but the upgrade cannot be undone."
+    )
     return (*changes, replace(change, is_alternative=True)), verdict, advised_variant
 
 
@@ -257,14 +276,25 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
         # A sample does not have all partitions of the table.
         copy_box = experiment.boxes.get(COPY_ON_WRITE)
         sample_facts = copy_box.observe() if copy_box is not None and copy_box.is_sample else None
-        statements = [own_statement.on] if own_statement else synthetic_statements(lake, sample_facts or facts, shape, commit_count)
+        statements = (
+            [own_statement.on]
+            if own_statement
+            else synthetic_statements(lake, sample_facts or facts, shape, commit_count)
+        )
         _measure_modes(experiment, statements, options)
-    commits_per_compaction = options.compact_every or round(commits_between_compactions(history) or 0) or None
+    commits_per_compaction = (
+        options.compact_every or round(commits_between_compactions(history) or 0) or None
+    )
     costs = tuple(costs_of(experiment.measured, modes, commit_count, facts.data.file_count))
     if reads_per_commit is not None:
         for mode_costs in costs:
-            experiment.measured.add(mode_costs.mode.name, {TOTAL: total_cost(mode_costs, reads_per_commit, commits_per_compaction)})
-    changes, verdict, advised_variant = advise(facts, costs, operation, reads_per_commit, commits_per_compaction)
+            experiment.measured.add(
+                mode_costs.mode.name,
+                {TOTAL: total_cost(mode_costs, reads_per_commit, commits_per_compaction)},
+            )
+    changes, verdict, advised_variant = advise(
+        facts, costs, operation, reads_per_commit, commits_per_compaction
+    )
     notes = _notes(experiment, costs, reads_per_commit, commits_per_compaction, reads_source)
     return experiment.answer(
         "write-mode",
@@ -291,13 +321,13 @@ def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
     table_name = lake.sql_name(trial.facts.table)
     if tuple(p.casefold() for p in statement.target) != tuple(p.casefold() for p in table_name):
         raise ParameterError(
-            f"The statement writes to {display_name(statement.target)}, not to {display_name(table_name)}; "
-            "give that table."
+            f"The statement writes to {display_name(statement.target)}, not to "
+            f"{display_name(table_name)}; give that table."
         )
     if statement.branch is not None:
         raise ParameterError(
-            f"The statement writes to branch {statement.branch!r}; a trial uses the main branch, so "
-            "leave out the branch."
+            f"The statement writes to branch {statement.branch!r}; a trial uses the main branch, "
+            "so leave out the branch."
         )
     query_of(lake.spark, statement.sql, is_planned=False)
     return statement
@@ -372,7 +402,11 @@ def run_commit(box: Sandbox, statement: ForTable, *, is_own_statement: bool) -> 
             "table's full name need an alias of the table instead."
         ) from error
     file_count = execution.summed("added-data-files") + execution.summed("added-delete-files")
-    return {COMMIT: execution.cost, WRITTEN: execution.summed("added-files-size"), FILES: file_count}
+    return {
+        COMMIT: execution.cost,
+        WRITTEN: execution.summed("added-files-size"),
+        FILES: file_count,
+    }
 
 
 def compact(box: Sandbox) -> float:
@@ -402,7 +436,8 @@ def _reads_per_commit(
         )
     return (
         reads_per_day / commits_per_day,
-        f"{plain(reads_per_day)} a day ({reads_source}), for {plain(commits_per_day)} row-level commits a day",
+        f"{plain(reads_per_day)} a day ({reads_source}), for {plain(commits_per_day)} row-level "
+        "commits a day",
     )
 
 

@@ -114,7 +114,7 @@ def measure(
 
 
 def _row(kind: str, codec: str, answer: Answer) -> tuple[str, ...]:
-    variant = SIZED if SIZED in answer.measured.rounds else NOW
+    variant = SIZED if SIZED in answer.measured.values_by_variant else NOW
     before, after = (
         answer.measured.value(NOW, LARGE_MEAN),
         answer.measured.value(variant, LARGE_MEAN),

@@ -20,7 +20,7 @@ def test_the_size_found_brings_the_mean_within_a_fifth_of_the_target(
     lake: Lake, scratch: str, kind: str, codec: str
 ) -> None:
     measured = measure(lake, scratch, kind, codec).measured
-    mean = measured.value(SIZED if SIZED in measured.rounds else NOW, LARGE_MEAN)
+    mean = measured.value(SIZED if SIZED in measured.values_by_variant else NOW, LARGE_MEAN)
 
     assert mean is not None
     # The mean of all files, the small last one of each partition included.

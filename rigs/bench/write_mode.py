@@ -125,7 +125,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         "write-mode",
         facts.table,
         operation=shape.operation,
-        share=shape.share,
+        share=shape.row_share,
         file_share=shape.file_share,
         reads_per_commit=workload.reads,
         commits=TRIED,

@@ -16,10 +16,10 @@ from icekit.tune.answer import (
     InForce,
     Measure,
     Measurements,
-    setting_in_force,
-    median,
     changes_in_force,
+    median,
     property_change,
+    setting_in_force,
 )
 from tests.factories import table_facts
 from tests.golden import Golden
@@ -99,7 +99,7 @@ def measurements() -> Measurements:
         (
             Measure("files", COUNT),
             Measure("scan", SECONDS),
-            Measure("commit", SECONDS, of=median),
+            Measure("commit", SECONDS, combine_repeats=median),
             Measure("rewrite", SECONDS, is_cost=True),
         )
     )

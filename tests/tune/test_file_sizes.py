@@ -36,7 +36,9 @@ def measured(**files: int) -> Measurements:
     return figures
 
 
-def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB) -> CommittedFiles:
+def written(
+    files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB
+) -> CommittedFiles:
     return CommittedFiles(files, size, largest, shuffle_bytes=shuffled)
 
 
@@ -77,7 +79,8 @@ def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> No
     assert trial_target_bytes(facts, 100 * 12 * TARGET) == TARGET
     assert trial_target_bytes(facts, 12 * MIB) == MIB
     assert (
-        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, task_count=4) is None
+        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, task_count=4)
+        is None
     )
 
 

@@ -27,9 +27,9 @@ from icekit.tune.layout import (
     best_layout,
     coarser_spec,
     finer_field,
+    is_bloom_worth_it,
     layouts_to_try,
     queries_until_paid,
-    is_bloom_worth_it,
 )
 from icekit.tune.queries import Sample
 from tests.factories import TARGET, file_group, partition, table_facts
@@ -113,7 +113,7 @@ def test_a_bloom_filter_is_tried_for_lookups_of_many_values(
 ) -> None:
     tried = layouts_to_try(FACTS, [of("kind", operators)], drawn(kind=[*values]))
 
-    assert "".join(layout.bloom for layout in tried) == bloom
+    assert "".join(layout.bloom_column for layout in tried) == bloom
 
 
 def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
@@ -170,17 +170,17 @@ def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen(
 
     assert best_layout(figures, tried) == best
     for name in tried:
-        figures.rounds[name][SIZE] = [1500.0]
+        figures.values_by_variant[name][SIZE] = [1500.0]
     assert best_layout(figures, tried) is None, "they make the data much larger"
 
 
 def test_a_coarser_spec_is_advised_for_fewer_files_if_filters_read_no_more() -> None:
     tried = {"coarser": Layout((), is_coarser=True)}
     figures = measured(now=0.3, coarser=0.31)
-    figures.rounds["coarser"][FILES] = [10]
+    figures.values_by_variant["coarser"][FILES] = [10]
 
     assert best_layout(figures, tried) == "coarser"
-    figures.rounds["coarser"][READ] = [0.6]
+    figures.values_by_variant["coarser"][READ] = [0.6]
     assert best_layout(figures, tried) is None
 
 
@@ -195,7 +195,7 @@ def test_a_bloom_filter_has_to_save_more_rows_than_it_costs_bytes() -> None:
     figures.add("bloom", {ROWS: 100})
 
     assert is_bloom_worth_it(figures, "bloom")
-    figures.rounds["bloom"][SIZE] = [1800.0]
+    figures.values_by_variant["bloom"][SIZE] = [1800.0]
     assert not is_bloom_worth_it(figures, "bloom")
 
 

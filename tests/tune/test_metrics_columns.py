@@ -20,11 +20,11 @@ from icekit.tune.metrics_columns import (
     USED,
     best_variant_name,
     entry_bytes,
+    mode_rank,
     needed_mode,
     needed_modes,
     outdated_columns,
     variant_properties,
-    mode_rank,
 )
 from tests.factories import manifest_facts, table_facts
 from tests.maintain.tables import Named

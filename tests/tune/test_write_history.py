@@ -76,14 +76,14 @@ def deletes(at: int = 0, files: int = 3, rows: int = 7, **more: int) -> dict[str
 def test_a_commits_kind_follows_from_what_it_added_and_removed(
     commit: dict[str, Any], kind: str, rows: int | None
 ) -> None:
-    past = PastCommit.of(commit)
+    past = PastCommit.from_snapshot(commit)
 
     assert (past.kind, past.rows_changed) == (kind, rows)
 
 
 def test_the_share_of_files_is_of_those_before_the_commit() -> None:
-    assert PastCommit.of(merge(updated=1)).file_share == 10 / 40
-    assert PastCommit.of(deletes(total_data_files=12)).file_share == 3 / 12
+    assert PastCommit.from_snapshot(merge(updated=1)).file_share == 10 / 40
+    assert PastCommit.from_snapshot(deletes(total_data_files=12)).file_share == 3 / 12
 
 
 def test_rates_are_of_what_followed_the_first_commit() -> None:
@@ -113,7 +113,7 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
 
     shape = shape_of_history(facts, history, WriteModeOptions.of({}))
     assert (shape.operation, shape.file_share) == ("delete", 0.1)
-    assert shape.share == pytest.approx(0.1, abs=0.01)
+    assert shape.row_share == pytest.approx(0.1, abs=0.01)
     assert shape_of_history(facts, history, WriteModeOptions.of(given)) == Shape(*given.values())  # type: ignore[arg-type]
     assert shape_of_history(facts, [], WriteModeOptions.of({})) == Shape("merge", 0.01, 1.0)
     # A delete file for a partition does not say how many files it reaches.
@@ -151,4 +151,6 @@ def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
         assert "xxhash64(`a.b`, 0)" in sql
         assert "element" not in sql
     with pytest.raises(ParameterError, match="your own statement"):
-        synthetic_statements(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1)
+        synthetic_statements(
+            NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, 1.0), 1
+        )

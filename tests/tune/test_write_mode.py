@@ -10,7 +10,14 @@ import pytest
 
 from icekit.tune.answer import Measurements
 from icekit.tune.experiment import Experiment
-from icekit.tune.write_cost import BreakEven, Costs, Mode, break_even, break_even_of_modes, total_cost
+from icekit.tune.write_cost import (
+    BreakEven,
+    Costs,
+    Mode,
+    break_even,
+    break_even_of_modes,
+    total_cost,
+)
 from icekit.tune.write_mode import (
     _MEASURES,
     COMMIT,
@@ -31,30 +38,30 @@ COPYING, PER_FILE, PER_PARTITION, VECTORS = (
     Mode("merge-on-read", 2, "partition"),
     Mode("merge-on-read", 3),
 )
-COPIED = Costs(COPYING, write=20.0, scan=2.0, data_files=100)
+COPIED = Costs(COPYING, write_seconds=20.0, scan_seconds=2.0, data_files=100)
 MERGED = Costs(
     PER_FILE,
-    write=4.0,
-    scan=2.0,
+    write_seconds=4.0,
+    scan_seconds=2.0,
     data_files=100,
     open_seconds=0.1,
-    touched=0.5,
-    compaction=10.0,
+    touched_share=0.5,
+    compaction_seconds=10.0,
 )
 VECTORED = replace(MERGED, mode=VECTORS)
 
 
 def test_position_deletes_pile_up_and_a_data_file_has_at_most_one_vector() -> None:
-    assert [MERGED.opens(n) for n in (1, 2, 10)] == [50, 100, 500]
-    assert [VECTORED.opens(n) for n in (1, 2)] == [50, 75]
-    assert VECTORED.opens(50) == pytest.approx(100)
+    assert [MERGED.delete_file_opens(n) for n in (1, 2, 10)] == [50, 100, 500]
+    assert [VECTORED.delete_file_opens(n) for n in (1, 2)] == [50, 75]
+    assert VECTORED.delete_file_opens(50) == pytest.approx(100)
 
 
 def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compaction() -> None:
     # Scans open 50 and 100 delete files, and the compaction of two commits reaches 75 instead of 50
     # % of the files.
-    assert MERGED.per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
-    assert COPIED.per_commit(3, 2) == 20 + 3 * 2
+    assert MERGED.cost_per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
+    assert COPIED.cost_per_commit(3, 2) == 20 + 3 * 2
     # Without a number of commits between compactions, the cheapest counts.
     assert total_cost(MERGED, 0.1, None) < min(total_cost(MERGED, 0.1, n) for n in (1, 1000))
 
@@ -62,13 +69,15 @@ def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compac
 def test_the_break_even_point_is_where_both_cost_the_same() -> None:
     reads = break_even(COPIED, MERGED, 2)
 
-    assert MERGED.per_commit(reads, 2) == pytest.approx(COPIED.per_commit(reads, 2))
-    assert break_even(replace(COPIED, write=1.0), MERGED, 2) == 0.0
+    assert MERGED.cost_per_commit(reads, 2) == pytest.approx(COPIED.cost_per_commit(reads, 2))
+    assert break_even(replace(COPIED, write_seconds=1.0), MERGED, 2) == 0.0
     assert math.isinf(break_even(COPIED, replace(MERGED, open_seconds=0.0), 2))
 
 
 def test_the_interval_of_the_break_even_point_holds_what_repeats_differed_by() -> None:
-    even = break_even_of_modes([replace(COPIED, write_error=1.0), replace(MERGED, open_error=0.01)], 2)
+    even = break_even_of_modes(
+        [replace(COPIED, write_error=1.0), replace(MERGED, open_error=0.01)], 2
+    )
 
     assert even is not None
     assert even.low < even.reads < even.high
@@ -90,7 +99,7 @@ def advice(reads: float | None, *costs: Costs) -> Advice:
 
 
 def test_the_mode_that_costs_less_at_the_reads_is_advised() -> None:
-    granular = replace(MERGED, mode=PER_PARTITION, write=1.0, open_seconds=0.01)
+    granular = replace(MERGED, mode=PER_PARTITION, write_seconds=1.0, open_seconds=0.01)
 
     (change,), _, advised = advice(0.1)
     assert (change.setting, change.proposed) == ("write.update.mode", "merge-on-read")
@@ -124,7 +133,7 @@ def test_the_mode_stays_where_another_does_not_clearly_cost_less(
 
 
 def test_version_3_is_an_alternative_where_it_saves_more_than_the_error() -> None:
-    cheap = replace(VECTORED, write=1.0, open_seconds=0.0)
+    cheap = replace(VECTORED, write_seconds=1.0, open_seconds=0.0)
     noisy = replace(COPIED, write_error=30.0), replace(MERGED, write_error=30.0)
 
     (alternative,) = (c for c in advice(1.0, COPIED, MERGED, cheap)[0] if c.is_alternative)
@@ -167,8 +176,12 @@ def trial(scan: float) -> Measurements:
 def test_costs_follow_from_the_measurements_and_incomplete_modes_are_left_out() -> None:
     copied, merged = costs_of(trial(3.0), (COPYING, PER_FILE, VECTORS), 2, 100)
 
-    assert (copied.write, copied.scan, copied.opens(5)) == (9.0, 2.0, 0)
-    assert (merged.touched, merged.open_seconds, merged.compaction) == (0.2, 1 / 40, 7.0)
+    assert (copied.write_seconds, copied.scan_seconds, copied.delete_file_opens(5)) == (9.0, 2.0, 0)
+    assert (merged.touched_share, merged.open_seconds, merged.compaction_seconds) == (
+        0.2,
+        1 / 40,
+        7.0,
+    )
     assert merged.open_error == pytest.approx(0.2 / 40)
 
 
@@ -188,7 +201,7 @@ def test_a_workload_is_repeated_until_it_settles_for_three_times_its_rounds_at_m
         "scans",
         lambda *_: {SCAN: 1.0},
         min_rounds=2,
-        is_settled=lambda measured: len(measured.rounds["now"][SCAN]) >= settles_at,
+        is_settled=lambda measured: len(measured.values_by_variant["now"][SCAN]) >= settles_at,
     )
 
-    assert len(experiment.measured.rounds["now"][SCAN]) == rounds
+    assert len(experiment.measured.values_by_variant["now"][SCAN]) == rounds

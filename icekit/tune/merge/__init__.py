@@ -23,7 +23,7 @@ from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.ddl import fields_of
 from icekit.tune.experiment import Experiment, Figures, leave_unchanged
-from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, merge_plan, full_scan
+from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, full_scan, merge_plan
 from icekit.tune.merge.narrow import MergeKeys, Rewrite, merge_keys, narrower_rewrite
 from icekit.tune.statement import Statement, literal_count, parse
 
@@ -64,16 +64,19 @@ def partitioned_join_change(
     def avoids_shuffle(settings: Mapping[str, str]) -> bool:
         with temporary_settings(spark, settings):
             new_plan = merge_plan(spark, statement.sql, statement.target)
-        return new_plan.scan.is_grouped and not new_plan.is_target_shuffled
+        return new_plan.scan.keeps_partitions_apart and not new_plan.is_target_shuffled
 
     settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
     if not avoids_shuffle(settings):
         field_texts = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
         target_fields_text = ", ".join(field_texts) or "nothing"
-        equalities_text = ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+        equalities_text = (
+            ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
+        )
         why = (
             "It needs both tables partitioned alike, by columns that ON sets equal. The target is "
-            f"partitioned by {target_fields_text}, the source {current_plan.source}, and ON sets {equalities_text}."
+            f"partitioned by {target_fields_text}, the source {current_plan.source_partitioning}, "
+            f"and ON sets {equalities_text}."
         )
         return Change(PARTITIONED, None, None, why)
     for key in list(settings):
@@ -138,7 +141,7 @@ def review_merge(
                 f"{catalog}."
             )
         trial = Trial.of(lake, tuple(name), budget, progress=progress)
-        review = MergeReview.of(spark, statement, trial.facts)
+        review = MergeReview.from_statement(spark, statement, trial.facts)
         measured = Measurements(_MEASURES)
         fingerprints = set[str]()
         measured.add(AS_IS, _plan_figures(review.plan))
@@ -158,15 +161,15 @@ def _parse_merge(spark: SparkSession, sql: str) -> Statement:
         )
     if (number_of_literals := literal_count(spark, statement)) > MOST_LITERALS:
         raise StatementRefused(
-            f"The MERGE has {number_of_literals:,} literals. A review plans it several times, which takes "
-            f"minutes with more than {MOST_LITERALS:,}; write the values to a table, and use that "
-            "table in USING."
+            f"The MERGE has {number_of_literals:,} literals. A review plans it several times, "
+            f"which takes minutes with more than {MOST_LITERALS:,}; write the values to a table, "
+            "and use that table in USING."
         )
     return statement
 
 
 def _plan_figures(plan: MergePlan) -> Figures:
-    return {FILES: plan.scan.files, OPENED: plan.size_in_bytes}
+    return {FILES: plan.scan.file_count, OPENED: plan.size_in_bytes}
 
 
 def _try_on_clones(
@@ -186,7 +189,9 @@ def _try_on_clones(
             box.budget.watching(box.lake.spark),
             temporary_settings(box.lake.spark, reading_settings()),
         ):
-            fingerprints[name] = str(fingerprint(box.lake.spark, statement.written(box.name))[()])
+            fingerprints[name] = str(
+                fingerprint(box.lake.spark, statement.with_branch(box.name))[()]
+            )
         plan_nodes = list(nodes_with_searches(ran_command(execution.frame)))
         scans = [node for node in plan_nodes if is_scan_of(node, box.name)]
         shuffles = [node for node in plan_nodes if kind(node) == SHUFFLE]
@@ -201,24 +206,28 @@ def _try_on_clones(
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         experiment.measure("the statement", run_statement)
-    return experiment.measured if AS_IS in fingerprints else plan_figures, set(fingerprints.values())
+    return experiment.measured if AS_IS in fingerprints else plan_figures, set(
+        fingerprints.values()
+    )
 
 
 @frozen
 class MergeReview:
     """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is
-    None where ``why_not`` says why.
+    None where ``why_not_narrower`` says why.
     """
 
     statement: Statement
     plan: MergePlan
-    total: Scan
+    full_scan: Scan
     narrower: Rewrite | None
-    why_not: str
-    joined: Change
+    why_not_narrower: str
+    join_change: Change
 
     @classmethod
-    def of(cls, spark: SparkSession, statement: Statement, facts: TableFacts) -> MergeReview:
+    def from_statement(
+        cls, spark: SparkSession, statement: Statement, facts: TableFacts
+    ) -> MergeReview:
         """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the
         target only metadata.
         """
@@ -228,7 +237,7 @@ class MergeReview:
             return cls(
                 statement,
                 plan,
-                full_scan(spark, statement.written(statement.target)),
+                full_scan(spark, statement.with_branch(statement.target)),
                 *narrower_rewrite(spark, statement, keys, plan),
                 partitioned_join_change(spark, statement, plan, keys, facts),
             )
@@ -237,60 +246,66 @@ class MergeReview:
         """The proposals, and what was checked."""
         plan = self.plan
         narrower = self.narrower
-        change = Change(NARROWER, None, None, f"There is none: {self.why_not}.")
+        change = Change(NARROWER, None, None, f"There is none: {self.why_not_narrower}.")
         if narrower is not None:
-            columns_text = " and ".join(f"{a.equality.column} ({a.form})" for a in narrower.added)
+            columns_text = " and ".join(
+                f"{a.equality.column} ({a.form})" for a in narrower.predicates
+            )
             change = Change(
                 NARROWER,
-                count(plan.scan.files, "file"),
-                count(narrower.plan.scan.files, "file"),
-                f"The source's current values of {columns_text} are written into ON. Every pair of rows "
-                "that matches ON also passes the predicate, so every clause sees the same rows.",
+                count(plan.scan.file_count, "file"),
+                count(narrower.plan.scan.file_count, "file"),
+                f"The source's current values of {columns_text} are written into ON. Every pair "
+                "of rows that matches ON also passes the predicate, so every clause sees the same "
+                "rows.",
                 (narrower.statement.sql,),
                 side_effect="the predicate fits only the source's current rows: create it again "
                 "for each batch. If the source has changed since, rows that the predicate leaves "
                 "out match nothing, and WHEN NOT MATCHED inserts them although they exist",
-                check=(narrower.guard,),
+                check=(narrower.guard_sql,),
             )
         yield change
-        yield replace(self.joined, is_alternative=narrower is not None)
+        yield replace(self.join_change, is_alternative=narrower is not None)
         opened_sentence = f"The target scan opens {self.opened()}."
         why = f"{opened_sentence} Filters that reached Iceberg: {plan.scan.filters}."
         yield Change("pruning", None, None, why)
         target_shuffle = "with" if plan.is_target_shuffled else "without"
         write_shuffle = "with" if plan.is_write_shuffled else "without"
         why = (
-            f"Spark plans {plan.join}, {target_shuffle} a shuffle of the target before it and {write_shuffle} a "
-            "shuffle of the rows that are written."
+            f"Spark plans {plan.join}, {target_shuffle} a shuffle of the target before it and "
+            f"{write_shuffle} a shuffle of the rows that are written."
         )
         yield Change("shuffle", None, None, why)
 
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         scan = self.plan.scan
-        full_scan = self.total
-        opens_text = count(scan.delete_files, "time")
-        deletes_text = f", and delete files {opens_text}" if scan.delete_files else ""
+        full_scan = self.full_scan
+        opens_text = count(scan.delete_file_count, "time")
+        deletes_text = f", and delete files {opens_text}" if scan.delete_file_count else ""
         return (
-            f"{scan.files:,} of {count(full_scan.files, 'data file')}, {size(scan.size_in_bytes)} of "
-            f"{size(full_scan.size_in_bytes)}{deletes_text}"
+            f"{scan.file_count:,} of {count(full_scan.file_count, 'data file')}, "
+            f"{size(scan.size_in_bytes)} of {size(full_scan.size_in_bytes)}{deletes_text}"
         )
 
 
-def _answer(trial: Trial, review: MergeReview, measured: Measurements, fingerprints: set[str]) -> Answer:
+def _answer(
+    trial: Trial, review: MergeReview, measured: Measurements, fingerprints: set[str]
+) -> Answer:
     """``fingerprints`` are the fingerprints that the statements left."""
     are_rows_different = len(fingerprints) > 1
     if are_rows_different:
-        review = replace(review, narrower=None, why_not="it left different rows")
+        review = replace(review, narrower=None, why_not_narrower="it left different rows")
     verdict = f"No change: it opens {review.opened()}."
     if review.narrower is not None:
         verdict = (
             "Write the source's values into ON: the statement then opens "
-            f"{review.narrower.plan.scan.files:,} of {count(review.total.files, 'data file')} "
-            f"instead of {review.plan.scan.files:,}."
+            f"{review.narrower.plan.scan.file_count:,} of "
+            f"{count(review.full_scan.file_count, 'data file')} instead of "
+            f"{review.plan.scan.file_count:,}."
         )
-    elif review.joined.is_change:
-        verdict = review.joined.why
+    elif review.join_change.is_change:
+        verdict = review.join_change.why
     confidence = Confidence.LOW if are_rows_different or trial.stopped else Confidence.MEDIUM
     confidence_reason = (
         "Spark planned the statement and Iceberg its scans; nothing was run. With --prove, the "
@@ -306,7 +321,9 @@ def _answer(trial: Trial, review: MergeReview, measured: Measurements, fingerpri
     elif fingerprints:
         confidence = Confidence.HIGH
         confidence_reason = "both statements ran on clones and left the same rows."
-    failure_text = "The trial could not show that the statement and the proposal leave the same rows."
+    failure_text = (
+        "The trial could not show that the statement and the proposal leave the same rows."
+    )
     return Answer(
         question="review-merge",
         facts=trial.facts,

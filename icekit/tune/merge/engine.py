@@ -30,18 +30,18 @@ class Scan:
     """What one scan of the target would open, from the engine's own planner.
 
     ``filters`` are those that reached Iceberg. ``size_in_bytes`` is the size of the data files, of
-    which a columnar scan reads only a part. ``is_grouped`` tells whether the scan keeps partitions
-    apart.
+    which a columnar scan reads only a part. ``keeps_partitions_apart`` tells whether the scan keeps
+    partitions apart.
     """
 
-    files: int = 0
+    file_count: int = 0
     size_in_bytes: int = 0
-    delete_files: int = 0
+    delete_file_count: int = 0
     filters: str = ""
-    is_grouped: bool = False
+    keeps_partitions_apart: bool = False
 
     @classmethod
-    def of(cls, node: Any) -> Scan:
+    def from_node(cls, node: Any) -> Scan:
         """Plan a scan that is a node of Spark's plan, and read Iceberg's report of it."""
         scan = node.scan()
         scan.toBatch().planInputPartitions()
@@ -60,28 +60,28 @@ class Scan:
 class MergePlan:
     """How Spark would run a MERGE, found without running it.
 
-    ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
-    at run time. ``is_target_shuffled`` tells whether the target's rows go through a shuffle before
-    the join, ``is_write_shuffled`` whether the written rows do after it, and ``source`` how the
-    source is partitioned. ``analyzed`` is Spark's logical plan, a Java object, in which
-    ``is_target_left`` says on which side of the join the target is.
+    ``group_filter_scan`` is the scan by which a copy-on-write MERGE finds the files that hold
+    matches, at run time. ``is_target_shuffled`` tells whether the target's rows go through a
+    shuffle before the join, ``is_write_shuffled`` whether the written rows do after it, and
+    ``source_partitioning`` how the source is partitioned. ``analyzed_plan`` is Spark's logical
+    plan, a Java object, in which ``is_target_left`` says on which side of the join the target is.
     """
 
     join: str
     is_target_left: bool
     scan: Scan
-    group_filter: Scan | None
+    group_filter_scan: Scan | None
     is_target_shuffled: bool
     is_write_shuffled: bool
-    source: str
-    analyzed: Any
+    source_partitioning: str
+    analyzed_plan: Any
 
     @property
     def size_in_bytes(self) -> int:
         """Bytes of the target's files that are opened: by the scan itself, and by the search for
         matches before it.
         """
-        return sum(scan.size_in_bytes for scan in (self.scan, self.group_filter) if scan)
+        return sum(scan.size_in_bytes for scan in (self.scan, self.group_filter_scan) if scan)
 
 
 def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
@@ -107,8 +107,8 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     return MergePlan(
         f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
         is_target_left,
-        Scan.of(scan_node),
-        next(map(Scan.of, search_nodes), None),
+        Scan.from_node(scan_node),
+        next(map(Scan.from_node, search_nodes), None),
         any(kind(n) == SHUFFLE for n in target_nodes),
         any(kind(n) == SHUFFLE for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)),
         _partitioning_text(source_nodes),
@@ -132,4 +132,6 @@ def _partitioning_text(plan_nodes: Iterable[Any]) -> str:
 def full_scan(spark: SparkSession, table: Identifier) -> Scan:
     """A scan of all of a table, or of the branch that its name ends with."""
     physical_plan = query_of(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
-    return next((Scan.of(n) for n in nodes(physical_plan) if kind(n) == "BatchScanExec"), Scan())
+    return next(
+        (Scan.from_node(n) for n in nodes(physical_plan) if kind(n) == "BatchScanExec"), Scan()
+    )

@@ -54,25 +54,25 @@ _OF_TIME = re.compile(r"\b(current_timestamp|current_date|now|localtimestamp|cur
 @frozen
 class Equality:
     """One equality of ON: ``column`` of the target, and an expression of the source as Spark writes
-    it; ``unit`` is the time by which the target is partitioned by the column, or empty.
+    it; ``partition_unit`` is the time by which the target is partitioned by the column, or empty.
     """
 
     column: str
     type: str
-    unit: str
+    partition_unit: str
     expression: str
     is_null_safe: bool
 
 
 @frozen
 class MergeKeys:
-    """The equalities of ON that can be used, and those that cannot; ``unstable`` is what makes the
-    source return different rows each time it is read.
+    """The equalities of ON that can be used, and those that cannot; ``unstable_part`` is what makes
+    the source return different rows each time it is read.
     """
 
     equalities: tuple[Equality, ...] = ()
-    unusable: tuple[str, ...] = ()
-    unstable: str | None = None
+    unusable_equalities: tuple[str, ...] = ()
+    unstable_part: str | None = None
 
 
 @frozen
@@ -88,30 +88,33 @@ class ImpliedPredicate:
     values: tuple[Any, ...]
     has_nulls: bool
 
-    def predicate(self, column_sql: str) -> str:
+    def predicate_sql(self, column_sql: str) -> str:
         """The predicate of a term; raises ValueError or OverflowError for a time without a
         literal.
         """
         data_type = self.equality.type
         conditions = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
-            conditions += in_units(column_sql, data_type, self.equality.unit, self.values)
+            conditions += in_units(column_sql, data_type, self.equality.partition_unit, self.values)
         elif self.form == BOUNDS:
             conditions.append(between(column_sql, data_type, *self.values))
         elif self.values:
             conditions.append(among(column_sql, data_type, self.values))
         return " OR ".join(conditions)
 
-    def passes(self, expression_sql: str) -> str:
+    def non_null_sql(self, expression_sql: str) -> str:
         """The same predicate of the source's expression, never null, because null matches nothing
         with ``=``.
         """
-        return f"coalesce({self.predicate(expression_sql)}, {str(not self.equality.is_null_safe).lower()})"
+        return (
+            f"coalesce({self.predicate_sql(expression_sql)}, "
+            f"{str(not self.equality.is_null_safe).lower()})"
+        )
 
 
 def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
     """The equalities of a MERGE's ON, as Spark has resolved them; the facts are the target's."""
-    join = next((n for n in nodes(plan.analyzed) if kind(n) == "Join"), None)
+    join = next((n for n in nodes(plan.analyzed_plan) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return MergeKeys()
     join_sides = join.left(), join.right()
@@ -119,9 +122,17 @@ def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
     equalities: dict[str, Equality | None] = {}
     for conjunct in _conjuncts(join.condition().get()):
         if kind(conjunct) in {"EqualTo", "EqualNullSafe"}:
-            for target_expression, source_expression in ((conjunct.left(), conjunct.right()), (conjunct.right(), conjunct.left())):
+            for target_expression, source_expression in (
+                (conjunct.left(), conjunct.right()),
+                (conjunct.right(), conjunct.left()),
+            ):
                 if _uses_only(target_expression, target) and _uses_only(source_expression, source):
-                    equality = _equality(facts, target_expression, source_expression, kind(conjunct) == "EqualNullSafe")
+                    equality = _equality(
+                        facts,
+                        target_expression,
+                        source_expression,
+                        kind(conjunct) == "EqualNullSafe",
+                    )
                     equalities[str(conjunct.sql())] = equality
     return MergeKeys(
         tuple(filter(None, equalities.values())),
@@ -141,7 +152,9 @@ def _uses_only(expression: Any, plan: Any) -> bool:
     return bool(references.nonEmpty() and references.subsetOf(plan.outputSet()))
 
 
-def _equality(facts: TableFacts, target_expression: Any, source_expression: Any, is_null_safe: bool) -> Equality | None:
+def _equality(
+    facts: TableFacts, target_expression: Any, source_expression: Any, is_null_safe: bool
+) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
     column = target_expression.child() if kind(target_expression) == "Cast" else target_expression
     column_type = str(column.dataType().simpleString())
@@ -152,15 +165,33 @@ def _equality(facts: TableFacts, target_expression: Any, source_expression: Any,
         return None
     # The name is written as in the statement, which may be in another case.
     column_name = str(column.name())
-    same_name_columns = [c for c in facts.columns if c.names[0].casefold() == column_name.casefold()]
-    table_column = min(same_name_columns, key=lambda c: (len(c.names), c.name != column_name), default=None)
-    is_source_stable = source_expression.deterministic() and "subquery" not in str(source_expression.toString())
-    if table_column is None or table_column.type.replace(" ", "") != _iceberg_type(column_type) or not is_source_stable:
+    same_name_columns = [
+        c for c in facts.columns if c.names[0].casefold() == column_name.casefold()
+    ]
+    table_column = min(
+        same_name_columns, key=lambda c: (len(c.names), c.name != column_name), default=None
+    )
+    is_source_stable = source_expression.deterministic() and "subquery" not in str(
+        source_expression.toString()
+    )
+    if (
+        table_column is None
+        or table_column.type.replace(" ", "") != _iceberg_type(column_type)
+        or not is_source_stable
+    ):
         return None
     spec_fields = facts.default_spec.active_fields
-    partition_units = (f.transform for f in spec_fields if f.source == table_column.name and f.transform in _UNITS)
+    partition_units = (
+        f.transform for f in spec_fields if f.source == table_column.name and f.transform in _UNITS
+    )
     expression_sql = str(source_expression.sql())
-    return Equality(table_column.name, _iceberg_type(compared_type), next(partition_units, ""), expression_sql, is_null_safe)
+    return Equality(
+        table_column.name,
+        _iceberg_type(compared_type),
+        next(partition_units, ""),
+        expression_sql,
+        is_null_safe,
+    )
 
 
 def _iceberg_type(spark_type: str) -> str:
@@ -178,7 +209,9 @@ def unstable_part_of(plan: Any) -> str | None:
     return None
 
 
-def implied_predicates(spark: SparkSession, statement: Statement, keys: MergeKeys) -> list[ImpliedPredicate]:
+def implied_predicates(
+    spark: SparkSession, statement: Statement, keys: MergeKeys
+) -> list[ImpliedPredicate]:
     """The predicates that the source's values of the equalities imply: by one aggregation of the
     source, and another for each equality with few values.
     """
@@ -191,11 +224,15 @@ def implied_predicates(spark: SparkSession, statement: Statement, keys: MergeKey
         low_sql = scalar_sql(f"min({name})", type_name)
         high_sql = scalar_sql(f"max({name})", type_name)
         value_sql = scalar_sql(name, type_name)
-        if equality.unit:
-            unit_sql = f"{identifier(statement.target[0])}.system.{equality.unit}s({name})"
-            value_sql = scalar_sql(unit_sql, "date" if equality.unit == "day" else "int")
+        if equality.partition_unit:
+            unit_sql = (
+                f"{identifier(statement.target[0])}.system.{equality.partition_unit}s({name})"
+            )
+            value_sql = scalar_sql(unit_sql, "date" if equality.partition_unit == "day" else "int")
         distinct_count_sql = f"approx_count_distinct({value_sql})"
-        aggregates.append(f"struct(count({name}) < count(*), {distinct_count_sql}, {low_sql}, {high_sql})")
+        aggregates.append(
+            f"struct(count({name}) < count(*), {distinct_count_sql}, {low_sql}, {high_sql})"
+        )
         value_frames.append(frame.where(f"{name} IS NOT NULL").selectExpr(value_sql).distinct())
     source_figures = frame.selectExpr(*aggregates).collect()[0]
     return [*filter(None, map(_implied_predicate, keys.equalities, value_frames, source_figures))]
@@ -203,11 +240,15 @@ def implied_predicates(spark: SparkSession, statement: Statement, keys: MergeKey
 
 def keys_sql(statement: Statement, equalities: Iterable[Equality]) -> str:
     """A query of the source's side of each equality, as ``k0, k1, …``."""
-    expressions_sql = ", ".join(f"{e.expression} AS k{number}" for number, e in enumerate(equalities))
+    expressions_sql = ", ".join(
+        f"{e.expression} AS k{number}" for number, e in enumerate(equalities)
+    )
     return f"{statement.with_clause} SELECT {expressions_sql} FROM {statement.source}".lstrip()
 
 
-def _implied_predicate(equality: Equality, value_frame: DataFrame, figures: Sequence[Any]) -> ImpliedPredicate | None:
+def _implied_predicate(
+    equality: Equality, value_frame: DataFrame, figures: Sequence[Any]
+) -> ImpliedPredicate | None:
     """Ranges if the target is partitioned by a time, otherwise the values if they are few,
     otherwise their bounds; None if no row can match, or for a time without a literal.
     """
@@ -216,13 +257,17 @@ def _implied_predicate(equality: Equality, value_frame: DataFrame, figures: Sequ
     if low is None and not has_nulls:
         return None
     # The estimate is within a few per cent.
-    value_rows = value_frame.limit(_MOST_VALUES + 1).collect() if distinct_count <= 2 * _MOST_VALUES else []
+    value_rows = (
+        value_frame.limit(_MOST_VALUES + 1).collect() if distinct_count <= 2 * _MOST_VALUES else []
+    )
     values: tuple[Any, ...] = tuple(sorted(to_scalar(value) for (value,) in value_rows))
-    predicate = ImpliedPredicate(equality, RANGES if equality.unit else VALUES, values, has_nulls)
+    predicate = ImpliedPredicate(
+        equality, RANGES if equality.partition_unit else VALUES, values, has_nulls
+    )
     if low is not None and not 0 < len(values) <= _MOST_VALUES:
         predicate = ImpliedPredicate(equality, BOUNDS, (to_scalar(low), to_scalar(high)), has_nulls)
     try:
-        predicate.predicate("")
+        predicate.predicate_sql("")
     except (OverflowError, ValueError):
         return None
     return predicate
@@ -232,13 +277,13 @@ def _implied_predicate(equality: Equality, value_frame: DataFrame, figures: Sequ
 class Rewrite:
     """The statement with predicates that ON implies for every row of this source.
 
-    ``guard`` counts the source's rows that the predicates leave out: it must give 0 just before
+    ``guard_sql`` counts the source's rows that the predicates leave out: it must give 0 just before
     the statement is run, because such rows would be inserted although they exist.
     """
 
     statement: Statement
-    added: tuple[ImpliedPredicate, ...]
-    guard: str
+    predicates: tuple[ImpliedPredicate, ...]
+    guard_sql: str
     plan: MergePlan
 
 
@@ -250,16 +295,16 @@ def narrower_rewrite(
     The source is read: once for all bounds, once more for each column with few values, and
     once by the guard.
     """
-    if "not matched by source" in statement.clauses:
+    if "not matched by source" in statement.when_clauses:
         return None, (
             "WHEN NOT MATCHED BY SOURCE needs every row of the target without a match, so no "
             "predicate in ON can rule out a file; replace that clause with a separate DELETE or "
             "UPDATE that filters by partition"
         )
-    if keys.unstable:
+    if keys.unstable_part:
         return (
             None,
-            f"the source may return different rows each time it is read ({keys.unstable})",
+            f"the source may return different rows each time it is read ({keys.unstable_part})",
         )
     try:
         predicates = implied_predicates(spark, statement, keys) if keys.equalities else []
@@ -273,14 +318,21 @@ def narrower_rewrite(
     if left_out_count:
         return None, f"the source changed while it was read: {left_out_count:,} of its rows are new"
     if not needed_predicates:
-        unusable_texts = (f"{text} cannot be used" for text in keys.unusable)
-        return None, "; ".join(["no value of the source rules out a file of the target", *unusable_texts])
-    narrowed_statement = narrow_statement(spark, statement, _predicate_sql(statement, needed_predicates))
+        unusable_texts = (f"{text} cannot be used" for text in keys.unusable_equalities)
+        return None, "; ".join(
+            ["no value of the source rules out a file of the target", *unusable_texts]
+        )
+    narrowed_statement = narrow_statement(
+        spark, statement, _predicate_sql(statement, needed_predicates)
+    )
     return Rewrite(narrowed_statement, needed_predicates, guard_sql, plan), ""
 
 
 def _needed_predicates(
-    spark: SparkSession, statement: Statement, implied_predicates: Sequence[ImpliedPredicate], current_plan: MergePlan
+    spark: SparkSession,
+    statement: Statement,
+    implied_predicates: Sequence[ImpliedPredicate],
+    current_plan: MergePlan,
 ) -> tuple[tuple[ImpliedPredicate, ...], MergePlan]:
     """The predicates that rule something out, and the plan with them; found by leaving out each
     once, the longest first.
@@ -294,7 +346,9 @@ def _needed_predicates(
     plan = plan_with(implied_predicates) if implied_predicates else current_plan
     if plan.size_in_bytes >= current_plan.size_in_bytes:
         return (), current_plan
-    for candidate in sorted(implied_predicates, key=lambda a: len(a.predicate("")), reverse=True):
+    for candidate in sorted(
+        implied_predicates, key=lambda a: len(a.predicate_sql("")), reverse=True
+    ):
         fewer_predicates = tuple(a for a in needed_predicates if a is not candidate)
         plan_without = plan_with(fewer_predicates) if fewer_predicates else current_plan
         if plan_without.size_in_bytes <= plan.size_in_bytes:
@@ -304,12 +358,16 @@ def _needed_predicates(
 
 
 def _predicate_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
-    conditions = [a.predicate(identifier(*statement.qualifier, a.equality.column)) for a in predicates]
-    return conditions[0] if len(conditions) == 1 else " AND ".join(f"({part})" for part in conditions)
+    conditions = [
+        a.predicate_sql(identifier(*statement.qualifier, a.equality.column)) for a in predicates
+    ]
+    return (
+        conditions[0] if len(conditions) == 1 else " AND ".join(f"({part})" for part in conditions)
+    )
 
 
 def _guard_sql(statement: Statement, predicates: Sequence[ImpliedPredicate]) -> str:
     """A query that counts the source's rows that the predicates would keep from matching."""
-    tests_sql = " AND ".join(a.passes(f"k{number}") for number, a in enumerate(predicates))
+    tests_sql = " AND ".join(a.non_null_sql(f"k{number}") for number, a in enumerate(predicates))
     keys_query = keys_sql(statement, (a.equality for a in predicates))
     return f"SELECT count(*) AS left_out FROM ({keys_query}) WHERE NOT ({tests_sql})"

@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.tune.filters import Leaf, filters_of, sql
-from icekit.tune.queries import _START, bind_values, read_filters, draw_sample
+from icekit.tune.queries import _START, bind_values, draw_sample, read_filters
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = (

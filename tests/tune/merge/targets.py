@@ -48,7 +48,7 @@ class Target(tables.Table):
     def review(self, sql: str = "") -> MergeReview:
         with session_of(self.lake) as spark:
             statement = parse(spark, sql or self.merge())
-            return MergeReview.of(spark, statement, self.lake.observe(self.name))
+            return MergeReview.from_statement(spark, statement, self.lake.observe(self.name))
 
     def prove(self, sql: str = "") -> Answer:
         return review_merge(self.lake, sql or self.merge(), prove=True, progress=lambda _: None)

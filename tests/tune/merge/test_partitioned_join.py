@@ -51,7 +51,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
 ) -> None:
     target, source = pair(lake, scratch, by, source_by)
     review = target.review(target.merge(f"{source.sql_name} s", on))
-    joined = review.joined
+    joined = review.join_change
 
     assert review.plan.is_target_shuffled
     assert joined.is_change
@@ -65,8 +65,8 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
         with temporary_settings(spark, dict(settings)):
             plan = merge_plan(spark, review.statement.sql, review.statement.target)
             assert not plan.is_target_shuffled
-            assert plan.scan.is_grouped
-            assert not target.review(review.statement.sql).joined.is_change
+            assert plan.scan.keeps_partitions_apart
+            assert not target.review(review.statement.sql).join_change.is_change
 
 
 @pytest.mark.parametrize("properties", [{}, COPY_ON_WRITE])
@@ -75,7 +75,7 @@ def test_the_settings_leave_the_same_rows(
 ) -> None:
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", **properties)
     sql = target.merge(f"{source.sql_name} s", "t.id = s.id")
-    joined = target.review(sql).joined
+    joined = target.review(sql).join_change
 
     with temporary_settings(lake.spark, dict({PRESERVE, COMPATIBLE})):
         after = target.after(sql)

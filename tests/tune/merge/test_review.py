@@ -62,12 +62,12 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     answer = lake.review_merge(LAB, prove=True, progress=lambda _: None)
     review = Target(lake, "lab", "delays").review(LAB)
 
-    assert review.plan.scan.files == 91
-    assert review.total.files == 91
+    assert review.plan.scan.file_count == 91
+    assert review.full_scan.file_count == 91
     assert review.plan.is_target_shuffled
     assert review.narrower is not None
-    assert review.narrower.plan.scan.files == 4
-    assert [a.equality.column for a in review.narrower.added] == ["time_hour"]
+    assert review.narrower.plan.scan.file_count == 4
+    assert [a.equality.column for a in review.narrower.predicates] == ["time_hour"]
     measured = answer.measured
     assert measured.value(NARROWER, OPENED) == review.narrower.plan.size_in_bytes
     assert measured.value(AS_IS, OPENED) == review.plan.size_in_bytes
@@ -116,8 +116,8 @@ def test_copy_on_write_opens_the_files_twice_to_search_for_matches(target: Targe
 
     review = target.review()
 
-    assert review.plan.group_filter is not None
-    assert review.plan.group_filter.files == review.plan.scan.files == 30
+    assert review.plan.group_filter_scan is not None
+    assert review.plan.group_filter_scan.file_count == review.plan.scan.file_count == 30
     assert review.plan.size_in_bytes == 2 * review.plan.scan.size_in_bytes
 
 
@@ -126,14 +126,14 @@ def test_filters_that_are_in_on_already_reach_the_scan(target: Target) -> None:
 
     review = target.review(target.merge(on=f"{KEYS} AND t.d < DATE '2024-01-08'"))
 
-    assert review.plan.scan.files == 7
-    assert review.total.files == 30
+    assert review.plan.scan.file_count == 7
+    assert review.full_scan.file_count == 30
     assert "d < " in said(review, "pruning")
 
 
 def test_an_empty_target_and_a_branch_can_be_reviewed(target: Target) -> None:
     target.create()
-    assert target.review().plan.scan.files == 0
+    assert target.review().plan.scan.file_count == 0
     target.sql(f"INSERT INTO {{t}} {ROWS}")
     target.sql("ALTER TABLE {t} CREATE BRANCH audit")
     target.sql("DELETE FROM {t}")
@@ -141,7 +141,7 @@ def test_an_empty_target_and_a_branch_can_be_reviewed(target: Target) -> None:
     sql = target.merge().replace(target.sql_name, f"{target.sql_name}.branch_audit")
     review, answer = target.review(sql), target.prove(sql)
 
-    assert review.total.files == 30
+    assert review.full_scan.file_count == 30
     assert review.statement.branch == "audit"
     assert answer.confidence == Confidence.HIGH
     assert answer.advised == NARROWER

@@ -130,9 +130,9 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
         sql, review = offered(target, CASES[name])
 
         assert review.narrower is not None, said(review, "narrower ON")
-        assert review.narrower.plan.scan.files < review.plan.scan.files
+        assert review.narrower.plan.scan.file_count < review.plan.scan.file_count
         assert review.narrower.plan.size_in_bytes < review.plan.size_in_bytes
-        assert target.sql(review.narrower.guard)[0][0] == 0
+        assert target.sql(review.narrower.guard_sql)[0][0] == 0
         assert target.after(review.narrower.statement.sql) == target.after(sql) != target.rows()
 
 
@@ -172,7 +172,7 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(target: T
     review = target.review(sql)
 
     assert review.narrower is not None
-    assert review.narrower.added[0].form == "ranges"
+    assert review.narrower.predicates[0].form == "ranges"
     assert target.after(review.narrower.statement.sql) == target.after(sql)
 
 
@@ -180,9 +180,9 @@ def test_only_predicates_that_rule_something_out_are_added(target: Target) -> No
     review = target.filled().review()
 
     assert review.narrower is not None
-    assert [(a.equality.column, a.equality.expression, a.form) for a in review.narrower.added] == [
-        ("d", "s.d", "ranges")
-    ]
+    assert [
+        (a.equality.column, a.equality.expression, a.form) for a in review.narrower.predicates
+    ] == [("d", "s.d", "ranges")]
     assert review.narrower.statement.condition == (
         f"({KEYS}) AND ((`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR "
         "(`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19'))"
@@ -218,11 +218,11 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(target: Target, lat
         sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
         review = target.review(sql)
         assert review.narrower is not None
-        assert target.sql(review.narrower.guard)[0][0] == 0
+        assert target.sql(review.narrower.guard_sql)[0][0] == 0
 
         target.sql(f"{view} {first} UNION ALL {late}")
 
-        assert target.sql(review.narrower.guard)[0][0] == 1
+        assert target.sql(review.narrower.guard_sql)[0][0] == 1
         # This is what it guards against: the row is there, and would be inserted once more.
         assert len(target.after(review.narrower.statement.sql)) == len(target.after(sql)) + 1
     finally:
