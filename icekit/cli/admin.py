@@ -71,7 +71,7 @@ def show_demo(_: DemoOptions) -> int:
     from icekit.cli.observe import is_painted, terminal_width
     from icekit.learn.lab import NAMESPACE, embedded, lab_tables, unpack_lab
     from icekit.maintain.savings import waiting
-    from icekit.show.card import brief
+    from icekit.show.card import short_card
 
     with connected(OfCatalog(catalog="")) as lake:
         with never_silent("unpacking the lab"):
@@ -81,7 +81,7 @@ def show_demo(_: DemoOptions) -> int:
         for name in _DEMO:
             look = lake.look((NAMESPACE, name))
             is_postponed = bool(waiting(look.facts, look.findings, look.thresholds))
-            verdict = brief(
+            verdict = short_card(
                 look.facts,
                 look.findings,
                 is_postponed=is_postponed,

@@ -102,7 +102,10 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
         from icekit.maintain.savings import waiting
 
         later = waiting(*card_content)
-    say(card(*card_content, later=later, color=painted, width=terminal_width()), is_painted=painted)
+    say(
+        card(*card_content, postponed_sentence=later, color=painted, width=terminal_width()),
+        is_painted=painted,
+    )
     return look.findings.worst
 
 
@@ -212,14 +215,14 @@ def terminal_width() -> int | None:
 def write_report(options: ReportOptions) -> int:
     """Report on tables; returns the exit status."""
     require_extra("report", "icekit report")
-    from icekit.report.index import closing, write_junit
+    from icekit.report.index import closing_text, write_junit
     from icekit.report.service import report
 
     run = report(options, progress=say)
     if options.junit:
         write_junit(run, options.fail_on, Path(options.junit))
     say("".join(f"\n{problem}" for problem in run.problems), end="")
-    say(f"\n{closing(run, options.catalog)}")
+    say(f"\n{closing_text(run, options.catalog)}")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")
     return run.exit_status
 

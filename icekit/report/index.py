@@ -27,17 +27,18 @@ _SIGNS = dict.fromkeys(STATUSES[:5], "✖") | {
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The content of a run's index: its rows so far of ``tables``, and information about the run.
+    """The content of a run's index: its rows so far of ``table_count`` tables, and information
+    about the run.
 
-    ``remembered`` holds earlier runs; ``thresholds`` decide which tables got worse since then;
+    ``earlier_runs`` holds earlier runs; ``thresholds`` decide which tables got worse since then;
     ``problems`` belong to no table, and are shown above the tables.
     """
 
     rows: Sequence[Row]
     made_at: str
     catalog: str
-    tables: int = 0
-    remembered: Mapping[str, Sequence[Health]] = field(default_factory=dict)
+    table_count: int = 0
+    earlier_runs: Mapping[str, Sequence[Health]] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
     problems: Sequence[str] = ()
 
@@ -53,50 +54,54 @@ class _Cell(NamedTuple):
 
 def write_index(index: Index, path: Path) -> Path:
     """Rank the tables (:func:`rank`), and write the page."""
-    ranked = sorted(index.rows, key=rank)
-    earlier = index.remembered
-    compared = {
+    ranked_rows = sorted(index.rows, key=rank)
+    earlier = index.earlier_runs
+    comparisons = {
         row.table: compare([*earlier[row.table], row.health], index.thresholds)
-        for row in ranked
+        for row in ranked_rows
         if row.health and row.table in earlier
     }
-    savings = [row.savings for row in ranked if row.savings]
-    saved = total(savings)
-    numbers = Counter(row.status for row in ranked)
-    first = _first(ranked)
-    page = render(
+    savings = [row.savings for row in ranked_rows if row.savings]
+    total_savings = total(savings)
+    status_counts = Counter(row.status for row in ranked_rows)
+    first_row = _first_to_fix(ranked_rows)
+    page_html = render(
         "index.html",
         title=f"Table health: {index.catalog}",
         index=index,
-        verdict=_verdict(numbers, len(ranked)),
-        first=first,
-        command=_plan(first, index.catalog) if first else "",
-        saved=saved if savings else None,
-        share="not estimated" if saved.share is None else percent(saved.share),
-        orphans=_orphans(saved).text,
-        compared=compared,
-        worse=[row for row in ranked if row.table in compared and compared[row.table].worse],
-        better=sum(bool(each.better) for each in compared.values()),
-        numbers=numbers,
+        verdict=_counts_sentence(status_counts, len(ranked_rows)),
+        first=first_row,
+        command=_plan_command(first_row, index.catalog) if first_row else "",
+        saved=total_savings if savings else None,
+        share="not estimated" if total_savings.share is None else percent(total_savings.share),
+        orphans=_orphans_cell(total_savings).text,
+        compared=comparisons,
+        worse=[
+            row for row in ranked_rows if row.table in comparisons and comparisons[row.table].worse
+        ],
+        better=sum(bool(each.better) for each in comparisons.values()),
+        numbers=status_counts,
         ranks=STATUSES,
         signs=_SIGNS,
-        rows=[(row, _cells(row, compared.get(row.table))) for row in ranked],
-        titles=_titles,
+        rows=[(row, _cells(row, comparisons.get(row.table))) for row in ranked_rows],
+        titles=_finding_titles,
     )
-    return write_text(path, page)
+    return write_text(path, page_html)
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: unreadable tables, those whose queries go wrong, then scan savings,
     orphan files, severity, name.
     """
-    grave = STATUSES.index(row.status)
+    status_rank = STATUSES.index(row.status)
     savings = row.savings or Savings()
     return (
-        grave if row.status not in JUDGED else len(STATUSES) + (not changes_results(row.findings)),
+        status_rank
+        if row.status not in JUDGED
+        else len(STATUSES) + (not changes_results(row.findings)),
         -savings.saved,
         -(savings.orphan_bytes or 0),
-        grave,
+        status_rank,
         row.table,
     )
 
@@ -106,85 +111,91 @@ _WORST = 3
 _FINDINGS = 4
 
 
-def closing(run: ReportRun, catalog: str) -> str:
+def closing_text(run: ReportRun, catalog: str) -> str:
     """The closing words of a run for a terminal: the verdict, the worst tables with their findings,
     and what to run next.
     """
-    lines = [_verdict(Counter(row.status for row in run.rows), len(run.rows))]
-    worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
-    for row in worst[:_WORST]:
-        parts = [row.table, row.status, first_names(_titles(row), _FINDINGS)]
-        lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, parts))}")
-    if other_tables := worst[_WORST:]:
-        lines.append(f"  and {count(len(other_tables), 'more table')} with findings")
-    if first := _first(worst):
-        lines.append(f"Next: {_plan(first, catalog)}")
+    lines = [_counts_sentence(Counter(row.status for row in run.rows), len(run.rows))]
+    unhealthy_rows = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
+    for row in unhealthy_rows[:_WORST]:
+        row_parts = [row.table, row.status, first_names(_finding_titles(row), _FINDINGS)]
+        lines.append(f"  {_SIGNS[row.status]} {': '.join(filter(None, row_parts))}")
+    if other_rows := unhealthy_rows[_WORST:]:
+        lines.append(f"  and {count(len(other_rows), 'more table')} with findings")
+    if first_row := _first_to_fix(unhealthy_rows):
+        lines.append(f"Next: {_plan_command(first_row, catalog)}")
     return "\n".join(line for line in lines if line)
 
 
-def _first(ranked: Sequence[Row]) -> Row | None:
+def _first_to_fix(ranked_rows: Sequence[Row]) -> Row | None:
     """The table to begin with: the first that could be read and is not healthy."""
-    return next((row for row in ranked if row.status in JUDGED - {"healthy"}), None)
+    return next((row for row in ranked_rows if row.status in JUDGED - {"healthy"}), None)
 
 
-def _plan(row: Row, catalog: str) -> str:
+def _plan_command(row: Row, catalog: str) -> str:
     return command_line("plan", catalog, row.table)
 
 
-def _verdict(numbers: Mapping[str, int], tables: int) -> str:
-    each = ", ".join(f"{numbers[status]:,} {status}" for status in STATUSES if numbers[status])
-    return f"{count(tables, 'table')}: {each}." if tables else ""
+def _counts_sentence(status_counts: Mapping[str, int], table_count: int) -> str:
+    counts_text = ", ".join(
+        f"{status_counts[status]:,} {status}" for status in STATUSES if status_counts[status]
+    )
+    return f"{count(table_count, 'table')}: {counts_text}." if table_count else ""
 
 
-def _cells(row: Row, compared: Comparison | None) -> Mapping[str, _Cell]:
+def _cells(row: Row, comparison: Comparison | None) -> Mapping[str, _Cell]:
     """A table's cells by the names of their columns; without those that are not known."""
     cells = defaultdict(_Cell, {"Seconds": _Cell(f"{row.seconds:.1f}", row.seconds)})
-    if compared:
-        worse = len(compared.worse) + bool(compared.trend) / 2
-        cells["Over time"] = _Cell("", worse, note=compared)
+    if comparison:
+        worse_count = len(comparison.worse) + bool(comparison.trend) / 2
+        cells["Over time"] = _Cell("", worse_count, note=comparison)
     if row.health:
-        files = row.health.data_files
-        cells["Data files"] = _Cell(f"{files:,}", files)
-        cells["Data"] = _bytes(row.health.data_bytes)
+        data_file_count = row.health.data_files
+        cells["Data files"] = _Cell(f"{data_file_count:,}", data_file_count)
+        cells["Data"] = _size_cell(row.health.data_bytes)
     if savings := row.savings:
-        share = savings.share
-        cells["Orphan files hold"] = _orphans(savings)
-        if row.findings and not share:
+        saved_share = savings.share
+        cells["Orphan files hold"] = _orphans_cell(savings)
+        if row.findings and not saved_share:
             # No finding of such a table has a saving that can be worked out: that is not to save
             # nothing.
             cells["Of the scan's cost"] = _Cell("not estimated")
             return cells
         cells |= {
-            "Of the scan's cost": _Cell("–") if not share else _Cell(percent(share), share, share),
-            "File opens": _of(savings.opens_saved, savings.opens),
-            "Delete records": _of(savings.delete_rows_gone, savings.delete_rows),
-            "Manifests": _of(savings.manifests_gone, savings.manifests),
-            "To rewrite": _bytes(savings.rewrite_bytes),
-            "Cost saved": _bytes(savings.saved),
+            "Of the scan's cost": _Cell("–")
+            if not saved_share
+            else _Cell(percent(saved_share), saved_share, saved_share),
+            "File opens": _saved_cell(savings.opens_saved, savings.opens),
+            "Delete records": _saved_cell(savings.delete_rows_gone, savings.delete_rows),
+            "Manifests": _saved_cell(savings.manifests_gone, savings.manifests),
+            "To rewrite": _size_cell(savings.rewrite_bytes),
+            "Cost saved": _size_cell(savings.saved),
         }
     return cells
 
 
-def _of(saved: int, total: int) -> _Cell:
-    return _Cell(f"{saved:,} of {total:,}" if total else "0", saved)
+def _saved_cell(saved_count: int, total_count: int) -> _Cell:
+    return _Cell(f"{saved_count:,} of {total_count:,}" if total_count else "0", saved_count)
 
 
-def _bytes(value: int | None) -> _Cell:
-    return _Cell() if value is None else _Cell(size(value), value)
+def _size_cell(size_in_bytes: int | None) -> _Cell:
+    return _Cell() if size_in_bytes is None else _Cell(size(size_in_bytes), size_in_bytes)
 
 
-def _orphans(savings: Savings) -> _Cell:
+def _orphans_cell(savings: Savings) -> _Cell:
     if savings.orphan_files is None:
         return _Cell()
-    files = count(savings.orphan_files, "file")
+    files_text = count(savings.orphan_files, "file")
     if savings.orphan_bytes is None:
         # Files that nobody could weigh sort above none at all.
-        return _Cell(files, min(savings.orphan_files, 1))
-    orphan_size = about(savings.orphan_bytes, is_estimate=savings.are_orphans_estimated)
-    return _Cell(f"{orphan_size}, {files}" if savings.orphan_files else "0", savings.orphan_bytes)
+        return _Cell(files_text, min(savings.orphan_files, 1))
+    size_text = about(savings.orphan_bytes, is_estimate=savings.are_orphans_estimated)
+    return _Cell(
+        f"{size_text}, {files_text}" if savings.orphan_files else "0", savings.orphan_bytes
+    )
 
 
-def _titles(row: Row) -> list[str]:
+def _finding_titles(row: Row) -> list[str]:
     return [name.replace("_", " ") for name, _ in row.findings]
 
 
@@ -192,8 +203,13 @@ def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
     """Write a report as JUnit XML, a case for each table: unhealthy tables are failures; tables
     that cannot be read, and problems of no table, are errors.
     """
-    problems = [Row("report", Status.MISCONFIGURED, error=problem) for problem in run.problems]
-    kinds = {Status.UNHEALTHY: "failure", Status.NOTHING: ""}
-    cases = [(row, kinds.get(row.verdict(fail_on), "error")) for row in (*run.rows, *problems)]
-    numbers = Counter(kind for _, kind in cases)
-    return write_text(path, harmless(render("junit.xml", cases=cases, numbers=numbers)))
+    problem_rows = [Row("report", Status.MISCONFIGURED, error=problem) for problem in run.problems]
+    kinds_by_verdict = {Status.UNHEALTHY: "failure", Status.NOTHING: ""}
+    rows_with_kinds = [
+        (row, kinds_by_verdict.get(row.verdict(fail_on), "error"))
+        for row in (*run.rows, *problem_rows)
+    ]
+    kind_counts = Counter(kind for _, kind in rows_with_kinds)
+    return write_text(
+        path, harmless(render("junit.xml", cases=rows_with_kinds, numbers=kind_counts))
+    )

@@ -58,18 +58,18 @@ class FactsCache:
         Reading without Spark cannot be stopped (:func:`icekit.engine.lake.in_time`).
         """
         thresholds = Thresholds().with_changes(**options.thresholds)
-        work = partial(self._facts, name, options, thresholds.size_ratios)
+        collect_facts = partial(self._collect_or_load, name, options, thresholds.size_ratios)
         try:
-            facts = in_time(lake, options.timeout, work)
+            facts = in_time(lake, options.timeout, collect_facts)
         except DeadlineExceeded:
             raise TimedOut(display_name(name), options.timeout) from None
         return facts, diagnose(facts, thresholds, session_conf=lake.session_conf())
 
-    def _facts(
+    def _collect_or_load(
         self, name: Identifier, options: ReportOptions, size_ratios: Sequence[float], lake: Lake
     ) -> TableFacts:
         """The facts of a table; they may include those of its storage also where nobody asked."""
-        collect = partial(
+        collect_facts = partial(
             observe,
             lake,
             name,
@@ -77,15 +77,15 @@ class FactsCache:
             **options.only("ref", "filter_columns", "collector", "storage"),
         )
         if self._folder is None:
-            return collect()
-        kept_file = self._folder / f"{slug(display_name(name))}.facts.json"
+            return collect_facts()
+        facts_file = self._folder / f"{slug(display_name(name))}.facts.json"
         # Read before the facts are collected, because changes during the collection are not seen.
-        location = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((location, True), (location, options.storage)):
-            return load_facts(kept_file)
-        facts = collect()
+        metadata_location = lake.tables.source(name).metadata_location
+        if self._at.get(name) in ((metadata_location, True), (metadata_location, options.storage)):
+            return load_facts(facts_file)
+        facts = collect_facts()
         # With a full disk, facts are not kept but collected again.
         with contextlib.suppress(OSError):
-            save_facts(facts, kept_file)
-            self._at[name] = (location, options.storage)
+            save_facts(facts, facts_file)
+            self._at[name] = (metadata_location, options.storage)
         return facts

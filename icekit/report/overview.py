@@ -108,25 +108,25 @@ def _summary(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary
     """What is wrong with one table; no error leaves it."""
     table = display_name(name)
     try:
-        return _judged(lake, name, options)
+        return _judge_table(lake, name, options)
     # A thread that ended without a summary would leave its table out of the list.
     except BaseException as problem:
-        status, explained = failure(problem)
+        error_status, known_error = failure(problem)
         return TableSummary(
             table=table,
             status=UNREADABLE,
-            problem=_kind(explained) if explained else "a bug in icekit",
-            error=why(explained or problem),
-            exit_status=exit_status([status], ()),
+            problem=_error_kind(known_error) if known_error else "a bug in icekit",
+            error=why(known_error or problem),
+            exit_status=exit_status([error_status], ()),
         )
 
 
-def _kind(error: IcekitError) -> str:
+def _error_kind(error: IcekitError) -> str:
     """An error in two or three words, without a path: ``metadata unreadable``."""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()
 
 
-def _judged(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
+def _judge_table(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
     thresholds = Thresholds().with_changes(**options.thresholds)
     facts = observe(
         lake,
@@ -135,17 +135,17 @@ def _judged(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:
         **options.only("filter_columns", "collector", "storage"),
     )
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
-    first = findings[0] if findings else None
-    is_failed = findings.worst is not None and findings.worst.fails(options.fail_on)
+    first_finding = findings[0] if findings else None
+    fails_gate = findings.worst is not None and findings.worst.fails(options.fail_on)
     return TableSummary(
         table=facts.name,
         status=findings.status,
-        finding=first.name if first else None,
-        figure=first.figure if first else "",
+        finding=first_finding.name if first_finding else None,
+        figure=first_finding.figure if first_finding else "",
         finding_count=len(findings),
         changes_results=changes_results((f.name, str(f.severity)) for f in findings),
         file_count=facts.data.file_count,
         size_in_bytes=facts.data.size_in_bytes,
         saved=savings_of(facts, findings, thresholds).saved,
-        exit_status=1 if is_failed else 0,
+        exit_status=1 if fails_gate else 0,
     )

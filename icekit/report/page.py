@@ -43,24 +43,24 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
     sections = []
-    for heading, cells in _by_heading(notebook):
-        part = copy.copy(notebook)
-        part.cells = cells
-        sections.append(_section(heading, part))
-    is_whole = failed or all(section.heading != _FIRST for section in sections)
-    shown_cells = [
+    for heading, cells in _cells_by_heading(notebook):
+        section_notebook = copy.copy(notebook)
+        section_notebook.cells = cells
+        sections.append(_section(heading, section_notebook))
+    shows_everything = failed or all(section.heading != _FIRST for section in sections)
+    shown_sections = [
         section
         for section in sections
-        if is_whole or re.search('<(img|table|div class="(finding|card))', section.body)
+        if shows_everything or re.search('<(img|table|div class="(finding|card))', section.body)
     ]
-    shown_cells.sort(key=lambda section: section.heading != _FIRST)
+    shown_sections.sort(key=lambda section: section.heading != _FIRST)
     return write_text(
         path,
         render(
             "table.html",
             title=title,
-            sections=shown_cells,
-            is_open=is_whole,
+            sections=shown_sections,
+            is_open=shows_everything,
             document=path.with_suffix(".json").name,
         ),
     )
@@ -68,19 +68,23 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
 
 def link_neighbours(pages: Sequence[tuple[str, Path]]) -> None:
     """Link each page, given with the name of its table, to the one before it and the one after."""
-    around = zip([None, *pages], pages, [*pages[1:], None], strict=False)
-    for before, (_, page), after in around:
+    pages_with_neighbours = zip([None, *pages], pages, [*pages[1:], None], strict=False)
+    for previous_page, (_, page), next_page in pages_with_neighbours:
         links = "".join(
             f" · {label} <a href='{quote(neighbour[1].name)}'>{escape(neighbour[0])}</a>"
-            for label, neighbour in (("previous:", before), ("next:", after))
+            for label, neighbour in (("previous:", previous_page), ("next:", next_page))
             if neighbour
         )
-        text = page.read_text(encoding="utf-8")
-        head, mark, rest = text.partition("<span id=neighbours>")
-        write_text(page, head + mark + links + rest[rest.index("</span>") :], clean=True)
+        page_html = page.read_text(encoding="utf-8")
+        html_before, marker, html_from_mark = page_html.partition("<span id=neighbours>")
+        write_text(
+            page,
+            html_before + marker + links + html_from_mark[html_from_mark.index("</span>") :],
+            clean=True,
+        )
 
 
-def _by_heading(notebook: Any) -> list[tuple[str, list[Any]]]:
+def _cells_by_heading(notebook: Any) -> list[tuple[str, list[Any]]]:
     """Headings, each with the cells under it that a page shows."""
     sections: list[tuple[str, list[Any]]] = [("", [])]
     for cell in notebook.cells:
@@ -92,23 +96,24 @@ def _by_heading(notebook: Any) -> list[tuple[str, list[Any]]]:
     return [(heading, cells) for heading, cells in sections if cells]
 
 
-def _section(heading: str, part: Any) -> _Section:
+def _section(heading: str, section_notebook: Any) -> _Section:
     from markupsafe import Markup
 
     with _TURN:
-        body, _ = _exporter().from_notebook_node(part)
-    texts = [
+        body_html, _ = _exporter().from_notebook_node(section_notebook)
+    output_texts = [
         output.data.get("text/plain", "")
-        for cell in part.cells
+        for cell in section_notebook.cells
         for output in cell.get("outputs", ())
         if "data" in output
     ]
     # A chart's text is a sentence; that of a table has lines, and that of what only controls show
     # has brackets.
     sentence = next(
-        (text for text in texts if text and "\n" not in text and not text.startswith("<")), ""
+        (text for text in output_texts if text and "\n" not in text and not text.startswith("<")),
+        "",
     )
-    return _Section(heading, sentence, Markup(body))
+    return _Section(heading, sentence, Markup(body_html))
 
 
 @cache
@@ -120,10 +125,10 @@ def _exporter() -> Any:
     from nbconvert import HTMLExporter
     from traitlets.config import Config
 
-    plain = {"display_data_priority": ["text/html", "text/plain"]}
+    plain_formats = {"display_data_priority": ["text/html", "text/plain"]}
     exporter = HTMLExporter(  # type: ignore[no-untyped-call]
         # Preprocessors prepare what a page does not show: highlighted code, pictures as files.
-        config=Config(NbConvertBase=plain, HTMLExporter={"default_preprocessors": []}),
+        config=Config(NbConvertBase=plain_formats, HTMLExporter={"default_preprocessors": []}),
         template_name="basic",
         exclude_input=True,
         exclude_input_prompt=True,

@@ -77,7 +77,7 @@ class Kernel:
             if self._used:
                 client.start_new_kernel_client()
                 client.wait_for_reply(client.kc.execute(_RESET, silent=True))
-            executed = client.execute()
+            executed_notebook = client.execute()
         except BaseException:
             self.end()
             raise
@@ -87,7 +87,7 @@ class Kernel:
         self._used += 1
         if self._used >= NOTEBOOKS:
             self.end()
-        return executed
+        return executed_notebook
 
     def kill(self) -> None:
         """End the process at once; its running notebook fails."""
@@ -122,7 +122,7 @@ papermill_engines.register(ENGINE, _Engine)
 
 
 @contextlib.contextmanager
-def limited(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
+def kill_after(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
     """Kill the kernel when the time is over (None: never); the yielded stop is set from then on."""
     time_limit = Stop(seconds)
     # Again and again, because a kernel that is just being started has no process yet.
@@ -130,14 +130,14 @@ def limited(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
         yield time_limit
 
 
-def clear(output: Path, table: str) -> None:
+def remove_outputs(output: Path, table: str) -> None:
     """Remove what an earlier run left of a table."""
-    base = slug(table)
+    base_name = slug(table)
     for suffix in (".html", ".json", ".ipynb", ".error.txt"):
-        (output / f"{base}{suffix}").unlink(missing_ok=True)
+        (output / f"{base_name}{suffix}").unlink(missing_ok=True)
 
 
-def rendered(
+def render_row(
     kernel: Kernel,
     row: Row,
     facts_file: Path,
@@ -150,7 +150,7 @@ def rendered(
     Kills the kernel and raises :class:`~icekit.report.observing.TimedOut` after the time limit.
     """
     output = Path(options.output).resolve()
-    base = slug(row.table)
+    base_name = slug(row.table)
     parameters = {
         "table": row.table,
         "thresholds": dict(options.thresholds),
@@ -160,24 +160,26 @@ def rendered(
         "history": history,
         **options.only("catalog", "ref", "collector", "storage"),
     }
-    limit = options.timeout
-    started = time.monotonic()
-    with limited(kernel, None if limit is None else limit - row.seconds) as time_limit:
+    timeout = options.timeout
+    start_seconds = time.monotonic()
+    with kill_after(kernel, None if timeout is None else timeout - row.seconds) as time_limit:
         try:
-            notebook, error = _executed(kernel, parameters, output / f"{base}.ipynb")
+            notebook, error = _execute_notebook(kernel, parameters, output / f"{base_name}.ipynb")
         except Exception:
             if time_limit.is_set:
-                raise TimedOut(row.table, limit) from None
+                raise TimedOut(row.table, timeout) from None
             raise
     status = Status.CRASHED if error else row.status
     title = f"{row.table}: {status}"
-    page = output / f"{base}.html"
+    page = output / f"{base_name}.html"
     write_page(notebook, title, page, failed=error is not None)
-    seconds = row.seconds + time.monotonic() - started
+    seconds = row.seconds + time.monotonic() - start_seconds
     return replace(row, status=status, seconds=seconds, page=page.name, error=error)
 
 
-def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:
+def _execute_notebook(
+    kernel: Kernel, parameters: dict[str, Any], notebook_file: Path
+) -> tuple[Any, str | None]:
     """Run the notebook through papermill; returns it and, if a cell failed, why."""
     import papermill
 
@@ -185,7 +187,7 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
     try:
         notebook = papermill.execute_notebook(
             str(notebook_path()),
-            str(executed),
+            str(notebook_file),
             parameters,
             engine_name=ENGINE,
             kernel=kernel,
@@ -197,21 +199,21 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
         )
     except OSError as problem:
         # With a full disk, papermill names no file, and leaves an incomplete one.
-        problem.filename = problem.filename or str(executed)
+        problem.filename = problem.filename or str(notebook_file)
         with contextlib.suppress(OSError):
-            executed.unlink(missing_ok=True)
+            notebook_file.unlink(missing_ok=True)
         raise
     except papermill.PapermillExecutionError as problem:
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
-        notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
+        notebook = nbformat.read(notebook_file, as_version=4)  # type: ignore[no-untyped-call]
     # papermill wrote it while it ran; secrets must not stay in it. The file has lines one by one,
     # so a key of several lines is not recognised there.
-    notebook = nbformat.from_dict(mask_data(_scrubbed(notebook)))  # type: ignore[no-untyped-call]
-    write_text(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
+    notebook = nbformat.from_dict(mask_data(_scrub_secrets(notebook)))  # type: ignore[no-untyped-call]
+    write_text(notebook_file, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     return notebook, error
 
 
-def _scrubbed(notebook: Any) -> Any:
+def _scrub_secrets(notebook: Any) -> Any:
     """The notebook without secrets in logged messages and in stack traces."""
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.output_type == "error":

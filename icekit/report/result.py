@@ -115,5 +115,5 @@ def exit_status(statuses: Iterable[Status], problems: Sequence[str]) -> int:
     """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
     or a history that was not written) 2, failed or unhealthy by the gate 1, healthy 0.
     """
-    least = EXIT_MISCONFIGURED if problems else EXIT_HEALTHY
-    return max([least, *(status.exit_status for status in statuses)])
+    lowest_status = EXIT_MISCONFIGURED if problems else EXIT_HEALTHY
+    return max([lowest_status, *(status.exit_status for status in statuses)])

@@ -34,7 +34,7 @@ from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.index import Index, rank, write_index
 from icekit.report.observing import FactsCache
 from icekit.report.page import link_neighbours
-from icekit.report.rendering import KERNELS, Kernel, clear, rendered
+from icekit.report.rendering import KERNELS, Kernel, remove_outputs, render_row
 from icekit.report.result import ReportRun, Row, check, exit_status, failure
 
 #: Seconds that a thread waits before it checks for a request to stop.
@@ -49,8 +49,8 @@ class Workers:
     """Threads that report on tables; use it in a ``with`` block, which ends the threads and their
     kernels.
 
-    ``remembered`` has the earlier runs of tables, ``known`` the facts of tables observed before; it
-    stores new ones.
+    ``earlier_runs`` has the earlier runs of tables, ``facts_cache`` the facts of tables observed
+    before; it stores new ones.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class Workers:
         names: Sequence[Identifier],
         options: ReportOptions,
         run_id: str,
-        remembered: Mapping[str, Sequence[Health]],
-        known: FactsCache | None = None,
+        earlier_runs: Mapping[str, Sequence[Health]],
+        facts_cache: FactsCache | None = None,
     ) -> None:
         self._lake = lake
         self._options = options
         self._run_id = run_id
-        self._remembered = remembered
-        self._known = known or FactsCache()
+        self._earlier_runs = earlier_runs
+        self._facts_cache = facts_cache or FactsCache()
         self._output = Path(options.output).resolve()
         self.count = len(names)
         self._stopped = threading.Event()
@@ -77,19 +77,22 @@ class Workers:
         self._kernels: list[Kernel] = []
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
         # Daemons: storage that does not answer must not keep the process alive.
-        workers = [self._observe] * min(options.jobs, self.count) + [self._render] * min(
-            KERNELS, self.count
-        )
-        self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
+        thread_functions = [self._observe_tables] * min(options.jobs, self.count) + [
+            self._render_tables
+        ] * min(KERNELS, self.count)
+        self._threads = [
+            threading.Thread(target=thread_function, daemon=True)
+            for thread_function in thread_functions
+        ]
 
     def __enter__(self) -> Workers:
         for thread in self._threads:
             thread.start()
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
+    def __exit__(self, error_type: object, *_: object) -> None:
         self._stopped.set()
-        if kind is not None:
+        if error_type is not None:
             # A user who interrupts does not want to wait for running notebooks.
             for kernel in self._kernels:
                 kernel.kill()
@@ -103,13 +106,13 @@ class Workers:
         for _ in range(self.count):
             yield self._done.get()
 
-    def _observe(self) -> None:
+    def _observe_tables(self) -> None:
         while not self._stopped.is_set():
             try:
                 name = self._todo.popleft()
             except IndexError:
                 return
-            row = self._guarded(display_name(name), partial(self._observe_one, name))
+            row = self._run_step(display_name(name), partial(self._observe_table, name))
             if row.health is None:
                 self._done.put(row)
                 continue
@@ -118,25 +121,25 @@ class Workers:
                     self._ready.put(row, timeout=_PATIENCE)
                     break
 
-    def _observe_one(self, name: Identifier) -> Row:
-        started = time.monotonic()
+    def _observe_table(self, name: Identifier) -> Row:
+        start_seconds = time.monotonic()
         table = display_name(name)
-        clear(self._output, table)
-        facts, findings = self._known.observed(self._lake, name, self._options)
+        remove_outputs(self._output, table)
+        facts, findings = self._facts_cache.observed(self._lake, name, self._options)
         savings = savings_of(facts, findings, Thresholds().with_changes(**self._options.thresholds))
         table_health = health(facts, findings, savings, self._run_id)
         save_facts(facts, self._facts_file(table))
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - start_seconds
         return Row(table, str(table_health.status), seconds, savings=savings, health=table_health)
 
-    def _render(self) -> None:
+    def _render_tables(self) -> None:
         with Kernel() as kernel:
             self._kernels.append(kernel)
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Empty):
                     observed_row = self._ready.get(timeout=_PATIENCE)
                     table = observed_row.table
-                    row = self._guarded(table, partial(self._render_one, observed_row, kernel))
+                    row = self._run_step(table, partial(self._render_table, observed_row, kernel))
                     # What was observed is known, whatever became of the notebook.
                     savings = observed_row.savings
                     table_health = observed_row.health
@@ -144,19 +147,21 @@ class Workers:
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         self._facts_file(table).unlink(missing_ok=True)
 
-    def _render_one(self, row: Row, kernel: Kernel) -> Row:
+    def _render_table(self, row: Row, kernel: Kernel) -> Row:
         # The earlier runs of the table in a file: a notebook's kernel opens no catalog.
         path = Path(self._scratch.name, f"{slug(row.table)}.history.db")
-        history = str(path) if HistoryFile(path).append(self._remembered.get(row.table, ())) else ""
+        history = (
+            str(path) if HistoryFile(path).append(self._earlier_runs.get(row.table, ())) else ""
+        )
         facts_file = self._facts_file(row.table)
-        return rendered(kernel, row, facts_file, self._options, history=history)
+        return render_row(kernel, row, facts_file, self._options, history=history)
 
     def _facts_file(self, table: str) -> Path:
         return Path(self._scratch.name, f"{slug(table)}.facts.json")
 
-    def _guarded(self, table: str, step: Callable[[], Row]) -> Row:
+    def _run_step(self, table: str, step: Callable[[], Row]) -> Row:
         """Do one step for a table; any failure becomes its row."""
-        started = time.monotonic()
+        start_seconds = time.monotonic()
         try:
             return step()
         # A cancelled task is no Exception, and without a row the run would wait forever.
@@ -164,20 +169,20 @@ class Workers:
             status, outside_error = failure(problem)
             if self._stopped.is_set():
                 # Nobody waits for the row, and a kernel that was ended is no failure of its table.
-                return Row(table, Status.STOPPED, time.monotonic() - started)
-            error = str(outside_error) if outside_error else self._traced(table, problem)
-            return Row(table, status, time.monotonic() - started, error=error)
+                return Row(table, Status.STOPPED, time.monotonic() - start_seconds)
+            error = str(outside_error) if outside_error else self._save_trace(table, problem)
+            return Row(table, status, time.monotonic() - start_seconds, error=error)
 
-    def _traced(self, table: str, problem: BaseException) -> str:
+    def _save_trace(self, table: str, problem: BaseException) -> str:
         """Save the complete error in a file, and name the file; a full disk must not lose the row
         too.
         """
-        first = why(problem)
+        error_text = why(problem)
         try:
-            kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
-        except (OSError, ValueError) as refused:
-            return f"{first}; its trace could not be kept ({type(refused).__name__})"
-        return f"{first}; for details see {kept_in.name}"
+            trace_file = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
+        except (OSError, ValueError) as write_error:
+            return f"{error_text}; its trace could not be kept ({type(write_error).__name__})"
+        return f"{error_text}; for details see {trace_file.name}"
 
 
 def report(
@@ -191,8 +196,8 @@ def report(
     Facts are collected for ``options.jobs`` tables at once. A table that cannot be read, or takes
     longer than ``options.timeout``, gets a row that says so and does not stop the others; nor does
     a glob that matches nothing, as long as another table is found, nor a history that cannot be
-    written. An interrupted run keeps the reports of finished tables. ``known`` has the facts of
-    tables observed before. Raises the errors of :mod:`icekit.common.errors`.
+    written. An interrupted run keeps the reports of finished tables. ``facts_cache`` has the facts
+    of tables observed before. Raises the errors of :mod:`icekit.common.errors`.
     """
     require_number("The number of jobs", options.jobs, above=True)
     thresholds = check(options)
@@ -210,20 +215,22 @@ def report(
     # The kernel's and papermill's own notes, of which the rows have what matters.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
-    kept_in = HistoryFile(Path(options.history).expanduser()) if options.history else None
+    history_file = HistoryFile(Path(options.history).expanduser()) if options.history else None
     with sigterm_as_interrupt():
-        earlier = kept_in.last([display_name(name) for name in names]) if kept_in else {}
+        earlier_runs = (
+            history_file.newest_runs([display_name(name) for name in names]) if history_file else {}
+        )
         index = Index(
             rows=rows,
             made_at=f"{now:%Y-%m-%d %H:%M} UTC",
             catalog=lake.name,
-            tables=len(names),
-            remembered=earlier,
+            table_count=len(names),
+            earlier_runs=earlier_runs,
             thresholds=thresholds,
             problems=problems,
         )
-        page = output / "index.html"
-        workers = Workers(lake, names, options, run_id, earlier, facts_cache)
+        index_page = output / "index.html"
+        workers = Workers(lake, names, options, run_id, earlier_runs, facts_cache)
         next_index = time.monotonic() + _INDEX_SECONDS
         try:
             with never_silent("working on the reports"), stderr_to_file(), workers:
@@ -231,15 +238,15 @@ def report(
                     rows.append(row)
                     progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
                     if time.monotonic() > next_index:
-                        write_index(index, page)
+                        write_index(index, index_page)
                         next_index = time.monotonic() + _INDEX_SECONDS
         finally:
-            problems += remember(kept_in, rows, progress)
-            write_index(index, page)
-            ranked = sorted(rows, key=rank)
-            link_neighbours([(row.table, output / row.page) for row in ranked if row.page])
+            problems += append_to_history(history_file, rows, progress)
+            write_index(index, index_page)
+            ranked_rows = sorted(rows, key=rank)
+            link_neighbours([(row.table, output / row.page) for row in ranked_rows if row.page])
     status = exit_status([row.verdict(options.fail_on) for row in rows], problems)
-    return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
+    return ReportRun(tuple(rows), index_page, status, run_id, tuple(problems))
 
 
 def _summary(row: Row) -> str:
@@ -249,18 +256,18 @@ def _summary(row: Row) -> str:
     return f"{row.table}: {row.status}{findings}, {row.seconds:.1f} s{error}"
 
 
-def remember(
-    kept_in: HistoryFile | None, rows: Sequence[Row], progress: Callable[[str], None]
+def append_to_history(
+    history_file: HistoryFile | None, rows: Sequence[Row], progress: Callable[[str], None]
 ) -> list[str]:
     """Append this run's observations in one commit; returns an error sentence if that failed."""
-    if kept_in is None:
+    if history_file is None:
         return []
     try:
-        kept_in.append([row.health for row in rows if row.health is not None])
+        history_file.append([row.health for row in rows if row.health is not None])
     except Exception as error:
-        if (problem := outside(error)) is None:
+        if (known_error := outside(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(message := f"The history was not written: {problem}")
+        progress(message := f"The history was not written: {known_error}")
         return [message]
     return []

@@ -49,31 +49,31 @@ def card(
     findings: Findings,
     thresholds: Thresholds | None = None,
     *,
-    later: str = "",
+    postponed_sentence: str = "",
     color: bool = False,
     width: int | None = WIDTH,
 ) -> str:
     """A table's health in about 24 lines of ``width`` columns (None: one line per sentence);
     remedies are never cut, and a statement is one line, so that it can be pasted unchanged.
 
-    ``thresholds`` are the limits of the findings and of the file size ranges. ``later`` is the
-    sentence about what compaction would leave alone now (:func:`icekit.maintain.savings.waiting`).
-    ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings and of the file size ranges.
+    ``postponed_sentence`` is the sentence about what compaction would leave alone now
+    (:func:`icekit.maintain.savings.waiting`). ``color`` adds ANSI colours, for a terminal.
     """
     screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
-    parts = [
-        _title(screen, facts, findings.worst),
-        _facts(screen, facts, thresholds),
-        screen.rows("findings", _verdict(facts, findings)),
+    line_groups = [
+        _title_lines(screen, facts, findings.worst),
+        _fact_lines(screen, facts, thresholds),
+        screen.labelled_lines("findings", _findings_summary(facts, findings)),
         # With few findings there is room for each in full.
-        _findings(screen, findings, None if len(findings) <= 2 else 2),
-        screen.rows("not now", later, None) if later else [],
-        _step(screen, next_step(findings, is_postponed=bool(later))),
+        _finding_lines(screen, findings, None if len(findings) <= 2 else 2),
+        screen.labelled_lines("not now", postponed_sentence, None) if postponed_sentence else [],
+        _step_lines(screen, next_step(findings, is_postponed=bool(postponed_sentence))),
     ]
-    return "\n".join(line for part in parts for line in part)
+    return "\n".join(line for part in line_groups for line in part)
 
 
-def brief(
+def short_card(
     facts: TableFacts,
     findings: Findings,
     *,
@@ -83,9 +83,9 @@ def brief(
 ) -> str:
     """A table's verdict in a few lines: its most serious finding, and the next step."""
     screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
-    title, _ = _title(screen, facts, findings.worst)
-    step = _step(screen, next_step(findings, is_postponed=is_postponed))
-    return "\n".join([title, *_findings(screen, findings[:1], at_most=2), *step])
+    title, _ = _title_lines(screen, facts, findings.worst)
+    step_lines = _step_lines(screen, next_step(findings, is_postponed=is_postponed))
+    return "\n".join([title, *_finding_lines(screen, findings[:1], max_lines=2), *step_lines])
 
 
 @frozen
@@ -95,51 +95,53 @@ class _Screen:
     columns: int
     is_colored: bool
 
-    def painted(self, text: str, code: str) -> str:
-        is_painted = self.is_colored and code and text.strip()
-        return f"\x1b[{code}m{text}\x1b[0m" if is_painted else text
+    def paint(self, text: str, color_code: str) -> str:
+        is_painted = self.is_colored and color_code and text.strip()
+        return f"\x1b[{color_code}m{text}\x1b[0m" if is_painted else text
 
-    def rows(self, label: str, sentence: str, at_most: int | None = 2) -> list[str]:
+    def labelled_lines(self, label: str, sentence: str, max_lines: int | None = 2) -> list[str]:
         """A sentence with its label in front of the first of its lines."""
-        first, *other_lines = _wrapped(sentence, self.columns - _LABEL, at_most)
+        first_line, *other_lines = _wrapped_lines(sentence, self.columns - _LABEL, max_lines)
         return [
-            self.painted(label.ljust(_LABEL), _DIM) + first,
+            self.paint(label.ljust(_LABEL), _DIM) + first_line,
             *(" " * _LABEL + part for part in other_lines),
         ]
 
 
-def _title(screen: _Screen, facts: TableFacts, worst: Severity | None) -> list[str]:
+def _title_lines(screen: _Screen, facts: TableFacts, worst_severity: Severity | None) -> list[str]:
     name = shorten(printable(facts.name), screen.columns - 32)
     title = f"{name}  (format version {facts.format_version})"
-    code = _GREEN if worst is None else _PAINT[worst]
+    color_code = _GREEN if worst_severity is None else _PAINT[worst_severity]
     return [
-        f"{screen.painted(title, _BOLD)}  {screen.painted(_mood(worst), code)}",
-        screen.painted("─" * min(screen.columns, WIDTH), _DIM),
+        f"{screen.paint(title, _BOLD)}  {screen.paint(_status_text(worst_severity), color_code)}",
+        screen.paint("─" * min(screen.columns, WIDTH), _DIM),
     ]
 
 
-def _mood(worst: Severity | None) -> str:
-    return "✔ healthy" if worst is None else f"{SYMBOLS[worst]} {worst}"
+def _status_text(worst_severity: Severity | None) -> str:
+    return "✔ healthy" if worst_severity is None else f"{SYMBOLS[worst_severity]} {worst_severity}"
 
 
-def _facts(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
-    for name, sentence in lines(facts, thresholds):
-        yield from screen.rows(name, sentence)
+def _fact_lines(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
+    for name, sentence in fact_texts(facts, thresholds):
+        yield from screen.labelled_lines(name, sentence)
         if name == "data files":
-            for label, bar, left_alone in size_bars(facts, thresholds).rows:
-                line = f"{left_alone:<{_LABEL}}{label:<17} {bar}"
-                yield screen.painted(line, _GREEN if left_alone else _PLAIN)
+            for label, bar, left_alone_text in size_bars(facts, thresholds).rows:
+                line = f"{left_alone_text:<{_LABEL}}{label:<17} {bar}"
+                yield screen.paint(line, _GREEN if left_alone_text else _PLAIN)
 
 
-def _findings(screen: _Screen, findings: Sequence[Finding], at_most: int | None) -> Iterator[str]:
-    covered = covered_by(f.name for f in findings)
+def _finding_lines(
+    screen: _Screen, findings: Sequence[Finding], max_lines: int | None
+) -> Iterator[str]:
+    fixing_names = covered_by(f.name for f in findings)
     for finding in findings[:FINDINGS]:
-        other = covered.get(finding.name, "").replace("_", " ")
-        same = f" (same fix as {other})" if other else ""
-        sentence = f"{finding.title}{same}: {finding.evidence}"
-        first, *other_lines = _wrapped(sentence, screen.columns - 4, at_most)
-        mark = f"  {SYMBOLS[finding.severity]} "
-        yield screen.painted(mark, _PAINT[finding.severity]) + first
+        other_name = fixing_names.get(finding.name, "").replace("_", " ")
+        same_fix_note = f" (same fix as {other_name})" if other_name else ""
+        sentence = f"{finding.title}{same_fix_note}: {finding.evidence}"
+        first_line, *other_lines = _wrapped_lines(sentence, screen.columns - 4, max_lines)
+        marker = f"  {SYMBOLS[finding.severity]} "
+        yield screen.paint(marker, _PAINT[finding.severity]) + first_line
         yield from (f"    {part}" for part in other_lines)
     if len(findings) > FINDINGS:
         yield f"    and {len(findings) - FINDINGS} more"
@@ -152,43 +154,43 @@ def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, 
     It is that of the most serious finding that has a command or a statement to run, or of the
     finding whose action also fixes it.
     """
-    covered = covered_by(f.name for f in findings)
-    first = next((f for f in findings if f.command or f.sql), None)
-    if first is None:
+    fixing_names = covered_by(f.name for f in findings)
+    first_finding = next((f for f in findings if f.command or f.sql), None)
+    if first_finding is None:
         return None
-    name = covered.get(first.name)
-    step = next((f for f in findings if f.name == name), first)
-    words = f"{step.title}: {step.remedy}"
-    if is_postponed and step.command and step.name in COMPACTED:
-        words += " If nobody else writes to the table, run it now:"
-        return words, f"{step.command} --leave-alone '0 minutes'"
-    return words, step.command or step.sql[0]
+    fixing_name = fixing_names.get(first_finding.name)
+    step_finding = next((f for f in findings if f.name == fixing_name), first_finding)
+    step_text = f"{step_finding.title}: {step_finding.remedy}"
+    if is_postponed and step_finding.command and step_finding.name in COMPACTED:
+        step_text += " If nobody else writes to the table, run it now:"
+        return step_text, f"{step_finding.command} --leave-alone '0 minutes'"
+    return step_text, step_finding.command or step_finding.sql[0]
 
 
-def _step(screen: _Screen, step: tuple[str, str] | None) -> Iterator[str]:
-    if step is not None:
-        yield from screen.rows("next", step[0], None)
-        yield f"  {printable(step[1])}"
+def _step_lines(screen: _Screen, step_and_command: tuple[str, str] | None) -> Iterator[str]:
+    if step_and_command is not None:
+        yield from screen.labelled_lines("next", step_and_command[0], None)
+        yield f"  {printable(step_and_command[1])}"
 
 
-def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
-    """A text in lines of ``width`` columns, cut after ``at_most`` lines (None: never)."""
-    lines = textwrap.wrap(unbroken(printable(text)), width, max_lines=at_most, placeholder=" …")
+def _wrapped_lines(text: str, width: int, max_lines: int | None) -> list[str]:
+    """A text in lines of ``width`` columns, cut after ``max_lines`` lines (None: never)."""
+    lines = textwrap.wrap(unbroken(printable(text)), width, max_lines=max_lines, placeholder=" …")
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines or [""]]
 
 
 def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
     """The same facts for a notebook, with the number of findings, whose own cards say the rest."""
-    worst = findings.worst
-    pairs = [*lines(facts, thresholds), ("findings", _verdict(facts, findings))]
+    worst_severity = findings.worst
+    fact_pairs = [*fact_texts(facts, thresholds), ("findings", _findings_summary(facts, findings))]
     blocks: list[Block] = [
         Badge(
-            "fine" if worst is None else str(worst),
-            _mood(worst),
+            "fine" if worst_severity is None else str(worst_severity),
+            _status_text(worst_severity),
             facts.name,
             f"format version {facts.format_version}",
         ),
-        Item(pairs=[(name.capitalize(), sentence) for name, sentence in pairs]),
+        Item(pairs=[(name.capitalize(), sentence) for name, sentence in fact_pairs]),
         size_bars(facts, thresholds),
     ]
     return as_html(blocks)
@@ -209,8 +211,8 @@ class Look:
         return card(self.facts, self.findings, self.thresholds)
 
     def _repr_html_(self) -> str:
-        facts = card_html(self.facts, self.findings, self.thresholds)
-        return facts + findings_html(self.findings)
+        facts_html = card_html(self.facts, self.findings, self.thresholds)
+        return facts_html + findings_html(self.findings)
 
     def to_html(self, path: str | Path) -> Path:
         """Write the card and the findings as a page that opens offline."""
@@ -229,50 +231,54 @@ class Look:
     @property
     def failure(self) -> str | None:
         """What makes it fail, or None."""
-        names = ", ".join(f.name for f in self.findings if f.severity.fails(self.fail_on))
-        why = f"according to fail_on={self.fail_on}: {names}."
-        return f"{self.facts.name} is unhealthy {why}" if names else None
+        failing_names = ", ".join(f.name for f in self.findings if f.severity.fails(self.fail_on))
+        gate_text = f"according to fail_on={self.fail_on}: {failing_names}."
+        return f"{self.facts.name} is unhealthy {gate_text}" if failing_names else None
 
 
-def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:
+def _findings_summary(facts: TableFacts, findings: Sequence[Finding]) -> str:
     """The number of findings, and what was not looked for."""
-    gap = "" if _is_searched(facts) else "; storage not searched (--storage)"
-    return f"{summary(findings).rstrip('.')}{gap}"
+    storage_note = "" if _is_storage_searched(facts) else "; storage not searched (--storage)"
+    return f"{summary(findings).rstrip('.')}{storage_note}"
 
 
 def size_bars(facts: TableFacts, thresholds: Thresholds | None = None) -> Grid:
     """Data files in a few ranges of size, each with a bar; a single file is still visible."""
-    rows = [row for _, *row in sized(facts, thresholds)]
+    rows = [row for _, *row in size_range_rows(facts, thresholds)]
     return Grid("", {"size": TEXT, "data files": TEXT, "left alone": TEXT("")}, rows)
 
 
-def sized(
+def size_range_rows(
     facts: TableFacts, thresholds: Thresholds | None = None
 ) -> Iterator[tuple[int, str, str, str]]:
     """The same, each range with its lower limit in bytes."""
     sizes = file_sizes(facts, thresholds, coarse=True)
-    for row in range(len(sizes)):
-        files = sizes["file_count"][row]
-        share = sizes["share_of_bytes"][row] or 0
-        bar = "█" * math.ceil(_BAR * sizes["share_of_files"][row])
-        figures = f"{count(files, 'file')}, {percent(share)} of bytes {bar}" if files else "0"
-        left_alone = "no rewrite" * sizes["left_alone"][row]
-        yield sizes["lower_bytes"][row], sizes["size"][row], figures, left_alone
+    for index in range(len(sizes)):
+        file_count = sizes["file_count"][index]
+        byte_share = sizes["share_of_bytes"][index] or 0
+        bar = "█" * math.ceil(_BAR * sizes["share_of_files"][index])
+        figures_text = (
+            f"{count(file_count, 'file')}, {percent(byte_share)} of bytes {bar}"
+            if file_count
+            else "0"
+        )
+        left_alone_text = "no rewrite" * sizes["left_alone"][index]
+        yield sizes["lower_bytes"][index], sizes["size"][index], figures_text, left_alone_text
 
 
-def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
+def fact_texts(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
     """Facts of a table as (name, sentence); sizes and findings are shown separately. ``thresholds``
     set which files are undersized.
     """
     return [
-        ("snapshot", _snapshot(facts)),
-        ("partitions", _partitions(facts)),
-        ("data files", _data(facts, thresholds)),
-        ("deletes", _deletes(facts)),
-        ("manifests", _manifests(facts)),
-        ("history", _history(facts)),
-        ("writes", _writes(facts)),
-        *([("storage", _storage(facts))] if _is_searched(facts) else []),
+        ("snapshot", _snapshot_text(facts)),
+        ("partitions", _partitions_text(facts)),
+        ("data files", _data_files_text(facts, thresholds)),
+        ("deletes", _deletes_text(facts)),
+        ("manifests", _manifests_text(facts)),
+        ("history", _history_text(facts)),
+        ("writes", _distribution_text(facts)),
+        *([("storage", _storage_text(facts))] if _is_storage_searched(facts) else []),
         *([("not here", _WITHOUT_DATA)] if WITHOUT_DATA in facts.properties else []),
     ]
 
@@ -282,7 +288,7 @@ _WITHOUT_DATA = (
 )
 
 
-def _snapshot(facts: TableFacts) -> str:
+def _snapshot_text(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         snapshots_text = count(facts.history.snapshot_count, "snapshot")
         return f"none: the table is empty; its metadata lists {snapshots_text}"
@@ -292,66 +298,69 @@ def _snapshot(facts: TableFacts) -> str:
     return sentence + (f" ({facts.ref})" if facts.ref else "")
 
 
-def _partitions(facts: TableFacts) -> str:
+def _partitions_text(facts: TableFacts) -> str:
     partition_fields = ", ".join(
         f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})"
         for f in facts.default_spec.active_fields
     )
-    used = dict.fromkeys(facts.partitions())
-    sentence = f"{len(used):,} by {partition_fields}" if partition_fields else "unpartitioned"
-    old = {p.spec_id for p in used} - {facts.default_spec_id}
-    return sentence + (f"; {count(len(old), 'older spec')} in use" if old else "")
+    used_partitions = dict.fromkeys(facts.partitions())
+    sentence = (
+        f"{len(used_partitions):,} by {partition_fields}" if partition_fields else "unpartitioned"
+    )
+    old_spec_ids = {p.spec_id for p in used_partitions} - {facts.default_spec_id}
+    return sentence + (f"; {count(len(old_spec_ids), 'older spec')} in use" if old_spec_ids else "")
 
 
-def _data(facts: TableFacts, thresholds: Thresholds | None) -> str:
+def _data_files_text(facts: TableFacts, thresholds: Thresholds | None) -> str:
     data = facts.data
     if data.mean_bytes is None:
         return f"none; target {size(facts.target_bytes)}"
     return (
         f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; "
         f"mean {size(data.mean_bytes)}, target {size(facts.target_bytes)}"
-        f"{_undersized(facts, thresholds)}"
+        f"{_undersized_text(facts, thresholds)}"
     )
 
 
-def _undersized(facts: TableFacts, thresholds: Thresholds | None) -> str:
+def _undersized_text(facts: TableFacts, thresholds: Thresholds | None) -> str:
     """How many of all data files are smaller than those that a rewrite leaves alone."""
     sizes = file_sizes(facts, thresholds, coarse=True)
-    first = sizes["left_alone"].index(True)
-    files = sum(sizes["file_count"][:first])
-    limit = sizes["lower_bytes"][first]
-    return f"; {files:,} undersized (under {size(limit)})" if files else ""
+    first_left_alone = sizes["left_alone"].index(True)
+    small_count = sum(sizes["file_count"][:first_left_alone])
+    limit_bytes = sizes["lower_bytes"][first_left_alone]
+    return f"; {small_count:,} undersized (under {size(limit_bytes)})" if small_count else ""
 
 
-def _deletes(facts: TableFacts) -> str:
+def _deletes_text(facts: TableFacts) -> str:
     ratio = delete_ratio(facts)
-    kinds = (
+    delete_kinds = (
         (Kind.POSITION_DELETES, "position delete file"),
         (Kind.EQUALITY_DELETES, "equality delete file"),
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
-    files = [(facts.total(kind).file_count, noun) for kind, noun in kinds] + [
+    counts_with_nouns = [(facts.total(kind).file_count, noun) for kind, noun in delete_kinds] + [
         (sum(each.file_count for each in facts.unapplied_in(state)), f"{state} delete file")
         for state in DeleteState
     ]
-    parts = [count(number, noun) for number, noun in files if number]
-    if not parts:
+    count_texts = [count(number, noun) for number, noun in counts_with_nouns if number]
+    if not count_texts:
         return "none"
-    share = "no data to compare with"
+    share_text = "no data to compare with"
     if ratio.by_records is not None:
-        share = f"{percent(ratio.by_records)} of the data records"
-    return f"{', '.join(parts)}; {count(ratio.delete_record_count, 'record')}, {share}"
+        share_text = f"{percent(ratio.by_records)} of the data records"
+    return f"{', '.join(count_texts)}; {count(ratio.delete_record_count, 'record')}, {share_text}"
 
 
-def _manifests(facts: TableFacts) -> str:
-    parts = []
-    for content, number, _, size_in_bytes, _, _, entries in manifests(facts).rows:
+def _manifests_text(facts: TableFacts) -> str:
+    texts = []
+    for content, manifest_count, _, size_in_bytes, _, _, mean_entries in manifests(facts).rows:
         noun = f"{content.removesuffix('s')} manifest"
-        parts.append(f"{count(number, noun)}, {size(size_in_bytes)}, {entries:,.1f} files each")
-    return "; ".join(parts) or "none"
+        size_text = f"{size(size_in_bytes)}, {mean_entries:,.1f} files each"
+        texts.append(f"{count(manifest_count, noun)}, {size_text}")
+    return "; ".join(texts) or "none"
 
 
-def _history(facts: TableFacts) -> str:
+def _history_text(facts: TableFacts) -> str:
     h = facts.history
     sentence = count(h.snapshot_count, "snapshot")
     if (
@@ -359,31 +368,31 @@ def _history(facts: TableFacts) -> str:
         and h.newest_snapshot_ms is not None
         and h.snapshot_count > 1
     ):
-        lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
-        sentence += f" over {span(lasted)}" if lasted >= 1000 else " within a second"
+        lasted_ms = h.newest_snapshot_ms - h.oldest_snapshot_ms
+        sentence += f" over {span(lasted_ms)}" if lasted_ms >= 1000 else " within a second"
     if h.median_seconds_between_commits is not None:
         sentence += f", median gap {span(h.median_seconds_between_commits * 1000)}"
     return sentence + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
 
 
-def _writes(facts: TableFacts) -> str:
+def _distribution_text(facts: TableFacts) -> str:
     """Distribution modes, each with the operations that use it."""
-    modes: dict[str, list[str]] = {}
+    operations_by_mode: dict[str, list[str]] = {}
     for d in facts.distribution:
-        modes.setdefault(d.mode, []).append(d.operation)
+        operations_by_mode.setdefault(d.mode, []).append(d.operation)
     return "distribution " + "; ".join(
-        f"{mode} for {', '.join(operations)}" for mode, operations in modes.items()
+        f"{mode} for {', '.join(operations)}" for mode, operations in operations_by_mode.items()
     )
 
 
-def _is_searched(facts: TableFacts) -> bool:
+def _is_storage_searched(facts: TableFacts) -> bool:
     """Tell whether missing and orphan files were to be looked for."""
     return any(each is not None for each in (facts.storage, facts.missing, facts.unlisted))
 
 
-def _storage(facts: TableFacts) -> str:
+def _storage_text(facts: TableFacts) -> str:
     """What was looked for in storage, and what was not."""
-    gaps = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
-    reasons = [f"{kind} files are not decided: {why}" for kind, why in gaps.items() if why]
-    searched = " and ".join(kind for kind, why in gaps.items() if not why)
-    return "; ".join([*([f"searched for {searched} files"] if searched else []), *reasons])
+    gap_reasons = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
+    gap_texts = [f"{kind} files are not decided: {why}" for kind, why in gap_reasons.items() if why]
+    kinds_text = " and ".join(kind for kind, why in gap_reasons.items() if not why)
+    return "; ".join([*([f"searched for {kinds_text} files"] if kinds_text else []), *gap_texts])

@@ -91,14 +91,16 @@ class Chart:
         stream = io.BytesIO()
         # The same pixels as from savefig, which would draw twice and encode an image that is
         # decoded again here.
-        agg: Any = FigureCanvasAgg(self.figure)
-        with styled(), warnings.catch_warnings():
+        image_canvas: Any = FigureCanvasAgg(self.figure)
+        with chart_style(), warnings.catch_warnings():
             # Characters that the font lacks show as boxes; the table has the full name.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
-            agg.draw()
-        drawn = Image.frombytes("RGBA", agg.get_width_height(), bytes(agg.buffer_rgba()))
+            image_canvas.draw()
+        image = Image.frombytes(
+            "RGBA", image_canvas.get_width_height(), bytes(image_canvas.buffer_rgba())
+        )
         # A report of many tables has many images; a palette makes each a third of the size.
-        drawn.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+        image.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
             stream, "png"
         )
         return stream.getvalue()
@@ -107,22 +109,22 @@ class Chart:
         alt = html.text(self.alt)
         if self.figure is None:
             return html.framed(f"<p>{alt}</p>")
-        source = base64.b64encode(self.png()).decode()
+        image_base64 = base64.b64encode(self.png()).decode()
         return html.framed(
             f'<img alt="{alt}" width="800" style="max-width:100%;height:auto" '
-            f'src="data:image/png;base64,{source}">',
+            f'src="data:image/png;base64,{image_base64}">',
             # The sentence is already in alt: a screen reader must not read it twice.
             f'<p aria-hidden="true">{html.prose(self.alt)}</p>',
             f"<details><summary>Figures as a table</summary>{self.table.html()}</details>",
         )
 
 
-def nothing(sentence: str) -> Chart:
+def empty_chart(sentence: str) -> Chart:
     """A chart without a figure: a sentence instead of empty axes."""
     return Chart(None, sentence, Grid("", {}, ()))
 
 
-def styled() -> AbstractContextManager[None]:
+def chart_style() -> AbstractContextManager[None]:
     """Use icekit's chart style while drawing, and restore the notebook's style afterwards."""
     return style.context(["default", _STYLE])
 
@@ -134,7 +136,7 @@ def canvas(
     """A figure with a title and stacked panels of the given relative heights, to draw in with
     icekit's style.
     """
-    with styled():
+    with chart_style():
         # A constrained layout measures all texts twice, which takes as long as drawing them.
         figure = Figure(figsize=(WIDTH, height), layout=TightLayoutEngine(pad=0.3))
         figure.suptitle(
@@ -149,12 +151,12 @@ def canvas(
         yield figure, list(grid[:, 0])
 
 
-def legend(axes: Axes, *, columns: int = 2) -> None:
+def add_legend(axes: Axes, *, columns: int = 2) -> None:
     """A legend above the plot, where it covers no data."""
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
 
 
-def named_rows(axes: Axes, names: Sequence[str]) -> None:
+def set_row_names(axes: Axes, names: Sequence[str]) -> None:
     """Rows from top to bottom, with names short enough to leave room for the bars."""
     axes.set_yticks(range(len(names)), [shorten(printable(name), NAME) for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -172,22 +174,22 @@ class Bars:
     hatch: str = ""
 
 
-def bar_rows(
+def draw_bar_rows(
     axes: Axes,
     names: Sequence[str],
-    kinds: Sequence[Bars],
+    bar_kinds: Sequence[Bars],
     notes: Sequence[str],
-    label: str,
+    axis_label: str,
     *,
-    marks: Sequence[int] = (),
+    mark_positions: Sequence[int] = (),
 ) -> None:
     """One row per name from top to bottom, with the kinds stacked, and a note behind its bar and
     its mark, if it has one.
     """
-    ends = [0.0] * len(names)
-    for kind in kinds:
+    bar_ends = [0.0] * len(names)
+    for kind in bar_kinds:
         values = [value or 0.0 for value in kind.values]
-        looks: dict[str, Any] = {
+        bar_style: dict[str, Any] = {
             "facecolor": kind.color,
             "hatch": kind.hatch,
             "edgecolor": BLACK,
@@ -195,41 +197,54 @@ def bar_rows(
             "label": kind.label,
         }
         if any(values):
-            axes.barh(range(len(names)), values, 0.7, left=ends, **looks)
-        ends = [end + value for end, value in zip(ends, values, strict=True)]
-    named_rows(axes, names)
+            axes.barh(range(len(names)), values, 0.7, left=bar_ends, **bar_style)
+        bar_ends = [end + value for end, value in zip(bar_ends, values, strict=True)]
+    set_row_names(axes, names)
     axes.set_xlim(left=0)
-    for row, text in enumerate(notes):
-        note(axes, text, max([ends[row], *marks[row : row + 1]]), row)
-    axes.set_xlabel(label)
-    legend(axes)
+    for row_number, note_text in enumerate(notes):
+        add_note(
+            axes,
+            note_text,
+            max([bar_ends[row_number], *mark_positions[row_number : row_number + 1]]),
+            row_number,
+        )
+    axes.set_xlabel(axis_label)
+    add_legend(axes)
 
 
-def needed_rows(
+def draw_needed_rows(
     axes: Axes,
     names: Sequence[str],
     label: str,
-    existing: Sequence[int],
-    needed: Sequence[int],
-    each: str,
+    existing_counts: Sequence[int],
+    needed_counts: Sequence[int],
+    size_text: str,
 ) -> None:
     """A bar per row for the files or manifests that exist, and a mark at the number that would be
-    enough at ``each``, a size.
+    enough at ``size_text``, a size.
     """
-    looks: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
-    axes.plot(needed, range(len(needed)), "D", label=f"ideal number, of {each} each", **looks)
+    mark_style: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
+    axes.plot(
+        needed_counts,
+        range(len(needed_counts)),
+        "D",
+        label=f"ideal number, of {size_text} each",
+        **mark_style,
+    )
     notes = [
-        f"{number:,}" if number == enough else f"{number:,} → {enough:,}"
-        for number, enough in zip(existing, needed, strict=True)
+        f"{existing_count:,}"
+        if existing_count == needed_count
+        else f"{existing_count:,} → {needed_count:,}"
+        for existing_count, needed_count in zip(existing_counts, needed_counts, strict=True)
     ]
-    bars = Bars(label, existing, BLUE)
-    bar_rows(axes, names, [bars], notes, label.capitalize(), marks=needed)
-    whole_numbers(axes.xaxis)
+    bars = Bars(label, existing_counts, BLUE)
+    draw_bar_rows(axes, names, [bars], notes, label.capitalize(), mark_positions=needed_counts)
+    set_whole_number_ticks(axes.xaxis)
 
 
-def note(axes: Axes, text: str, x: float, row: float) -> None:
+def add_note(axes: Axes, text: str, x: float, row: float) -> None:
     """A short text at the end of a bar and its mark, readable even on a dashed line."""
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    text_box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     axes.annotate(
         text,
         (x, row),
@@ -237,31 +252,31 @@ def note(axes: Axes, text: str, x: float, row: float) -> None:
         textcoords="offset points",
         fontsize=SMALL,
         va="center",
-        bbox=ground,
+        bbox=text_box,
     )
 
 
-def limit_line(draw: Callable[..., Any], value: float, label: str, color: str = BLACK) -> None:
+def draw_limit_line(draw: Callable[..., Any], value: float, label: str, color: str = BLACK) -> None:
     """A dashed line at a limit, with its label in the legend; ``draw`` is axvline or axhline."""
     draw(value, color=color, linestyle="--", linewidth=1.8, label=label)
 
 
-def written(axis: Axis, write: Callable[[float], str]) -> None:
+def format_ticks(axis: Axis, format_value: Callable[[float], str]) -> None:
     """Write the ticks with a unit's format."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_value(value)))
 
 
-def whole_numbers(axis: Axis) -> None:
+def set_whole_number_ticks(axis: Axis) -> None:
     """Ticks at whole numbers, with commas."""
     axis.set_major_locator(MaxNLocator(4, integer=True, steps=_STEPS))
-    written(axis, "{:,.0f}".format)
+    format_ticks(axis, "{:,.0f}".format)
 
 
-def time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
+def set_time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     """An axis of time from the first moment to the last, in UTC."""
-    first, last = sorted((at(moments_ms[0]), at(moments_ms[-1])))
+    first_time, last_time = sorted((at(moments_ms[0]), at(moments_ms[-1])))
     # A single moment has no width to draw in.
-    room = max((last - first) * 0.03, dt.timedelta(seconds=2))
-    ends: Any = first - room, last + room
-    axes.set_xlim(ends)
+    margin = max((last_time - first_time) * 0.03, dt.timedelta(seconds=2))
+    time_range: Any = first_time - margin, last_time + margin
+    axes.set_xlim(time_range)
     axes.set_xlabel(label)

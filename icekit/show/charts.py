@@ -38,15 +38,15 @@ from icekit.show.chart import (
     VERMILLION,
     Bars,
     Chart,
-    bar_rows,
+    add_legend,
     canvas,
-    legend,
-    limit_line,
-    needed_rows,
-    nothing,
-    time_axis,
-    whole_numbers,
-    written,
+    draw_bar_rows,
+    draw_limit_line,
+    draw_needed_rows,
+    empty_chart,
+    format_ticks,
+    set_time_axis,
+    set_whole_number_ticks,
 )
 
 WORST = 15
@@ -72,43 +72,58 @@ def file_sizes(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart
     """
     table = tables.file_sizes(facts, thresholds)
     if not table:
-        return nothing("No data files: nothing to draw.")
-    lowers = table["lower_bytes"]
-    uppers = table["upper_bytes"]
-    counts = table["file_count"]
-    inside = [row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone]
-    band = size_range(lowers[inside[0]], uppers[inside[-1]])
-    target = facts.target_bytes
-    total = facts.data
-    rows = [row + 0.5 for row in range(len(table))]
-    looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
-    percentages = [100 * (share or 0) for share in table["share_of_bytes"]]
+        return empty_chart("No data files: nothing to draw.")
+    lower_bytes = table["lower_bytes"]
+    upper_bytes = table["upper_bytes"]
+    file_counts = table["file_count"]
+    left_alone_rows = [
+        row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone
+    ]
+    left_alone_range = size_range(lower_bytes[left_alone_rows[0]], upper_bytes[left_alone_rows[-1]])
+    target_bytes = facts.target_bytes
+    all_files = facts.data
+    bar_positions = [row + 0.5 for row in range(len(table))]
+    bar_style: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
+    byte_percentages = [100 * (bytes_axes or 0) for bytes_axes in table["share_of_bytes"]]
     title = f"Sizes of data files: {facts.name}"
-    with canvas(title, 4.6, (2, 1), sharex=True) as (figure, (files, share)):
-        bars = files.bar(rows, counts, color=BLUE, **looks)
-        share.bar(rows, percentages, color=ORANGE, hatch="//", **looks)
-        for axes, label in ((files, "Files"), (share, "Bytes (%)")):
-            left_alone = f"{band}: left alone by rewrite_data_files"
-            axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=left_alone)
-            if target in lowers:
-                limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
+    with canvas(title, 4.6, (2, 1), sharex=True) as (figure, (files_axes, bytes_axes)):
+        bars = files_axes.bar(bar_positions, file_counts, color=BLUE, **bar_style)
+        bytes_axes.bar(bar_positions, byte_percentages, color=ORANGE, hatch="//", **bar_style)
+        for axes, label in ((files_axes, "Files"), (bytes_axes, "Bytes (%)")):
+            band_label = f"{left_alone_range}: left alone by rewrite_data_files"
+            axes.axvspan(
+                left_alone_rows[0], left_alone_rows[-1] + 1, color=BAND, zorder=0, label=band_label
+            )
+            if target_bytes in lower_bytes:
+                draw_limit_line(
+                    axes.axvline,
+                    lower_bytes.index(target_bytes),
+                    f"target {size(target_bytes)}",
+                    VERMILLION,
+                )
             axes.set_ylabel(label)
             axes.margins(y=0.3)
-            whole_numbers(axes.yaxis)
-        legend(files, columns=1)
-        labels = [f"{number:,}" if number else "" for number in counts]
+            set_whole_number_ticks(axes.yaxis)
+        add_legend(files_axes, columns=1)
+        count_labels = [f"{number:,}" if number else "" for number in file_counts]
         rotation = 90 if len(table) > 12 else 0
-        files.bar_label(bars, labels, fontsize=SMALL, padding=2, rotation=rotation)
-        names = [*map(size, lowers), "∞" if uppers[-1] is None else size(uppers[-1])]
-        share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
-        share.set_xlabel("File size (each bar from one limit up to the next)")
-    of_files = sum(table["share_of_files"][row] or 0 for row in inside)
-    of_bytes = sum(table["share_of_bytes"][row] or 0 for row in inside)
+        files_axes.bar_label(bars, count_labels, fontsize=SMALL, padding=2, rotation=rotation)
+        edge_labels = [
+            *map(size, lower_bytes),
+            "∞" if upper_bytes[-1] is None else size(upper_bytes[-1]),
+        ]
+        bytes_axes.set_xticks(
+            range(len(edge_labels)), edge_labels, rotation=60, ha="right", rotation_mode="anchor"
+        )
+        bytes_axes.set_xlabel("File size (each bar from one limit up to the next)")
+    left_alone_file_share = sum(table["share_of_files"][row] or 0 for row in left_alone_rows)
+    left_alone_byte_share = sum(table["share_of_bytes"][row] or 0 for row in left_alone_rows)
     sentence = (
-        f"{count(total.file_count, 'data file')} of {facts.name}, {size(total.size_in_bytes)} in "
-        f"total, {size(total.mean_bytes or 0)} on average (the target is {size(target)}). "
-        f"No rewrite needed ({band}): {percent(of_files)} of the files, "
-        f"{percent(of_bytes)} of the bytes."
+        f"{count(all_files.file_count, 'data file')} of {facts.name}, "
+        f"{size(all_files.size_in_bytes)} in total, {size(all_files.mean_bytes or 0)} on average "
+        f"(the target is {size(target_bytes)}). No rewrite needed ({left_alone_range}): "
+        f"{percent(left_alone_file_share)} of the files, {percent(left_alone_byte_share)} of the "
+        "bytes."
     )
     return Chart(figure, sentence, table)
 
@@ -117,45 +132,51 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     """Delete records of each kind as a share of data records, in the worst partitions."""
     table = tables.delete_ratios(facts)
     if not table:
-        return nothing("No delete files or deletion vectors: nothing to draw.")
-    limit = (thresholds or Thresholds()).delete_ratio
-    names = _short(table["partition"])
-    records = table["record_count"][:WORST]
+        return empty_chart("No delete files or deletion vectors: nothing to draw.")
+    ratio_limit = (thresholds or Thresholds()).delete_ratio
+    partition_names = _short_partition_names(table["partition"])
+    record_counts = table["record_count"][:WORST]
     # A partition without data has no ratio: a note replaces its bar.
-    kinds = [
+    delete_bars = [
         Bars(
             name,
-            [n / rows if rows else None for n, rows in zip(table[column], records, strict=False)],
+            [
+                n / rows if rows else None
+                for n, rows in zip(table[column], record_counts, strict=False)
+            ],
             color,
             hatch,
         )
         for name, column, color, hatch in _DELETES
     ]
-    ratios = table["deletes_per_record"]
-    notes = list(map(_share, ratios[:WORST]))
+    delete_ratios = table["deletes_per_record"]
+    ratio_texts = list(map(_share_text, delete_ratios[:WORST]))
     title = f"Deleted share of records: {facts.name}"
-    height = 1.9 + 0.31 * len(names)
+    height = 1.9 + 0.31 * len(partition_names)
     with canvas(title, height) as (figure, (axes,)):
-        limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
-        bar_rows(axes, names, kinds, notes, "Delete records per data record (%)")
-        written(axes.xaxis, lambda share: plain(share * 100, 4))
-    whole = rollup.delete_ratio(facts)
-    over_count = sum(ratio is None or ratio >= limit for ratio in ratios)
+        draw_limit_line(axes.axvline, ratio_limit, f"threshold {percent(ratio_limit)}")
+        draw_bar_rows(
+            axes, partition_names, delete_bars, ratio_texts, "Delete records per data record (%)"
+        )
+        format_ticks(axes.xaxis, lambda share: plain(share * 100, 4))
+    table_ratio = rollup.delete_ratio(facts)
+    partitions_over_limit = sum(ratio is None or ratio >= ratio_limit for ratio in delete_ratios)
     sentence = (
-        f"{count(whole.delete_record_count, 'delete record')} for "
+        f"{count(table_ratio.delete_record_count, 'delete record')} for "
         f"{count(facts.data.record_count, 'data record')} of {facts.name}, "
-        f"{_share(whole.by_records)}, in {count(len(table), 'partition')}; {over_count:,} at or over the "
-        f"threshold of {percent(limit)}; the worst is {table['partition'][0]} with {notes[0]}."
+        f"{_share_text(table_ratio.by_records)}, in {count(len(table), 'partition')}; "
+        f"{partitions_over_limit:,} at or over the threshold of {percent(ratio_limit)}; the worst "
+        f"is {table['partition'][0]} with {ratio_texts[0]}."
     )
     return Chart(figure, sentence, table)
 
 
-def _short(partitions: Sequence[str]) -> list[str]:
+def _short_partition_names(partition_names: Sequence[str]) -> list[str]:
     """The worst partitions by the values of their fields, which leaves room for the bars."""
-    return [re.sub("[^/=]+=", "", name) for name in partitions[:WORST]]
+    return [re.sub("[^/=]+=", "", name) for name in partition_names[:WORST]]
 
 
-def _share(ratio: float | None) -> str:
+def _share_text(ratio: float | None) -> str:
     return "no data" if ratio is None else percent(ratio)
 
 
@@ -163,22 +184,29 @@ def partitions(facts: TableFacts) -> Chart:
     """Data files of the worst partitions next to the number needed at the target size."""
     table = tables.worst_partitions(facts, WORST)
     if not table:
-        return nothing("No data files: nothing to draw.")
-    names = table["partition"]
-    files = table["file_count"]
-    needed = table["files_needed"]
-    target = size(facts.target_bytes)
+        return empty_chart("No data files: nothing to draw.")
+    partition_names = table["partition"]
+    file_counts = table["file_count"]
+    needed_counts = table["files_needed"]
+    target_text = size(facts.target_bytes)
     title = f"Data files by partition: {facts.name}"
     height = 1.9 + 0.31 * len(table)
     with canvas(title, height) as (figure, (axes,)):
-        needed_rows(axes, _short(names), "data files", files, needed, target)
-    everywhere = facts.of_kind(Kind.DATA)
-    enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
+        draw_needed_rows(
+            axes,
+            _short_partition_names(partition_names),
+            "data files",
+            file_counts,
+            needed_counts,
+            target_text,
+        )
+    partition_files = facts.of_kind(Kind.DATA)
+    needed_total = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in partition_files)
     sentence = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
-        f"{count(len(everywhere), 'partition')}; within these partitions, {enough:,} of {target} "
-        f"would be enough. The worst is {names[0]} with {count(files[0], 'file')}; {needed[0]:,} "
-        "would be enough."
+        f"{count(len(partition_files), 'partition')}; within these partitions, {needed_total:,} of "
+        f"{target_text} would be enough. The worst is {partition_names[0]} with "
+        f"{count(file_counts[0], 'file')}; {needed_counts[0]:,} would be enough."
     )
     return Chart(figure, sentence, table)
 
@@ -189,116 +217,143 @@ def manifests(facts: TableFacts) -> Chart:
     """
     table = tables.manifests(facts)
     if not table:
-        return nothing("No manifests: nothing to draw.")
-    target = size(facts.int_setting("commit.manifest.target-size-bytes"))
+        return empty_chart("No manifests: nothing to draw.")
+    target_text = size(facts.int_setting("commit.manifest.target-size-bytes"))
     with canvas(f"Manifests: {facts.name}", 1.4 + 0.5 * len(table)) as (figure, (axes,)):
-        existing = table["manifest_count"]
-        needed = table["manifests_needed"]
-        needed_rows(axes, table["content"], "manifests", existing, needed, target)
-    parts = [
-        f"{number:,} with {content}, {size(mean)} and {entries:,.1f} live entries each on "
-        f"average; {needed:,} of {target} would be enough"
-        for content, number, needed, _, mean, _, entries in table.rows
+        manifest_counts = table["manifest_count"]
+        needed_counts = table["manifests_needed"]
+        draw_needed_rows(
+            axes, table["content"], "manifests", manifest_counts, needed_counts, target_text
+        )
+    sentences = [
+        f"{manifest_count:,} with {content}, {size(mean_bytes)} and {entries_per_manifest:,.1f} "
+        f"live entries each on average; {needed_count:,} of {target_text} would be enough"
+        for content, manifest_count, needed_count, _, mean_bytes, _, entries_per_manifest in table.rows
     ]
-    parts += [
+    sentences += [
         f"on average, a data manifest's range of {o.field} (spec {o.spec_id}) overlaps "
         f"{percent(o.mean_share)} of the others"
         for o in facts.manifests.overlaps
     ]
-    return Chart(figure, f"Manifests of {facts.name}: {'; '.join(parts)}.", table)
+    return Chart(figure, f"Manifests of {facts.name}: {'; '.join(sentences)}.", table)
 
 
 def commits(facts: TableFacts) -> Chart:
     """Data and delete files that each commit added, and their mean size, over time."""
-    adding = [c for c in facts.history.commits if _added(c)]
-    if not adding:
-        return nothing("No commit states how many files it added: nothing to draw.")
-    operations = Counter(c.operation or "unknown" for c in adding).most_common()
+    adding_commits = [c for c in facts.history.commits if _added_file_count(c)]
+    if not adding_commits:
+        return empty_chart("No commit states how many files it added: nothing to draw.")
+    operation_counts = Counter(c.operation or "unknown" for c in adding_commits).most_common()
     # A summary adds up the bytes of data files and delete files.
-    means = [c.added_bytes / _added(c) for c in adding if c.added_bytes]
+    mean_file_sizes = [
+        c.added_bytes / _added_file_count(c) for c in adding_commits if c.added_bytes
+    ]
     title = f"Files added by each commit: {facts.name}"
-    with canvas(title, 5.2, (1, 1), sharex=True) as (figure, (files, sizes)):
-        for operation, times in operations:
+    with canvas(title, 5.2, (1, 1), sharex=True) as (figure, (files_axes, sizes_axes)):
+        for operation, commit_count in operation_counts:
             color, marker = _MARKS.get(operation, _OTHER)
-            looks: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
-            mine = [c for c in adding if (c.operation or "unknown") == operation]
-            moments: Any = [at(c.committed_at_ms) for c in mine]
-            label = f"{operation} ({times:,})"
-            files.plot(moments, list(map(_added, mine)), marker, label=label, **looks)
-            drawn = [(c.added_bytes or math.nan) / _added(c) for c in mine]
-            sizes.plot(moments, drawn, marker, **looks)
-        target = f"target {size(facts.target_bytes)}"
-        limit_line(sizes.axhline, facts.target_bytes, target, VERMILLION)
-        for axes, write, title in (
-            (files, "{:,.0f}".format, "Files added (log)"),
-            (sizes, size, "Mean size (log)"),
+            marker_style: dict[str, Any] = {"color": color, "alpha": 0.7, "markersize": 7}
+            operation_commits = [
+                c for c in adding_commits if (c.operation or "unknown") == operation
+            ]
+            commit_times: Any = [at(c.committed_at_ms) for c in operation_commits]
+            label = f"{operation} ({commit_count:,})"
+            files_axes.plot(
+                commit_times,
+                list(map(_added_file_count, operation_commits)),
+                marker,
+                label=label,
+                **marker_style,
+            )
+            mean_sizes = [
+                (c.added_bytes or math.nan) / _added_file_count(c) for c in operation_commits
+            ]
+            sizes_axes.plot(commit_times, mean_sizes, marker, **marker_style)
+        target_label = f"target {size(facts.target_bytes)}"
+        draw_limit_line(sizes_axes.axhline, facts.target_bytes, target_label, VERMILLION)
+        for axes, format_value, title in (
+            (files_axes, "{:,.0f}".format, "Files added (log)"),
+            (sizes_axes, size, "Mean size (log)"),
         ):
             # A few ticks at powers of two.
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_locator(LogLocator(2, numticks=6))
             axes.yaxis.set_minor_locator(NullLocator())
             axes.margins(y=0.2)
-            written(axes.yaxis, write)
+            format_ticks(axes.yaxis, format_value)
             axes.set_ylabel(title)
-            legend(axes, columns=3)
-        time_axis(sizes, [c.committed_at_ms for c in adding], "Committed at (UTC)")
-    mean = size(statistics.median(means)) if means else "unknown"
+            add_legend(axes, columns=3)
+        set_time_axis(sizes_axes, [c.committed_at_ms for c in adding_commits], "Committed at (UTC)")
+    mean_text = size(statistics.median(mean_file_sizes)) if mean_file_sizes else "unknown"
     sentence = (
-        f"{count(len(adding), 'commit')} of {facts.name}, {moment(adding[0].committed_at_ms)} to "
-        f"{moment(adding[-1].committed_at_ms)}, added {count(sum(map(_added, adding)), 'file')}, "
-        f"{plain(statistics.median(map(_added, adding)), 4)} per commit (median); the mean size of "
-        f"an added file is {mean} (median over commits); the target is {size(facts.target_bytes)}."
+        f"{count(len(adding_commits), 'commit')} of {facts.name}, "
+        f"{moment(adding_commits[0].committed_at_ms)} to "
+        f"{moment(adding_commits[-1].committed_at_ms)}, added "
+        f"{count(sum(map(_added_file_count, adding_commits)), 'file')}, "
+        f"{plain(statistics.median(map(_added_file_count, adding_commits)), 4)} per commit "
+        f"(median); the mean size of an added file is {mean_text} (median over commits); the "
+        f"target is {size(facts.target_bytes)}."
     )
     return Chart(figure, sentence, tables.commits(facts, limit=None))
 
 
-def _added(commit: Commit) -> int:
+def _added_file_count(commit: Commit) -> int:
     return (commit.added_data_files or 0) + (commit.added_delete_files or 0)
 
 
-def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Chart:
+def candidates(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: Plan) -> Chart:
     """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
-    if not ranked:
-        return nothing("No partition is worth a rewrite under this policy: nothing to draw.")
-    spent = [0, *accumulate(c.prediction.bytes_in for c in ranked)]
-    won = [0, *accumulate(c.prediction.file_opens_saved for c in ranked)]
-    grid = candidate_grid(facts, ranked, plan)
-    chosen_candidates = [
-        c.prediction for c, is_chosen in zip(ranked, grid["in_plan"], strict=True) if is_chosen
+    if not ranked_candidates:
+        return empty_chart("No partition is worth a rewrite under this policy: nothing to draw.")
+    rewritten_bytes = [0, *accumulate(c.prediction.bytes_in for c in ranked_candidates)]
+    opens_saved = [0, *accumulate(c.prediction.file_opens_saved for c in ranked_candidates)]
+    grid = candidate_grid(facts, ranked_candidates, plan)
+    plan_predictions = [
+        c.prediction
+        for c, is_chosen in zip(ranked_candidates, grid["in_plan"], strict=True)
+        if is_chosen
     ]
-    rewritten = total_of(chosen_candidates)
-    bytes_taken = rewritten.bytes_in
-    saved = rewritten.file_opens_saved
-    total = facts.data.size_in_bytes
+    plan_total = total_of(plan_predictions)
+    plan_bytes = plan_total.bytes_in
+    plan_opens_saved = plan_total.file_opens_saved
+    table_bytes = facts.data.size_in_bytes
     with canvas(f"Savings of a rewrite: {facts.name}", 3.8) as (figure, (axes,)):
-        axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
+        axes.step(rewritten_bytes, opens_saved, where="post", color=GREY, linewidth=1.2)
         axes.plot(
-            spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
+            rewritten_bytes[1:],
+            opens_saved[1:],
+            "o",
+            color=BLUE,
+            markersize=6,
+            label=count(len(ranked_candidates), "candidate"),
         )
-        if bytes_taken:
-            label = f"this plan: {size(bytes_taken)}"
-            axes.plot([bytes_taken], [saved], "D", color=VERMILLION, markersize=10, label=label)
-        limit_line(axes.axvline, total, f"entire table: {size(total)}", SKY)
-        axes.set_xlim(0, max(total, spent[-1]) * 1.04)
-        axes.set_ylim(0, won[-1] * 1.12)
+        if plan_bytes:
+            label = f"this plan: {size(plan_bytes)}"
+            axes.plot(
+                [plan_bytes], [plan_opens_saved], "D", color=VERMILLION, markersize=10, label=label
+            )
+        draw_limit_line(axes.axvline, table_bytes, f"entire table: {size(table_bytes)}", SKY)
+        axes.set_xlim(0, max(table_bytes, rewritten_bytes[-1]) * 1.04)
+        axes.set_ylim(0, opens_saved[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        written(axes.xaxis, size)
-        whole_numbers(axes.yaxis)
+        format_ticks(axes.xaxis, size)
+        set_whole_number_ticks(axes.yaxis)
         axes.set_xlabel("Bytes rewritten")
         axes.set_ylabel("File opens saved")
-        legend(axes, columns=1)
+        add_legend(axes, columns=1)
     sentence = (
-        f"{count(len(ranked), 'candidate')} of {facts.name} would save a full scan "
-        f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
-        f"{facts.partition_name(ranked[0].partitions[0])}, saves {won[1]:,} for "
-        f"{size(spent[1])}. The plan takes {count(len(chosen_candidates), 'candidate')}: "
-        f"{percent(saved / max(won[-1], 1))} of the possible savings for "
-        f"{percent(bytes_taken / max(total, 1))} of the table's bytes."
+        f"{count(len(ranked_candidates), 'candidate')} of {facts.name} would save a full scan "
+        f"{count(opens_saved[-1], 'file open')} for {size(rewritten_bytes[-1])} rewritten; the "
+        f"best, {facts.partition_name(ranked_candidates[0].partitions[0])}, saves "
+        f"{opens_saved[1]:,} for {size(rewritten_bytes[1])}. The plan takes "
+        f"{count(len(plan_predictions), 'candidate')}: "
+        f"{percent(plan_opens_saved / max(opens_saved[-1], 1))} of the possible savings for "
+        f"{percent(plan_bytes / max(table_bytes, 1))} of the table's bytes."
     )
     return Chart(figure, sentence, grid)
 
 
-def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Grid:
+def candidate_grid(facts: TableFacts, ranked_candidates: Sequence[Candidate], plan: Plan) -> Grid:
     """Candidates, most file opens saved per byte first."""
     columns = {
         "partition": NAME,
@@ -310,7 +365,7 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
         "file_opens_saved": COUNT,
         "in_plan": FLAG,
     }
-    chosen_partitions = {p for action in plan.actions for p in action.partitions}
+    plan_partitions = {p for action in plan.actions for p in action.partitions}
     rows = [
         (
             facts.partition_name(c.partitions[0]),
@@ -320,9 +375,9 @@ def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -
             c.prediction.files_out,
             c.prediction.bytes_in,
             c.prediction.file_opens_saved,
-            chosen_partitions.issuperset(c.partitions),
+            plan_partitions.issuperset(c.partitions),
         )
-        for c in ranked
+        for c in ranked_candidates
     ]
     return Grid("", columns, rows)
 
@@ -332,37 +387,44 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     first; the sentence says what got worse or better.
     """
     if len(runs) < 2:
-        return nothing(
+        return empty_chart(
             "No earlier run to compare with: icekit report --history FILE keeps each run.",
         )
-    compared = compare(runs, thresholds)
-    coming = compared.trend
-    measure = coming.measure if coming else MEASURES[0]
-    write = measure.unit.write
-    limit = measure.limit(runs[-1], thresholds or Thresholds())
-    times = [run.observed_at_ms for run in runs]
-    observed: dict[Any, float] = {
+    comparison = compare(runs, thresholds)
+    coming_trend = comparison.trend
+    measure = coming_trend.measure if coming_trend else MEASURES[0]
+    format_value = measure.unit.write
+    threshold = measure.limit(runs[-1], thresholds or Thresholds())
+    run_times_ms = [run.observed_at_ms for run in runs]
+    values_by_time: dict[Any, float] = {
         at(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
     }
     with canvas(f"Trend: {table}", 3.6) as (figure, (axes,)):
         axes.plot(
-            list(observed), list(observed.values()), color=BLUE, marker="o", label=measure.title
+            list(values_by_time),
+            list(values_by_time.values()),
+            color=BLUE,
+            marker="o",
+            label=measure.title,
         )
-        limit_line(axes.axhline, limit, f"threshold {write(limit)}", VERMILLION)
-        if coming:
-            reached_ms = round(times[-1] + coming.days * 86_400_000)
-            ahead: Any = [at(times[-1]), at(reached_ms)]
-            fitted = [coming.limit - coming.per_day * coming.days, coming.limit]
-            axes.plot(ahead, fitted, color=GREY, linestyle=":", label="trend")
+        draw_limit_line(axes.axhline, threshold, f"threshold {format_value(threshold)}", VERMILLION)
+        if coming_trend:
+            reached_ms = round(run_times_ms[-1] + coming_trend.days * 86_400_000)
+            trend_times: Any = [at(run_times_ms[-1]), at(reached_ms)]
+            trend_values = [
+                coming_trend.limit - coming_trend.per_day * coming_trend.days,
+                coming_trend.limit,
+            ]
+            axes.plot(trend_times, trend_values, color=GREY, linestyle=":", label="trend")
             # As far ahead as the runs go back, so that these do not shrink to a point.
-            times.append(min(reached_ms, 2 * times[-1] - times[0]))
-        axes.set_ylim(0, 1.15 * max(*observed.values(), limit, 0) or 1)
-        written(axes.yaxis, write)
-        time_axis(axes, times, "Observed at (UTC)")
-        legend(axes, columns=3)
+            run_times_ms.append(min(reached_ms, 2 * run_times_ms[-1] - run_times_ms[0]))
+        axes.set_ylim(0, 1.15 * max(*values_by_time.values(), threshold, 0) or 1)
+        format_ticks(axes.yaxis, format_value)
+        set_time_axis(axes, run_times_ms, "Observed at (UTC)")
+        add_legend(axes, columns=3)
     sentence = (
         f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to "
-        f"{moment(runs[-1].observed_at_ms)}; {compared}."
+        f"{moment(runs[-1].observed_at_ms)}; {comparison}."
     )
     columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
     rows = [

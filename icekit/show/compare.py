@@ -29,7 +29,7 @@ from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.maintain.savings import savings_of, waiting
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
-from icekit.show.card import next_step, sized
+from icekit.show.card import next_step, size_range_rows
 
 #: Incremented when a field changes its meaning or is removed.
 SCHEMA_VERSION = 2
@@ -98,13 +98,13 @@ class ComparedStates(Shown):
         return diagnose(self.before, self.thresholds), diagnose(self.after, self.thresholds)
 
     @cached_property
-    def states(self) -> tuple[Health, Health]:
+    def health_records(self) -> tuple[Health, Health]:
         """Both as a history has them."""
-        before, after = (
+        health_before, health_after = (
             health(facts, findings, savings_of(facts, findings, self.thresholds), "")
             for facts, findings in zip((self.before, self.after), self.findings, strict=True)
         )
-        return before, after
+        return health_before, health_after
 
     @cached_property
     def changes(self) -> trend.Comparison:
@@ -112,18 +112,20 @@ class ComparedStates(Shown):
         and figures that crossed a threshold.
         """
         evidence = {finding.name: finding.evidence for finding in self.findings[1]}
-        return trend.changes(*self.states, self.thresholds, evidence)
+        return trend.changes(*self.health_records, self.thresholds, evidence)
 
     @property
     def verdict(self) -> str:
         """``better``, ``worse``, ``better and worse`` or ``no change``."""
-        words = {"better": self.changes.better, "worse": self.changes.worse}
-        return " and ".join(word for word, changes in words.items() if changes) or _SAME
+        changes_by_verdict = {"better": self.changes.better, "worse": self.changes.worse}
+        return (
+            " and ".join(word for word, changes in changes_by_verdict.items() if changes) or _SAME
+        )
 
     def figures(self) -> list[ComparedFigure]:
         """Each figure before and after."""
         return [
-            ComparedFigure(name, *map(value, self.states))
+            ComparedFigure(name, *map(value, self.health_records))
             for name, (value, _, _) in _FIGURES.items()
         ]
 
@@ -133,44 +135,48 @@ class ComparedStates(Shown):
         """
         worse = self.changes.worse
         better = self.changes.better
-        kind = "warning" if worse else "fine" if better else "info"
-        name = self.after.name
-        if self.before.name != name:
-            name = f"{self.before.name} and {name}"
-        states = [
+        badge_kind = "warning" if worse else "fine" if better else "info"
+        table_name = self.after.name
+        if self.before.name != table_name:
+            table_name = f"{self.before.name} and {table_name}"
+        state_texts = [
             f"{moment(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
             f"({state.status})"
-            for facts, state in zip((self.before, self.after), self.states, strict=True)
+            for facts, state in zip((self.before, self.after), self.health_records, strict=True)
         ]
-        later = waiting(self.after, self.findings[1], self.thresholds)
-        step = next_step(self.findings[1], is_postponed=bool(later))
-        label = "no finding changed" if self.verdict == _SAME else self.verdict
+        postponed_sentence = waiting(self.after, self.findings[1], self.thresholds)
+        step_and_command = next_step(self.findings[1], is_postponed=bool(postponed_sentence))
+        badge_label = "no finding changed" if self.verdict == _SAME else self.verdict
         return [
-            Badge(kind, label, name, " → ".join(states)),
+            Badge(badge_kind, badge_label, table_name, " → ".join(state_texts)),
             *(
                 Item(title, [("", each) for each in changes])
                 for title, changes in (("Worse", worse), ("Better", better))
                 if changes
             ),
             Sentence("" if worse or better else "No finding came or went."),
-            *([Item("Next", statements=[step[1]])] if step else []),
-            self._sizes(),
-            self._changed(),
+            *([Item("Next", statements=[step_and_command[1]])] if step_and_command else []),
+            self._sizes_grid(),
+            self._changed_figures(),
         ]
 
-    def _sizes(self) -> Grid:
+    def _sizes_grid(self) -> Grid:
         """Data files by size, before and after; with different targets, a state lacks the ranges of
         the other.
         """
-        lacking = "0" if self.before.target_bytes == self.after.target_bytes else None
-        cells: dict[tuple[int, str], list[str | None]] = {}
-        for state, facts in enumerate((self.before, self.after)):
-            for start, label, bar, _ in sized(facts, self.thresholds):
-                cells.setdefault((start, label), [lacking] * 2)[state] = bar
-        rows = [(label, *cells[start, label]) for start, label in sorted(cells)]
+        missing_text = "0" if self.before.target_bytes == self.after.target_bytes else None
+        bars_by_range: dict[tuple[int, str], list[str | None]] = {}
+        for state_index, facts in enumerate((self.before, self.after)):
+            for lower_bytes, range_text, bar, _ in size_range_rows(facts, self.thresholds):
+                size_range = (lower_bytes, range_text)
+                bars_by_range.setdefault(size_range, [missing_text] * 2)[state_index] = bar
+        rows = [
+            (range_text, *bars_by_range[lower_bytes, range_text])
+            for lower_bytes, range_text in sorted(bars_by_range)
+        ]
         return Grid("Data files by size", dict.fromkeys(("size", "before", "after"), TEXT), rows)
 
-    def _changed(self) -> Grid:
+    def _changed_figures(self) -> Grid:
         """The figures that differ, and which way."""
         rows = []
         for name, before, after in ((f.name, f.before, f.after) for f in self.figures()):
@@ -180,12 +186,14 @@ class ComparedStates(Shown):
             value_texts = (
                 None if value is None else unit.write(value) for value in (before, after)
             )
-            change = word = None
+            change_text = verdict_word = None
             if before is not None and after is not None:
-                is_much = abs(after - before) >= _MUCH * before
-                change = f"{100 * (after - before) / before:+,.0f} %" if before else None
-                word = _WORDS.get(is_much * direction * (1 if after > before else -1))
-            rows.append((name, *value_texts, change, word or ""))
+                is_significant = abs(after - before) >= _MUCH * before
+                change_text = f"{100 * (after - before) / before:+,.0f} %" if before else None
+                verdict_word = _WORDS.get(
+                    is_significant * direction * (1 if after > before else -1)
+                )
+            rows.append((name, *value_texts, change_text, verdict_word or ""))
         columns = {"figure": TEXT(""), "before": FIGURE, "after": FIGURE, "change": FIGURE}
         return Grid("Figures that changed", columns | {"verdict": TEXT("")}, rows)
 
@@ -193,7 +201,7 @@ class ComparedStates(Shown):
         """The comparison as ``icekit compare --json`` prints it."""
         before, after = (
             ComparedState(state.table_name, state.snapshot_id, state.status)
-            for state in self.states
+            for state in self.health_records
         )
         return ComparisonDocument(
             before=before,
@@ -219,13 +227,15 @@ def compare(
     Raises the errors of :func:`icekit.health.observe`, and
     :class:`~icekit.common.errors.ParameterError` for a report that cannot be read.
     """
-    limits = thresholds or Thresholds()
-    first = _read(before, lake, limits)
-    second = _read(after, lake, limits)
-    return ComparedStates(first, second, limits)
+    thresholds_in_force = thresholds or Thresholds()
+    facts_before = _facts_of(before, lake, thresholds_in_force)
+    facts_after = _facts_of(after, lake, thresholds_in_force)
+    return ComparedStates(facts_before, facts_after, thresholds_in_force)
 
 
-def _read(source: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) -> TableFacts:
+def _facts_of(
+    source: TableFacts | str | Path, lake: Lake | None, thresholds: Thresholds
+) -> TableFacts:
     if isinstance(source, TableFacts):
         return source
     if isinstance(source, Path) or source.endswith(".json"):
@@ -234,4 +244,4 @@ def _read(source: TableFacts | str | Path, lake: Lake | None, limits: Thresholds
     if not separator or "`" in ref:
         name = source
         ref = ""
-    return observe(lake or Lake.connect(), name, ref=ref, size_ratios=limits.size_ratios)
+    return observe(lake or Lake.connect(), name, ref=ref, size_ratios=thresholds.size_ratios)

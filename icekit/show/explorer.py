@@ -20,15 +20,15 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 SWITCH = "ICEKIT_WIDGETS"
 
 
-def widgets_on() -> bool:
+def are_widgets_on() -> bool:
     """Tell whether explorers have controls: with ipywidgets, unless ``ICEKIT_WIDGETS=off``, which a
     run by papermill sets for itself.
 
     Raises :class:`~icekit.common.errors.ParameterError` for a value other than on and off.
     """
-    state = os.environ.get(SWITCH) or "on"
-    require_known(state, ("on", "off"), f"{SWITCH} value")
-    return state == "on" and find_spec("ipywidgets") is not None
+    switch_value = os.environ.get(SWITCH) or "on"
+    require_known(switch_value, ("on", "off"), f"{SWITCH} value")
+    return switch_value == "on" and find_spec("ipywidgets") is not None
 
 
 class Explorer(ABC):
@@ -59,7 +59,7 @@ class Explorer(ABC):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         del include, exclude  # a front end chooses a format that it can draw
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self.static()}
-        if widgets_on():
+        if are_widgets_on():
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
         return bundle
 

@@ -43,56 +43,62 @@ def text(
     """
     columns = max(width or WIDTH, _NARROWEST)
     parts = [
-        [_verdict(overview)],
-        list(_list(overview.tables, columns, color)),
-        list(_errors(overview.tables, columns)) if verbose else [],
-        list(_below(overview, is_explained=verbose)),
+        [_counts_sentence(overview)],
+        list(_table_lines(overview.tables, columns, color)),
+        list(_error_lines(overview.tables, columns)) if verbose else [],
+        list(_closing_lines(overview, is_explained=verbose)),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def _verdict(overview: Overview) -> str:
+def _counts_sentence(overview: Overview) -> str:
     """The numbers of tables: ``22 tables of catalog lake: 6 critical, 16 healthy.``."""
     if not overview.tables:
         return f"Catalog {printable(overview.catalog)} has no tables."
-    numbers = Counter(table.status for table in overview.tables)
-    parts = [f"{numbers[status]:,} {status}" for status in _MARKS if numbers[status]]
-    tables = count(len(overview.tables), "table")
-    return f"{tables} of catalog {printable(overview.catalog)}: {', '.join(parts)}."
+    status_counts = Counter(table.status for table in overview.tables)
+    count_texts = [
+        f"{status_counts[status]:,} {status}" for status in _MARKS if status_counts[status]
+    ]
+    table_count_text = count(len(overview.tables), "table")
+    return f"{table_count_text} of catalog {printable(overview.catalog)}: {', '.join(count_texts)}."
 
 
-def _list(tables: Sequence[TableSummary], columns: int, color: bool) -> Iterator[str]:
+def _table_lines(tables: Sequence[TableSummary], total_width: int, color: bool) -> Iterator[str]:
     """The heading, and a line for each table; nothing without tables."""
     if not tables:
         return
-    rows = [_HEAD, *(_row(table, with_word=columns >= _WITH_WORDS) for table in tables)]
-    statuses = max(len(row.status) for row in rows)
-    files = max(len(row.files) for row in rows)
-    sizes = max(len(row.bytes) for row in rows)
-    gaps = 4 * len(_GAP)
-    names, findings = _widths(rows, columns - statuses - files - sizes - gaps)
+    rows = [_HEAD, *(_row(table, with_word=total_width >= _WITH_WORDS) for table in tables)]
+    status_width = max(len(row.status) for row in rows)
+    files_width = max(len(row.files) for row in rows)
+    size_width = max(len(row.bytes) for row in rows)
+    gaps_width = 4 * len(_GAP)
+    name_width, finding_width = _column_widths(
+        rows, total_width - status_width - files_width - size_width - gaps_width
+    )
     colors = [None, *(_COLORS[table.status] if color else None for table in tables)]
-    for row, code in zip(rows, colors, strict=True):
-        status = row.status.ljust(statuses)
+    for row, color_code in zip(rows, colors, strict=True):
+        status = row.status.ljust(status_width)
         cells = [
-            shorten(row.name, names).ljust(names),
-            _cut(row.finding, findings).ljust(findings),
-            row.files.rjust(files),
-            row.bytes.rjust(sizes),
+            shorten(row.name, name_width).ljust(name_width),
+            _shorten_finding(row.finding, finding_width).ljust(finding_width),
+            row.files.rjust(files_width),
+            row.bytes.rjust(size_width),
         ]
-        painted = status if code is None else f"\x1b[{code}m{status}\x1b[0m"
-        yield _GAP.join([painted, *cells]).rstrip()
+        status_cell = status if color_code is None else f"\x1b[{color_code}m{status}\x1b[0m"
+        yield _GAP.join([status_cell, *cells]).rstrip()
 
 
 def _row(table: TableSummary, *, with_word: bool) -> _Row:
-    files = "" if table.file_count is None else f"{table.file_count:,}"
-    bytes_ = "" if table.size_in_bytes is None else size(table.size_in_bytes)
-    mark = _MARKS[table.status]
-    status = f"{mark} {table.status}" if with_word else mark
-    return _Row(status, printable(table.table), printable(_finding(table)), files, bytes_)
+    file_count_text = "" if table.file_count is None else f"{table.file_count:,}"
+    size_text = "" if table.size_in_bytes is None else size(table.size_in_bytes)
+    marker = _MARKS[table.status]
+    status = f"{marker} {table.status}" if with_word else marker
+    return _Row(
+        status, printable(table.table), printable(_finding_text(table)), file_count_text, size_text
+    )
 
 
-def _finding(table: TableSummary) -> str:
+def _finding_text(table: TableSummary) -> str:
     """``small files: 96 of 100 would go; 2 more``; empty for a healthy table."""
     if table.finding is None:
         return table.problem
@@ -105,7 +111,7 @@ def _finding(table: TableSummary) -> str:
 _OTHERS = "; "
 
 
-def _widths(rows: Sequence[_Row], columns: int) -> tuple[int, int]:
+def _column_widths(rows: Sequence[_Row], columns: int) -> tuple[int, int]:
     """The widths of names and of findings within some columns: names are cut once they take more
     than half.
     """
@@ -113,11 +119,11 @@ def _widths(rows: Sequence[_Row], columns: int) -> tuple[int, int]:
     longest_finding = max(len(row.finding) for row in rows)
     if longest_name + longest_finding <= columns:
         return longest_name, longest_finding
-    name = min(longest_name, max(columns // 2, columns - longest_finding))
-    return name, columns - name
+    name_width = min(longest_name, max(columns // 2, columns - longest_finding))
+    return name_width, columns - name_width
 
 
-def _cut(finding: str, columns: int) -> str:
+def _shorten_finding(finding: str, columns: int) -> str:
     """A finding within its column, without the number of others or cut after a word: a number that
     is cut would be another one.
     """
@@ -127,7 +133,7 @@ def _cut(finding: str, columns: int) -> str:
     return textwrap.shorten(finding_alone, columns, placeholder=" …")
 
 
-def _errors(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:
+def _error_lines(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:
     """Why tables cannot be read; paths are never broken."""
     for table in tables:
         if table.error is None:
@@ -141,18 +147,18 @@ def _errors(tables: Sequence[TableSummary], columns: int) -> Iterator[str]:
         )
 
 
-def _below(overview: Overview, *, is_explained: bool) -> Iterator[str]:
+def _closing_lines(overview: Overview, *, is_explained: bool) -> Iterator[str]:
     """What the list leaves out, and the next command."""
     if overview.tables and not overview.storage:
         yield "Not looked for: missing and orphan files (--storage)."
     unreadable = [table for table in overview.tables if table.is_unreadable]
     if unreadable and not is_explained:
         yield "Why tables are unreadable: add -v."
-    if (command := _next(overview)) is not None:
+    if (command := _next_command(overview)) is not None:
         yield f"Next:  {printable(command)}"
 
 
-def _next(overview: Overview) -> str | None:
+def _next_command(overview: Overview) -> str | None:
     """The plan of the first table that can be read and has a finding, or else a look at one that
     cannot be read; None if all are healthy.
     """

@@ -37,16 +37,16 @@ def file_sizes(
         "share_of_bytes": SHARE,
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
-    limits = thresholds or Thresholds()
+    thresholds_in_force = thresholds or Thresholds()
     target = facts.target_bytes
-    total = facts.data
-    low = min_file_size(target, limits.min_file_size_ratio)
-    high = max_file_size(target, limits.max_file_size_ratio)
-    edges = set(facts.data_edges)
+    all_files = facts.data
+    min_size = min_file_size(target, thresholds_in_force.min_file_size_ratio)
+    max_size = max_file_size(target, thresholds_in_force.max_file_size_ratio)
+    range_edges = set(facts.data_edges)
     if coarse:
-        edges = {0, *(edge for edge in (target // 16, target // 4) if edge < low)}
+        range_edges = {0, *(edge for edge in (target // 16, target // 4) if edge < min_size)}
     # A rewrite leaves a file of exactly either limit alone.
-    edges = (edges | {low, high + 1}) - {high}
+    range_edges = (range_edges | {min_size, max_size + 1}) - {max_size}
     rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -54,11 +54,11 @@ def file_sizes(
             bar.upper_bytes,
             bar.file_count,
             bar.size_in_bytes,
-            bar.file_count / total.file_count,
-            bar.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
-            low <= bar.lower_bytes <= high,
+            bar.file_count / all_files.file_count,
+            bar.size_in_bytes / all_files.size_in_bytes if all_files.size_in_bytes else None,
+            min_size <= bar.lower_bytes <= max_size,
         )
-        for bar in file_size_histogram(facts, tuple(sorted(edges)), (low, high))
+        for bar in file_size_histogram(facts, tuple(sorted(range_edges)), (min_size, max_size))
     ]
     return Grid("", columns, rows)
 
@@ -129,24 +129,24 @@ def manifests(facts: TableFacts) -> Grid:
         "entry_count": COUNT("entries"),
         "entries_per_manifest": NUMBER("entries per manifest"),
     }
-    target = facts.int_setting("commit.manifest.target-size-bytes")
+    target_bytes = facts.int_setting("commit.manifest.target-size-bytes")
     m = facts.manifests
-    kinds = [
+    content_figures = [
         ("data", m.data_count, m.data_bytes, m.data_entry_count),
         ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count),
     ]
     rows = [
         (
             content,
-            number,
-            expected_manifests(size_in_bytes, target),
+            manifest_count,
+            expected_manifests(size_in_bytes, target_bytes),
             size_in_bytes,
-            size_in_bytes / number,
-            entries,
-            entries / number,
+            size_in_bytes / manifest_count,
+            entry_count,
+            entry_count / manifest_count,
         )
-        for content, number, size_in_bytes, entries in kinds
-        if number
+        for content, manifest_count, size_in_bytes, entry_count in content_figures
+        if manifest_count
     ]
     return Grid("", columns, rows)
 
@@ -194,7 +194,7 @@ def settings(facts: TableFacts) -> Grid:
 def columns(facts: TableFacts) -> Grid:
     """Leaf columns: the metrics that new files get, and what sampled files have."""
     sample = facts.metrics_sample
-    heads = {
+    grid_columns = {
         "field_id": IDENTIFIER("id"),
         "name": NAME,
         "type": NAME,
@@ -208,15 +208,15 @@ def columns(facts: TableFacts) -> Grid:
     rows = []
     for c in facts.columns:
         column = sample.column(c.name)
-        seen = (
+        stats = (
             (column.bounds_file_count, column.counts_file_count, column.stab_share)
             if column
             else (None, None, None)
         )
         rows.append(
-            (c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *seen)
+            (c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *stats)
         )
-    return Grid("", heads, rows, 200)
+    return Grid("", grid_columns, rows, 200)
 
 
 def distribution(facts: TableFacts) -> Grid:

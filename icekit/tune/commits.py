@@ -151,8 +151,10 @@ def large_commit(
     split_bytes = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
     size_in_bytes = round(total_bytes * byte_share)
     return TrialRows(
-        description=f"{size(size_in_bytes)} of rows of {count(len(source_groups), 'partition')} in one "
-        f"commit (read by tasks of {size(split_bytes)})",
+        description=(
+            f"{size(size_in_bytes)} of rows of {count(len(source_groups), 'partition')} in one "
+            f"commit (read by tasks of {size(split_bytes)})"
+        ),
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
         read_options={"split-size": str(split_bytes), "file-open-cost": "0"},

@@ -274,7 +274,7 @@ _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*
 
 def _function_notes(facts: TableFacts, text: str, pushed_columns: Set[str]) -> Iterator[str]:
     """What to write in place of a function of a time column, which does not reach Iceberg; of
-    ``pushed_columns`` columns some condition does: Spark makes a range of most dates, but of no
+    ``pushed_columns`` some condition does: Spark makes a range of most dates, but of no
     year.
     """
     for function, term in dict.fromkeys(_TIME_FUNCTION.findall(text)):

@@ -74,11 +74,11 @@ class Costs:
     open_error: float = 0.0
 
     def reached_share(self, commit_count: int) -> float:
-        """The share of the data files that ``commit_count`` reach, if each draws its files again."""
+        """The share of the data files that so many commits reach, if each draws its files again."""
         return float(1 - (1 - min(self.touched_share, 1.0)) ** commit_count)
 
     def delete_file_opens(self, commit_count: int) -> float:
-        """The delete files that a scan opens after ``commit_count``: position deletes pile up, and
+        """The delete files that a scan opens after so many commits: position deletes pile up, and
         a data file has at most one vector.
         """
         return self.data_files * (
@@ -151,7 +151,7 @@ class BreakEven:
 
 
 def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -> float:
-    """What a commit costs with its reads, with ``commits_per_compaction`` between compactions
+    """What a commit costs with its reads, with so many commits between compactions
     (None: the cheapest number).
     """
     cycles = [commits_per_compaction] if commits_per_compaction else _CYCLES

@@ -22,7 +22,7 @@ from icekit.engine.errors import engine_errors
 from icekit.engine.tables import TableSource
 from icekit.health.facts.metadata_file import check, load_metadata
 from icekit.iceberg.metadata import Damaged
-from icekit.show.card import lines
+from icekit.show.card import fact_texts
 
 Json = dict[str, Any]
 
@@ -240,7 +240,10 @@ def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(
         "TIMESTAMP '2999-01-01 00:00:00')"
     )
     assert not found()["snapshots"]
-    assert "none: the table is empty" in dict(lines(lake.observe((scratch, "current"))))["snapshot"]
+    assert (
+        "none: the table is empty"
+        in dict(fact_texts(lake.observe((scratch, "current"))))["snapshot"]
+    )
 
 
 def test_parents_are_walked_in_one_place() -> None:

@@ -11,7 +11,7 @@ import pytest
 from icekit import Thresholds
 from icekit.maintain.savings import Savings
 from icekit.report.history.store import Health
-from icekit.report.index import Index, closing, rank, write_index, write_junit
+from icekit.report.index import Index, closing_text, rank, write_index, write_junit
 from icekit.report.result import ReportRun, Row, exit_status
 from tests.golden import Golden
 from tests.report.history.test_store import record
@@ -34,7 +34,7 @@ GONE = Row("db.gone", "misconfigured", 0.1, error="There is no table \x00 <db.go
 
 
 def written(folder: Path, *rows: Row, **more: Any) -> str:
-    index = Index(rows=rows, made_at="now", catalog="lake", **{"tables": len(rows)} | more)
+    index = Index(rows=rows, made_at="now", catalog="lake", **{"table_count": len(rows)} | more)
     return write_index(index, folder / "index.html").read_text()
 
 
@@ -77,7 +77,7 @@ def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> 
         written(
             tmp_path,
             row("db.events", health=now),
-            remembered={"db.events": [was]},
+            earlier_runs={"db.events": [was]},
             thresholds=limits,
         )
         for limits in (Thresholds(), Thresholds(snapshots=5))
@@ -105,7 +105,7 @@ def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> 
         Row("db.<b>.another_name_that_is_long", "crashed", 1.0),
         Row("db.slow", "timed out", 2.0, error="slow <b>"),
     ]
-    page = written(tmp_path, *rows, tables=9, remembered={"db.events": before})
+    page = written(tmp_path, *rows, table_count=9, earlier_runs={"db.events": before})
 
     golden("index/several.html", page)
     golden("index/empty.html", written(tmp_path))
@@ -125,7 +125,9 @@ def test_what_a_run_closes_with_looks_like_its_golden_file(golden: Golden) -> No
 
     golden(
         "index/closing.txt",
-        "\n\n".join(closing(ReportRun(rows, Path("index.html"), 0), "a prod") for rows in runs),
+        "\n\n".join(
+            closing_text(ReportRun(rows, Path("index.html"), 0), "a prod") for rows in runs
+        ),
     )
 
 

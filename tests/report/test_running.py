@@ -23,7 +23,7 @@ from icekit.health.diagnose.document import save_facts
 from icekit.report import rendering
 from icekit.report.history.store import HistoryFile
 from icekit.report.observing import FactsCache, TimedOut
-from icekit.report.rendering import Kernel, limited
+from icekit.report.rendering import Kernel, kill_after
 from icekit.report.result import Row
 from icekit.report.service import Workers, report
 from tests.child import Child
@@ -85,7 +85,7 @@ def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path
     # A notebook is given what is kept of its table.
     (other,) = set(names) - {done}
     assert "2 runs of " + other in (tmp_path / f"{other}.html").read_text()
-    runs = [[h.run_id for h in runs] for _, runs in sorted(kept.last(names).items())]
+    runs = [[h.run_id for h in runs] for _, runs in sorted(kept.newest_runs(names).items())]
     assert [each[0] for each in runs] == ["run001"] * 2
     assert [each[-1] for each in runs] == [on.run_id] * 2
 
@@ -96,12 +96,12 @@ def test_what_a_request_to_stop_ends_is_no_failure_of_its_table(tmp_path: Path) 
 
     lake: Any = None
     with Workers(lake, [], ReportOptions.of({"output": str(tmp_path)}), "", {}) as workers:
-        assert workers._guarded("db.t", fail).status == "crashed"
+        assert workers._run_step("db.t", fail).status == "crashed"
         (trace,) = tmp_path.iterdir()
         trace.unlink()
         workers._stopped.set()
 
-        assert workers._guarded("db.t", fail).status == "stopped"
+        assert workers._run_step("db.t", fail).status == "stopped"
     assert not list(tmp_path.iterdir())
 
 
@@ -131,7 +131,7 @@ def test_a_kernel_that_is_kept_gives_the_outputs_of_a_fresh_one(many: Path, tmp_
             ("db.t01", "db.t00", "db.t00"), (kernel, kernel, fresh), paths, strict=True
         ):
             facts = save_facts(icekit.connect().observe(table), path.with_suffix(".json"))
-            rendering._executed(used, {"table": table, "facts_file": str(facts)}, path)
+            rendering._execute_notebook(used, {"table": table, "facts_file": str(facts)}, path)
     second, alone = map(code_of, paths[1:])
 
     assert (
@@ -185,7 +185,7 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(
             # by then.
             while not told.exists() and len(failed) < 2:
                 try:
-                    rendering._executed(kernel, {}, tmp_path / "out.ipynb")
+                    rendering._execute_notebook(kernel, {}, tmp_path / "out.ipynb")
                 except Exception as error:
                     failed.append(str(error))
 
@@ -194,7 +194,7 @@ def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(
     thread.start()
     # However long it takes to begin, its time is over once it is at work.
     waited_for(lambda: told.exists() and told.read_text().endswith("."))
-    with limited(used[0], 0.0) as time_limit:
+    with kill_after(used[0], 0.0) as time_limit:
         thread.join(120)
 
     assert time_limit.is_set

@@ -45,15 +45,15 @@ class Health:
     snapshots: int
     opens_saved: int  # file opens that compaction would save a full scan
 
-    def plain(self) -> dict[str, Any]:
+    def as_columns(self) -> dict[str, Any]:
         """Columns as stored: ``findings`` as JSON, and the rest unchanged."""
         return asdict(self) | {"findings": json.dumps(self.findings)}
 
     @classmethod
-    def of_plain(cls, stored: Mapping[str, Any]) -> Health:
+    def from_columns(cls, columns: Mapping[str, Any]) -> Health:
         """Read a stored record."""
-        findings = tuple((name, severity) for name, severity in json.loads(stored["findings"]))
-        return cls(**{f.name: stored[f.name] for f in fields(cls)} | {"findings": findings})
+        findings = tuple((name, severity) for name, severity in json.loads(columns["findings"]))
+        return cls(**{f.name: columns[f.name] for f in fields(cls)} | {"findings": findings})
 
 
 #: Every stored column with its type (int or str).
@@ -62,7 +62,7 @@ COLUMNS: Mapping[str, type] = {f.name: int if "int" in str(f.type) else str for 
 
 def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str) -> Health:
     """The record of a table; its size does not grow with files or partitions."""
-    deletes = [facts.total(kind) for kind in DELETE_KINDS]
+    delete_totals = [facts.total(kind) for kind in DELETE_KINDS]
     return Health(
         run_id=run_id,
         table_name=facts.name,
@@ -75,8 +75,8 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         data_files=facts.data.file_count,
         data_bytes=facts.data.size_in_bytes,
         data_records=facts.data.record_count,
-        delete_files=sum(each.file_count for each in deletes),
-        delete_records=sum(each.record_count for each in deletes),
+        delete_files=sum(each.file_count for each in delete_totals),
+        delete_records=sum(each.record_count for each in delete_totals),
         target_file_bytes=facts.target_bytes,
         undersized_manifests=facts.manifests.undersized_count,
         snapshots=facts.history.snapshot_count,
@@ -88,12 +88,12 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
 LAST = 30
 
 
-def newest(records: Iterable[Health]) -> dict[str, list[Health]]:
+def newest_by_table(records: Iterable[Health]) -> dict[str, list[Health]]:
     """The newest :data:`LAST` records of each table, oldest first."""
-    by_table: dict[str, list[Health]] = {}
+    runs_by_table: dict[str, list[Health]] = {}
     for record in sorted(records, key=lambda record: record.observed_at_ms):
-        by_table.setdefault(record.table_name, []).append(record)
-    return {name: runs[-LAST:] for name, runs in by_table.items()}
+        runs_by_table.setdefault(record.table_name, []).append(record)
+    return {name: runs[-LAST:] for name, runs in runs_by_table.items()}
 
 
 class HistoryFile(SqliteFile):
@@ -111,33 +111,33 @@ class HistoryFile(SqliteFile):
         """Append the records whose run and table are not stored yet, in one transaction; returns
         their number.
         """
-        insert = f"INSERT OR IGNORE INTO health VALUES (:{', :'.join(COLUMNS)})"
-        rows = [record.plain() for record in records]
-        return self.write(lambda db: db.executemany(insert, rows).rowcount) if rows else 0
+        insert_sql = f"INSERT OR IGNORE INTO health VALUES (:{', :'.join(COLUMNS)})"
+        rows = [record.as_columns() for record in records]
+        return self.write(lambda db: db.executemany(insert_sql, rows).rowcount) if rows else 0
 
-    def last(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
+    def newest_runs(self, tables: Sequence[str]) -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first, at most :data:`LAST` of each; without tables
         that have no runs.
         """
-        ranked = (
+        ranked_sql = (
             "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) "
             "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?))"
         )
 
-        def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
+        def read_runs(db: sqlite3.Connection) -> dict[str, list[Health]]:
             db.row_factory = sqlite3.Row
             rows = db.execute(
-                f"SELECT * FROM ({ranked}) WHERE newest <= ?", (json.dumps(list(tables)), LAST)
+                f"SELECT * FROM ({ranked_sql}) WHERE newest <= ?", (json.dumps(list(tables)), LAST)
             )
-            return newest(map(Health.of_plain, rows))
+            return newest_by_table(map(Health.from_columns, rows))
 
-        return self.read(work, {})
+        return self.read(read_runs, {})
 
     def create(self, db: sqlite3.Connection) -> None:
         """Create the table."""
-        kinds = {int: "INTEGER", str: "TEXT"}
-        columns = ", ".join(f"{name} {kinds[kind]}" for name, kind in COLUMNS.items())
-        db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id))")
+        sql_types = {int: "INTEGER", str: "TEXT"}
+        columns_sql = ", ".join(f"{name} {sql_types[kind]}" for name, kind in COLUMNS.items())
+        db.execute(f"CREATE TABLE health ({columns_sql}, PRIMARY KEY (table_name, run_id))")
         db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:

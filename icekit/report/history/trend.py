@@ -93,9 +93,9 @@ class Trend:
     days: float
 
     def __str__(self) -> str:
-        now, limit = map(self.measure.unit.write, (self.now, self.limit))
-        days = count(max(1, round(self.days)), "day")
-        return f"{self.measure.title}: {now}, about {days} until {limit}"
+        value_text, threshold_text = map(self.measure.unit.write, (self.now, self.limit))
+        days_text = count(max(1, round(self.days)), "day")
+        return f"{self.measure.title}: {value_text}, about {days_text} until {threshold_text}"
 
 
 @frozen
@@ -123,18 +123,18 @@ def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Com
     """Compare the runs of one table, oldest first; only those since the table with that name was
     last created.
     """
-    limits = thresholds or Thresholds()
-    runs_of_table = same_table(runs)
-    changed = (
-        changes(runs_of_table[-2], runs_of_table[-1], limits)
-        if len(runs_of_table) > 1
-        else Comparison()
-    )
-    trends = [trend for measure in MEASURES if (trend := _trend(measure, runs_of_table, limits))]
-    return replace(changed, trend=min(trends, key=lambda trend: trend.days, default=None))
+    thresholds = thresholds or Thresholds()
+    runs_of_table = runs_since_creation(runs)
+    comparison = Comparison()
+    if len(runs_of_table) > 1:
+        comparison = changes(runs_of_table[-2], runs_of_table[-1], thresholds)
+    trends = [
+        trend for measure in MEASURES if (trend := _trend(measure, runs_of_table, thresholds))
+    ]
+    return replace(comparison, trend=min(trends, key=lambda trend: trend.days, default=None))
 
 
-def same_table(runs: Sequence[Health]) -> Sequence[Health]:
+def runs_since_creation(runs: Sequence[Health]) -> Sequence[Health]:
     """The runs since the table with that name was last re-created."""
     runs_of_table = itertools.takewhile(
         lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs)
@@ -147,72 +147,75 @@ def slope(points: Points) -> float | None:
     trend or there are fewer than :data:`LEAST_RUNS`.
     """
     n = len(points)
-    pairs = [
+    point_differences = [
         (b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(points, 2) if b[0] > a[0]
     ]
-    score = abs(sum((dy > 0) - (dy < 0) for _, dy in pairs))
+    score = abs(sum((dy > 0) - (dy < 0) for _, dy in point_differences))
     if n < LEAST_RUNS or max(score - 1, 0) ** 2 < _FIVE_PERCENT**2 * n * (n - 1) * (2 * n + 5) / 18:
         return None
-    return statistics.median(dy / dx for dx, dy in pairs)
+    return statistics.median(dy / dx for dx, dy in point_differences)
 
 
-def since_reset(points: Points, direction: int) -> Points:
+def points_since_reset(points: Points, direction: int) -> Points:
     """The points after the last improvement that halved the figure (or doubled it, if less is
     worse).
     """
-    start = 0
-    for index, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
-        if after < before * _RESET if direction > 0 else before < after * _RESET:
-            start = index
-    return points[start:]
+    start_index = 0
+    for index, ((_, old_value), (_, new_value)) in enumerate(itertools.pairwise(points), 1):
+        if new_value < old_value * _RESET if direction > 0 else old_value < new_value * _RESET:
+            start_index = index
+    return points[start_index:]
 
 
-def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend | None:
+def _trend(measure: Measure, runs: Sequence[Health], thresholds: Thresholds) -> Trend | None:
     all_points = [
         (h.observed_at_ms / _DAY_MS, float(value))
         for h in runs
         if (value := measure.value(h)) is not None
     ]
-    points = since_reset(all_points, measure.direction)
+    points = points_since_reset(all_points, measure.direction)
     per_day = slope(points)
     if per_day is None or per_day * measure.direction <= 0:
         return None
-    limit = measure.limit(runs[-1], limits)
+    limit = measure.limit(runs[-1], thresholds)
     if measure.is_past(all_points[-1][1], limit):
         return None
     # From the line, not from the last run, which may be an outlier.
-    fitted = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
-    days = max((limit - fitted) / per_day, 0.0)
+    fitted_value = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
+    days = max((limit - fitted_value) / per_day, 0.0)
     return Trend(measure, all_points[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
 
 
 def changes(
-    before: Health, now: Health, limits: Thresholds, evidence: Mapping[str, str] | None = None
+    old_run: Health,
+    new_run: Health,
+    thresholds: Thresholds,
+    evidence: Mapping[str, str] | None = None,
 ) -> Comparison:
     """What got worse and better: findings that came, went or changed their severity (with their
     ``evidence`` by name, if it is given), and figures that crossed their threshold.
     """
     worse = list[str]()
     better = list[str]()
-    had = dict(before.findings)
-    has = dict(now.findings)
-    rank = ["", *map(str, Severity)].index
+    had = dict(old_run.findings)
+    has = dict(new_run.findings)
+    severity_rank = ["", *map(str, Severity)].index
     for name in has | had:
         old = had.get(name, "")
         new = has.get(name, "")
-        state = f"is now {new}" if old and new else "is new" if new else "is gone"
+        state_text = f"is now {new}" if old and new else "is new" if new else "is gone"
         if old != new:
-            changed = worse if rank(new) > rank(old) else better
-            parts = (f"{name.replace('_', ' ')} {state}", (evidence or {}).get(name))
-            changed.append(": ".join(filter(None, parts)))
+            changed_list = worse if severity_rank(new) > severity_rank(old) else better
+            text_parts = (f"{name.replace('_', ' ')} {state_text}", (evidence or {}).get(name))
+            changed_list.append(": ".join(filter(None, text_parts)))
     for measure in MEASURES:
-        was = measure.value(before)
-        value = measure.value(now)
-        limit = measure.limit(now, limits)
+        was = measure.value(old_run)
+        value = measure.value(new_run)
+        limit = measure.limit(new_run, thresholds)
         if was is None or value is None:
             continue
         is_past = measure.is_past(value, limit)
         if is_past != measure.is_past(was, limit):
-            moved = " → ".join(map(measure.unit.write, (was, value)))
-            (worse if is_past else better).append(f"{measure.title}: {moved}")
+            change_text = " → ".join(map(measure.unit.write, (was, value)))
+            (worse if is_past else better).append(f"{measure.title}: {change_text}")
     return Comparison(tuple(worse), tuple(better))

@@ -20,9 +20,9 @@ from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.savings import savings_of, savings_sentence
 from icekit.report.history.store import Health, HistoryFile, health
-from icekit.report.history.trend import same_table
+from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts
-from icekit.show.card import card_html, lines, size_bars
+from icekit.show.card import card_html, fact_texts, size_bars
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
     Progress,
@@ -188,7 +188,7 @@ class ThresholdsExplorer(Explorer):
         findings = self.view.findings
         limits = self.view.thresholds
         line = (
-            f"Snapshot {dict(lines(facts))['snapshot']}; "
+            f"Snapshot {dict(fact_texts(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
         about = as_html([Sentence(line), size_bars(facts, limits)])
@@ -320,11 +320,11 @@ def trend(view: View, history: str = "") -> Following:
     def kept(table: str) -> Sequence[Health]:
         if not history:
             return ()
-        return HistoryFile(Path(history).expanduser()).last([table]).get(table, ())
+        return HistoryFile(Path(history).expanduser()).newest_runs([table]).get(table, ())
 
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
         now = health(facts, view.findings, savings_of(facts, view.findings, thresholds), "now")
         earlier = (run for run in kept(facts.name) if run.observed_at_ms < now.observed_at_ms)
-        return charts.trend(facts.name, same_table([*earlier, now]), thresholds)
+        return charts.trend(facts.name, runs_since_creation([*earlier, now]), thresholds)
 
     return Following(view, draw, "trend")

@@ -29,7 +29,7 @@ from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
 from icekit.maintain.policy import Policy
 from icekit.maintain.savings import savings_of
-from icekit.show.card import card, lines
+from icekit.show.card import card, fact_texts
 from tests.factories import (
     BY_DAY,
     FIRST_DAY,
@@ -81,7 +81,7 @@ def misplaced(
 
 def test_the_card_says_why_deletes_apply_to_nothing() -> None:
     for state in (DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED):
-        said = dict(lines(misplaced(state)))["deletes"]
+        said = dict(fact_texts(misplaced(state)))["deletes"]
         assert said.startswith(f"1 {state} delete file; 0 records")
 
 
@@ -218,7 +218,7 @@ def test_partitions_are_not_deleted_where_the_filter_may_select_other_rows(
     ],
 )
 def test_the_card_says_what_is_not_decided(facts: TableFacts, said: str) -> None:
-    assert dict(lines(facts))["storage"] == said
+    assert dict(fact_texts(facts))["storage"] == said
     assert "storage not searched" not in card(facts, diagnose(facts))
 
 

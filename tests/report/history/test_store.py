@@ -33,7 +33,7 @@ def kept(tmp_path: Path) -> HistoryFile:
 def test_what_was_never_written_is_empty_and_reading_makes_nothing(
     kept: HistoryFile, tmp_path: Path
 ) -> None:
-    assert kept.last(["db.events"]) == {}
+    assert kept.newest_runs(["db.events"]) == {}
     assert not (tmp_path / "deep").exists()
 
 
@@ -41,12 +41,12 @@ def test_a_run_is_appended_once_and_read_back_as_it_was(kept: HistoryFile) -> No
     first = record(findings=(("small_files", "warning"),))
     other = record(table="db.`odd's name`", delete_files=3)
 
-    assert first.plain()["findings"] == '[["small_files", "warning"]]', "SQL reads it as JSON"
+    assert first.as_columns()["findings"] == '[["small_files", "warning"]]', "SQL reads it as JSON"
     assert kept.append([first]) == 1
     assert kept.append([first, other]) == 1
     assert kept.append([first, other]) == 0
     assert kept.append([]) == 0
-    assert kept.last([first.table_name, other.table_name, "db.none"]) == {
+    assert kept.newest_runs([first.table_name, other.table_name, "db.none"]) == {
         first.table_name: [first],
         other.table_name: [other],
     }
@@ -59,7 +59,7 @@ def test_many_tables_are_read_at_once_also_one_with_few_runs(kept: HistoryFile) 
         )
     kept.append([record(5, "db.late")])
 
-    found = kept.last(["db.a", "db.late", "db.none"])
+    found = kept.newest_runs(["db.a", "db.late", "db.none"])
 
     assert found["db.a"] == [record(day, "db.a") for day in range(50, 80)], "oldest first"
     assert found["db.late"] == [record(5, "db.late")]
@@ -78,7 +78,7 @@ def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) 
     with pytest.raises(HistoryUnusable, match=f"cannot be written: {why}"):
         kept.append([record()])
     with pytest.raises(HistoryUnusable, match=f"cannot be read: {why}"):
-        kept.last(["db.events"])
+        kept.newest_runs(["db.events"])
     assert path.read_bytes() == before
 
 
@@ -89,7 +89,7 @@ def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: HistoryFile)
     with ThreadPoolExecutor(3) as pool:
         appended = list(pool.map(kept.append, runs * 2))
 
-    assert kept.last(["db.a", "db.b"]) == {
+    assert kept.newest_runs(["db.a", "db.b"]) == {
         name: [run[place] for run in runs] for place, name in enumerate(("db.a", "db.b"))
     }
     assert sum(appended) == 4

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from icekit import Thresholds
 from icekit.report.history.store import Health
-from icekit.report.history.trend import Comparison, Trend, compare, same_table, since_reset, slope
+from icekit.report.history.trend import (
+    Comparison,
+    Trend,
+    compare,
+    points_since_reset,
+    runs_since_creation,
+    slope,
+)
 from icekit.show import charts
 
 DAY = 86_400_000
@@ -126,8 +133,8 @@ def test_only_the_runs_since_the_last_maintenance_are_judged() -> None:
 
 
 def test_a_step_that_doubles_a_size_is_a_reset_too() -> None:
-    assert since_reset([(0, 10), (1, 8), (2, 30), (3, 28)], -1) == [(2, 30), (3, 28)]
-    assert since_reset([(0, 10), (1, 30)], 1) == [(0, 10), (1, 30)]
+    assert points_since_reset([(0, 10), (1, 8), (2, 30), (3, 28)], -1) == [(2, 30), (3, 28)]
+    assert points_since_reset([(0, 10), (1, 30)], 1) == [(0, 10), (1, 30)]
 
 
 def test_a_share_is_judged_by_the_runs_in_which_the_table_had_rows() -> None:
@@ -142,7 +149,7 @@ def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None
     old = [run(d, table_uuid="old") for d in range(5)]
     new = run(5, table_uuid="new", findings=(("small_files", "critical"),))
 
-    assert same_table([*old, new]) == [new]
+    assert runs_since_creation([*old, new]) == [new]
     assert compare([*old, new]) == compare([]) == Comparison()
 
 

@@ -20,7 +20,7 @@ from icekit.maintain.savings import savings_of
 from icekit.report.history.store import HistoryFile, health
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart
-from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, widgets_on
+from icekit.show.explorer import SWITCH, WIDGET_VIEW, Explorer, are_widgets_on
 from icekit.show.widgets.explorers import Following
 from tests.factories import MIB, file_group, table_facts
 from tests.kernels import kernel
@@ -70,20 +70,20 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(
 def test_the_switch_takes_two_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "of")
     with pytest.raises(ParameterError, match="did you mean off"):
-        widgets_on()
+        are_widgets_on()
 
 
 def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it() -> None:
     """In a kernel: papermill's client sends cells without a name, a front end with one."""
     told = (
         "table: str = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook "
-        "import begin\nfrom icekit.show.explorer import widgets_on"
+        "import begin\nfrom icekit.show.explorer import are_widgets_on"
     )
 
     with kernel() as asked:
 
         def are_on(**metadata: str) -> str:
-            messages = asked.run("begin(globals())\nprint(widgets_on())", **metadata)
+            messages = asked.run("begin(globals())\nprint(are_widgets_on())", **metadata)
             return "".join(str(message["content"].get("text", "")) for message in messages)
 
         asked.run(told)
@@ -235,7 +235,7 @@ def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
     drawn = shown(widgets.trend(view, "history.db"))
     sick = view.facts
     with monkeypatch.context() as patched:
-        patched.setattr(HistoryFile, "last", refused)
+        patched.setattr(HistoryFile, "newest_runs", refused)
         view.look_at(observe(view.lake, "db.fine"))
         assert "Nothing is shown of db.fine: The history is locked." in text(drawn.shown.value)
 
