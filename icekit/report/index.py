@@ -55,11 +55,11 @@ class _Cell(NamedTuple):
 def write_index(index: Index, path: Path) -> Path:
     """Rank the tables (:func:`rank`), and write the page."""
     ranked_rows = sorted(index.rows, key=rank)
-    earlier = index.earlier_runs
+    earlier_runs = index.earlier_runs
     comparisons = {
-        row.table: compare([*earlier[row.table], row.health], index.thresholds)
+        row.table: compare([*earlier_runs[row.table], row.health], index.thresholds)
         for row in ranked_rows
-        if row.health and row.table in earlier
+        if row.health and row.table in earlier_runs
     }
     savings = [row.savings for row in ranked_rows if row.savings]
     total_savings = total(savings)
@@ -79,7 +79,7 @@ def write_index(index: Index, path: Path) -> Path:
         worse=[
             row for row in ranked_rows if row.table in comparisons and comparisons[row.table].worse
         ],
-        better=sum(bool(each.better) for each in comparisons.values()),
+        better=sum(bool(comparison.better) for comparison in comparisons.values()),
         numbers=status_counts,
         ranks=STATUSES,
         signs=_SIGNS,

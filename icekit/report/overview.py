@@ -100,8 +100,8 @@ def overview(
         progress(len(summaries))
 
     each_within(LONGEST_WAIT, names, look, at_once=min(options.jobs, len(names)))
-    ranked = tuple(sorted(summaries, key=lambda summary: summary.rank))
-    return Overview(catalog=lake.name, storage=options.storage, tables=ranked)
+    ranked_summaries = tuple(sorted(summaries, key=lambda summary: summary.rank))
+    return Overview(catalog=lake.name, storage=options.storage, tables=ranked_summaries)
 
 
 def _summary(lake: Lake, name: Identifier, options: LookOptions) -> TableSummary:

@@ -70,7 +70,7 @@ def card(
         screen.labelled_lines("not now", postponed_sentence, None) if postponed_sentence else [],
         _step_lines(screen, next_step(findings, is_postponed=bool(postponed_sentence))),
     ]
-    return "\n".join(line for part in line_groups for line in part)
+    return "\n".join(line for lines in line_groups for line in lines)
 
 
 def short_card(

@@ -141,8 +141,8 @@ class ComparedStates(Shown):
             table_name = f"{self.before.name} and {table_name}"
         state_texts = [
             f"{moment(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
-            f"({state.status})"
-            for facts, state in zip((self.before, self.after), self.health_records, strict=True)
+            f"({record.status})"
+            for facts, record in zip((self.before, self.after), self.health_records, strict=True)
         ]
         postponed_sentence = waiting(self.after, self.findings[1], self.thresholds)
         step_and_command = next_step(self.findings[1], is_postponed=bool(postponed_sentence))
@@ -150,7 +150,7 @@ class ComparedStates(Shown):
         return [
             Badge(badge_kind, badge_label, table_name, " → ".join(state_texts)),
             *(
-                Item(title, [("", each) for each in changes])
+                Item(title, [("", change) for change in changes])
                 for title, changes in (("Worse", worse), ("Better", better))
                 if changes
             ),
@@ -200,8 +200,8 @@ class ComparedStates(Shown):
     def document(self) -> ComparisonDocument:
         """The comparison as ``icekit compare --json`` prints it."""
         before, after = (
-            ComparedState(state.table_name, state.snapshot_id, state.status)
-            for state in self.health_records
+            ComparedState(record.table_name, record.snapshot_id, record.status)
+            for record in self.health_records
         )
         return ComparisonDocument(
             before=before,

@@ -42,13 +42,13 @@ def text(
     ``verbose`` adds why tables cannot be read. ``color`` adds ANSI colours, for a terminal.
     """
     columns = max(width or WIDTH, _NARROWEST)
-    parts = [
+    line_groups = [
         [_counts_sentence(overview)],
         list(_table_lines(overview.tables, columns, color)),
         list(_error_lines(overview.tables, columns)) if verbose else [],
         list(_closing_lines(overview, is_explained=verbose)),
     ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    return "\n\n".join("\n".join(lines) for lines in line_groups if lines)
 
 
 def _counts_sentence(overview: Overview) -> str:
@@ -151,8 +151,8 @@ def _closing_lines(overview: Overview, *, is_explained: bool) -> Iterator[str]:
     """What the list leaves out, and the next command."""
     if overview.tables and not overview.storage:
         yield "Not looked for: missing and orphan files (--storage)."
-    unreadable = [table for table in overview.tables if table.is_unreadable]
-    if unreadable and not is_explained:
+    unreadable_tables = [table for table in overview.tables if table.is_unreadable]
+    if unreadable_tables and not is_explained:
         yield "Why tables are unreadable: add -v."
     if (command := _next_command(overview)) is not None:
         yield f"Next:  {printable(command)}"

@@ -193,7 +193,7 @@ def settings(facts: TableFacts) -> Grid:
 
 def columns(facts: TableFacts) -> Grid:
     """Leaf columns: the metrics that new files get, and what sampled files have."""
-    sample = facts.metrics_sample
+    metrics_sample = facts.metrics_sample
     grid_columns = {
         "field_id": IDENTIFIER("id"),
         "name": NAME,
@@ -207,14 +207,22 @@ def columns(facts: TableFacts) -> Grid:
     }
     rows = []
     for c in facts.columns:
-        column = sample.column(c.name)
+        column = metrics_sample.column(c.name)
         stats = (
             (column.bounds_file_count, column.counts_file_count, column.stab_share)
             if column
             else (None, None, None)
         )
         rows.append(
-            (c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *stats)
+            (
+                c.field_id,
+                c.name,
+                c.type,
+                c.required,
+                c.metrics_mode,
+                metrics_sample.file_count,
+                *stats,
+            )
         )
     return Grid("", grid_columns, rows, 200)
 

@@ -29,7 +29,7 @@ def mean_plan_figures(box: Sandbox, filters: SqlFilters) -> Mapping[str, float]:
     """The figures of a :class:`~icekit.engine.planner.PlannedScan`, on average over filters by
     their weight; those of a full scan without filters.
     """
-    weighted_plans = [(f.weight, asdict(box.plan(where))) for f, where in filters]
+    weighted_plans = [(f.weight, asdict(box.plan(condition))) for f, condition in filters]
     weighted_plans = weighted_plans or [(1.0, asdict(box.plan()))]
     total_weight = sum(weight for weight, _ in weighted_plans)
     return {

@@ -184,8 +184,12 @@ def better_mode(measured: Measurements) -> str | None:
     """
     if NOW not in measured.values_by_variant or HASH not in measured.values_by_variant:
         return None
-    file_count_now = sum(measured.value(NOW, files) or 0 for files in (FILES, LARGE_FILES))
-    hash_file_count = sum(measured.value(HASH, files) or 0 for files in (FILES, LARGE_FILES))
+    file_count_now = sum(
+        measured.value(NOW, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
+    )
+    hash_file_count = sum(
+        measured.value(HASH, files_measure) or 0 for files_measure in (FILES, LARGE_FILES)
+    )
     return HASH if _are_clearly_fewer(file_count_now, hash_file_count) else None
 
 

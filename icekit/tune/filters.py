@@ -150,9 +150,9 @@ _ANYTHING = re.compile(r"(?:true|is_nan\(.*?\))(?=\)|, | AND | OR |$)")
 _SCAN = re.compile(r"filters=(.*?), (?:runtimeFilters|groupedBy|caseSensitive)=", re.S)
 
 
-def filters_of(description: str) -> str:
+def filters_of(scan_description: str) -> str:
     """The filters in a scan's description; empty if it has none."""
-    match = _SCAN.search(description)
+    match = _SCAN.search(scan_description)
     return match[1] if match else ""
 
 

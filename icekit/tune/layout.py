@@ -79,7 +79,7 @@ class Layout:
     bloom_column: str = ""
     is_coarser: bool = False
 
-    def rewrite_order(self, facts: TableFacts) -> RowOrder | None:
+    def order_for_rewrite(self, facts: TableFacts) -> RowOrder | None:
         """The order of a rewrite: this one, or that of the table."""
         return self.order or (RowOrder(SORT, ()) if facts.sort_order else None)
 
@@ -288,7 +288,7 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
         for variant, layout in layouts_by_name.items():
             if layout.bloom_column:
                 lookups = [
-                    where for f, where in sql_filters if f.columns == (layout.bloom_column,)
+                    condition for f, condition in sql_filters if f.columns == (layout.bloom_column,)
                 ][:_LOOKUPS]
                 look_up = partial(_look_up, column=layout.bloom_column, lookup_conditions=lookups)
                 experiment.measure("the lookups", look_up, only_variants=(NOW, variant))
@@ -301,7 +301,7 @@ def _set_up(box: Sandbox, facts: TableFacts, layout: Layout | None) -> Figures:
     """
     seconds = 0.0
     if layout is not None:
-        seconds = _write_layout(box, facts, layout, layout.rewrite_order(facts))
+        seconds = _write_layout(box, facts, layout, layout.order_for_rewrite(facts))
     elif box.is_sample:
         _write_layout(box, facts, Layout(fields_of(facts.default_spec)), None)
     data = box.observe().data
@@ -471,4 +471,4 @@ def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Cha
     rewrite_reason = (
         f"The rewrite reads and writes {files_text}, in parts. Only a rewrite makes a z-order."
     )
-    yield ddl.rewrite_change(facts, rewrite_reason, layout.rewrite_order(facts))
+    yield ddl.rewrite_change(facts, rewrite_reason, layout.order_for_rewrite(facts))

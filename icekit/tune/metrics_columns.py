@@ -270,7 +270,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     modes_text = first_names((f"{name} {mode}" for name, mode in modes_by_column.items()), _SHOWN)
     sizes_largest_first = sorted(entry_sizes.items(), key=lambda name_and_size: -name_and_size[1])
     sizes_text = first_names(
-        (f"{name} {plain(each)}" for name, each in sizes_largest_first), _SHOWN
+        (f"{name} {plain(entry_size)}" for name, entry_size in sizes_largest_first), _SHOWN
     )
     return experiment.answer(
         "metrics-columns",
@@ -299,9 +299,9 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> dict[str, float]:
     for row in rows:
         for map_index, numbers_by_field in enumerate(row):
             for field_id, number in (numbers_by_field or {}).items():
-                content_bytes = number if map_index >= len(_NUMBER_MAPS) else 0
+                bound_bytes = number if map_index >= len(_NUMBER_MAPS) else 0
                 bytes_by_field[field_id] += (
-                    _avro_bytes(field_id) + _avro_bytes(number) + content_bytes
+                    _avro_bytes(field_id) + _avro_bytes(number) + bound_bytes
                 )
     return {c.name: bytes_by_field[c.field_id] / max(len(rows), 1) for c in facts.columns}
 

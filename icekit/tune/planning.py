@@ -199,11 +199,11 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
     less.
     """
     manifests_now = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
-    keep_manifests = partial(Change, MANIFESTS, manifests_now, manifests_now)
+    no_change_because = partial(Change, MANIFESTS, manifests_now, manifests_now)
     opened_by_query = measured.figure_pair(OPENED, NOW, REWRITTEN)
     manifests_after = measured.value(REWRITTEN, MANIFESTS)
     if opened_by_query is None or manifests_after is None:
-        return keep_manifests("A rewrite of the manifests was not tried.")
+        return no_change_because("A rewrite of the manifests was not tried.")
     opened_before, opened_after = opened_by_query
     why = (
         f"A query opens {plain(opened_before)} of {facts.manifests.data_count:,} data manifests "
@@ -211,7 +211,7 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
     )
     opens_fewer = opened_before - opened_after >= max(_MANIFESTS_SAVED, opened_before / 2)
     if not (opens_fewer and _saves_time(measured, REWRITTEN)):
-        return keep_manifests(
+        return no_change_because(
             f"{why}. A rewrite is advised if that is half or less, and saves {_SECONDS:g} s or more "
             "of planning."
         )

@@ -57,15 +57,15 @@ class Mode:
 class Costs:
     """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
 
-    A commit reaches the share ``touched_share`` of the table's ``data_files``, and a scan needs
-    ``open_seconds`` for each delete file. ``compaction_seconds`` is the cost after the
+    A commit reaches the share ``touched_share`` of the table's ``data_file_count`` files, and a
+    scan needs ``open_seconds`` for each delete file. ``compaction_seconds`` is the cost after the
     ``trial_commits`` of the trial.
     """
 
     mode: Mode
     write_seconds: float
     scan_seconds: float
-    data_files: int
+    data_file_count: int
     open_seconds: float = 0.0
     touched_share: float = 0.0
     compaction_seconds: float = 0.0
@@ -81,7 +81,7 @@ class Costs:
         """The delete files that a scan opens after so many commits: position deletes pile up, and
         a data file has at most one vector.
         """
-        return self.data_files * (
+        return self.data_file_count * (
             self.touched_share * commit_count
             if self.mode.granularity
             else self.reached_share(commit_count)
@@ -154,8 +154,8 @@ def total_cost(costs: Costs, reads: float, commits_per_compaction: int | None) -
     """What a commit costs with its reads, with so many commits between compactions
     (None: the cheapest number).
     """
-    cycles = [commits_per_compaction] if commits_per_compaction else _CYCLES
-    return min(costs.cost_per_commit(reads, cycle) for cycle in cycles)
+    cycle_lengths = [commits_per_compaction] if commits_per_compaction else _CYCLES
+    return min(costs.cost_per_commit(reads, cycle) for cycle in cycle_lengths)
 
 
 def break_even(copying: Costs, merging: Costs, commits_per_compaction: int | None) -> float:

@@ -107,7 +107,7 @@ def costs_of(
             mode=mode,
             write_seconds=write_seconds,
             scan_seconds=reference_scan,
-            data_files=data_file_count,
+            data_file_count=data_file_count,
             open_seconds=max(0.0, scan_seconds - reference_scan) / delete_file_opens
             if delete_file_opens
             else 0.0,

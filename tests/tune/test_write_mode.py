@@ -38,12 +38,12 @@ COPYING, PER_FILE, PER_PARTITION, VECTORS = (
     Mode("merge-on-read", 2, "partition"),
     Mode("merge-on-read", 3),
 )
-COPIED = Costs(COPYING, write_seconds=20.0, scan_seconds=2.0, data_files=100)
+COPIED = Costs(COPYING, write_seconds=20.0, scan_seconds=2.0, data_file_count=100)
 MERGED = Costs(
     PER_FILE,
     write_seconds=4.0,
     scan_seconds=2.0,
-    data_files=100,
+    data_file_count=100,
     open_seconds=0.1,
     touched_share=0.5,
     compaction_seconds=10.0,
