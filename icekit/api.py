@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
@@ -15,10 +16,15 @@ from icekit.health.diagnose.findings import Findings, Thresholds
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from icekit.engine.interrupting import Stop
     from icekit.engine.packing import Packed, Unpacked
+    from icekit.health.collect import Collector
+    from icekit.maintain.ledger import Ledger
     from icekit.maintain.model import Plan
     from icekit.maintain.outcome import Outcome
+    from icekit.maintain.policy import Scope, Strategy
     from icekit.maintain.proposals import Proposals
+    from icekit.maintain.run.options import Limits
     from icekit.show.card import Look
     from icekit.show.compare import ComparedStates
     from icekit.tune.answer import Answer
@@ -27,18 +33,50 @@ if TYPE_CHECKING:
 class Lake(catalog.Lake):
     """A catalog (:class:`icekit.engine.lake.Lake`), with methods to observe, plan, change and tune
     its tables.
+
+    Sizes are bytes or texts such as ``200 GB``, times are texts such as ``2 hours``. Every method
+    raises the errors of :mod:`icekit.common.errors`:
+    :class:`~icekit.common.errors.ParameterError` for a wrong value, and
+    :class:`~icekit.common.errors.TableNotFound`.
     """
 
-    def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
-        """Collect a table's facts; the options are those of :func:`icekit.health.observe`."""
-        return observe(self, table, **options)
+    def observe(
+        self,
+        table: str | Identifier,
+        *,
+        ref: str | int | None = None,
+        collector: Collector = "auto",
+        size_ratios: Iterable[float] = (),
+        filter_columns: Sequence[str] | None = None,
+        storage: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> TableFacts:
+        """Collect a table's facts, at a branch, a tag, a snapshot id or a date; see
+        :func:`icekit.health.observe`.
+        """
+        return observe(
+            self,
+            table,
+            ref=ref,
+            collector=collector,
+            size_ratios=size_ratios,
+            filter_columns=filter_columns,
+            storage=storage,
+            progress=progress,
+            say=say,
+        )
 
     def look(
         self,
         table: str | Identifier,
         *,
         thresholds: Mapping[str, float] | None = None,
-        **options: Any,
+        ref: str | int | None = None,
+        collector: Collector = "auto",
+        filter_columns: Sequence[str] | None = None,
+        storage: bool = False,
+        say: Callable[[str], None] | None = None,
     ) -> Look:
         """A table's health as its card, which can be written as HTML or JSON; the options are those
         of :meth:`observe`.
@@ -46,88 +84,240 @@ class Lake(catalog.Lake):
         from icekit.show.card import Look
 
         changed_thresholds = Thresholds().with_changes(**thresholds or {})
-        facts = self.observe(table, size_ratios=changed_thresholds.size_ratios, **options)
-        return Look(
-            facts,
-            diagnose(facts, changed_thresholds, session_conf=self.session_conf()),
-            changed_thresholds,
+        facts = self.observe(
+            table,
+            ref=ref,
+            collector=collector,
+            size_ratios=changed_thresholds.size_ratios,
+            filter_columns=filter_columns,
+            storage=storage,
+            say=say,
         )
+        findings = diagnose(facts, changed_thresholds, session_conf=self.session_conf())
+        return Look(facts, findings, changed_thresholds)
 
     def plan(
         self,
         facts: TableFacts,
         findings: Findings | None = None,
         *,
+        scope: Scope = "minor",
+        strategy: Strategy = "binpack",
+        columns: Sequence[str] = (),
+        budget: str = "",
+        since: str | dt.date | None = None,
+        until: str | dt.date | None = None,
+        skip_last: str = "",
+        leave_alone: str = "",
+        min_files: int | None = None,
+        delete_ratio: float | None = None,
+        old_specs: bool = False,
+        max_action_bytes: str = "50 GB",
+        max_action_partitions: int = 100,
         trial: bool = False,
-        ledger: str | None = None,
-        **policy: Any,
+        ledger: Ledger | str | None = None,
     ) -> Plan:
-        """Plan only the rewrites that are worth it; ``policy`` is as in
-        :meth:`icekit.maintain.policy.Policy.of`. Runs nothing.
+        """Plan only the rewrites that are worth it; runs nothing. The options are explained in
+        :class:`icekit.maintain.policy.Policy`.
+
+        ``trial`` tries the plan on a zero-copy clone first. The ``ledger`` (default:
+        ``~/.local/state/icekit/ledger.db``) has the speed of past runs.
         """
         from icekit.maintain.policy import Policy
         from icekit.maintain.service import plan_table
 
-        return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
+        policy = Policy.of(
+            {
+                "scope": scope,
+                "strategy": strategy,
+                "columns": columns,
+                "budget": budget,
+                "since": since,
+                "until": until,
+                "skip_last": skip_last,
+                "leave_alone": leave_alone,
+                "min_files": min_files,
+                "delete_ratio": delete_ratio,
+                "old_specs": old_specs,
+                "max_action_bytes": max_action_bytes,
+                "max_action_partitions": max_action_partitions,
+            }
+        )
+        return plan_table(self, facts, findings, policy, trial=trial, ledger=ledger)
 
     def propose(
         self,
         table: str | Identifier,
         *,
         thresholds: Mapping[str, float] | None = None,
-        **options: Any,
+        executor: str = "",
+        leave_alone: str = "",
     ) -> Proposals:
-        """List everything worth doing on a table, with the commands; only reads metadata. The
-        options are those of :func:`icekit.maintain.proposals.propose`.
+        """List everything worth doing on a table, with the commands; only reads metadata.
+
+        ``executor`` is the one that reads equality deletes: ``4 cores 8g`` (default: this
+        session's). See :func:`icekit.maintain.proposals.propose`.
         """
         from icekit.maintain.proposals import propose
 
         changed_thresholds = Thresholds().with_changes(**thresholds or {})
         facts = self.observe(table, size_ratios=changed_thresholds.size_ratios)
-        return propose(self, facts, thresholds=changed_thresholds, **options)
+        return propose(
+            self,
+            facts,
+            thresholds=changed_thresholds,
+            executor=executor,
+            leave_alone=leave_alone,
+        )
 
-    def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
+    def run(
+        self,
+        plan: Plan,
+        *,
+        execute: bool = False,
+        ledger: Ledger | str | None = None,
+        limits: Limits | None = None,
+        stop: Stop | None = None,
+        progress: Callable[[str], None] = print,
+        run_id: str | None = None,
+    ) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
         ``execute``. See :func:`icekit.maintain.run.verbs.run`.
         """
         from icekit.maintain.run.verbs import run
 
-        return run(self, plan, execute=execute, **options)
+        return run(
+            self,
+            plan,
+            execute=execute,
+            ledger=ledger,
+            limits=limits,
+            stop=stop,
+            progress=progress,
+            run_id=run_id,
+        )
 
     def convert(
         self,
         table: str | Identifier,
         where: str | None = None,
         *,
+        branch: str | None = None,
+        batch_bytes: int | str | None = None,
         execute: bool = False,
-        **options: Any,
+        ledger: Ledger | str | None = None,
+        limits: Limits | None = None,
+        stop: Stop | None = None,
+        progress: Callable[[str], None] = print,
+        run_id: str | None = None,
     ) -> Outcome:
         """Turn equality deletes into position deletes and check that no row changed; a dry run
         unless ``execute``.
 
-        See :func:`icekit.maintain.run.verbs.convert_equality_deletes`.
+        ``where`` is SQL: only partitions that may hold such rows. ``batch_bytes`` is the disk space
+        that one batch may use (default: half of the free space). See
+        :func:`icekit.maintain.run.verbs.convert_equality_deletes`.
         """
         from icekit.maintain.run.verbs import convert_equality_deletes
 
-        return convert_equality_deletes(self, table, where, execute=execute, **options)
+        return convert_equality_deletes(
+            self,
+            table,
+            where,
+            branch=branch,
+            batch_bytes=batch_bytes,
+            execute=execute,
+            ledger=ledger,
+            limits=limits,
+            stop=stop,
+            progress=progress,
+            run_id=run_id,
+        )
 
-    def review_merge(self, sql: str, **options: Any) -> Answer:
-        """Explain a MERGE without running it, and propose a narrower ON. See
-        :func:`icekit.tune.merge.review_merge`.
+    def review_merge(
+        self,
+        sql: str,
+        *,
+        prove: bool = False,
+        budget_seconds: float = 1800.0,
+        budget_bytes: str = "20 GB",
+        progress: Callable[[str], None] = print,
+    ) -> Answer:
+        """Explain a MERGE without running it, and propose a narrower ON; ``prove`` runs both on
+        clones, within the budgets. See :func:`icekit.tune.merge.review_merge`.
         """
         from icekit.tune.merge import review_merge
 
-        return review_merge(self, sql, **options)
+        return review_merge(
+            self,
+            sql,
+            prove=prove,
+            budget_seconds=budget_seconds,
+            budget_bytes=budget_bytes,
+            progress=progress,
+        )
 
-    def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
+    def tune(
+        self,
+        question: str,
+        table: str | Identifier,
+        *,
+        filters: Sequence[str] | None = None,
+        event_log: str | None = None,
+        reads_per_day: float | None = None,
+        sample_bytes: str | None = None,
+        repeats: int | None = None,
+        statement: str | None = None,
+        operation: str | None = None,
+        share: float | None = None,
+        file_share: float | None = None,
+        reads_per_commit: float | None = None,
+        read_filter: str | None = None,
+        compact_every: int | None = None,
+        commits: int | None = None,
+        budget_seconds: float | None = None,
+        budget_bytes: str | None = None,
+        progress: Callable[[str], None] = print,
+    ) -> Answer:
         """Measure how a table should be written or laid out; only reads the table.
 
-        ``question`` is file-sizes, metrics-columns, layout, write-mode or planning. See
-        :func:`icekit.tune.tune`.
+        ``question`` is one of the following; its options and their defaults are those of
+        ``icekit tune QUESTION --help``, and None is the default. All have ``budget_seconds`` (900;
+        for write-mode 1800) and ``budget_bytes`` (20 GB), which end the trial.
+
+        - ``file-sizes``: ``sample_bytes`` (1 GB), how much of the table to try
+        - ``metrics-columns``: ``sample_bytes``, ``filters`` (predicates or queries), ``event_log``
+        - ``layout``: the same, and ``reads_per_day`` with these filters
+        - ``planning``: ``filters``, ``event_log``, ``repeats`` (2)
+        - ``write-mode``: ``statement`` (a DELETE, UPDATE or MERGE), or synthetic ones by
+          ``operation``, ``share`` of rows, ``file_share`` and ``commits`` (2); ``reads_per_day``,
+          ``reads_per_commit`` or ``event_log``; ``read_filter``, ``compact_every`` (commits),
+          ``repeats`` (3), ``sample_bytes`` (whole clones)
+
+        See :func:`icekit.tune.tune`; raises :class:`~icekit.common.errors.ParameterError` for an
+        option of another question.
         """
         from icekit.tune import tune
 
-        return tune(self, question, table, **options)
+        options = {
+            "filters": filters,
+            "event_log": event_log,
+            "reads_per_day": reads_per_day,
+            "sample_bytes": sample_bytes,
+            "repeats": repeats,
+            "statement": statement,
+            "operation": operation,
+            "share": share,
+            "file_share": file_share,
+            "reads_per_commit": reads_per_commit,
+            "read_filter": read_filter,
+            "compact_every": compact_every,
+            "commits": commits,
+            "budget_seconds": budget_seconds,
+            "budget_bytes": budget_bytes,
+        }
+        stated_options = {name: value for name, value in options.items() if value is not None}
+        return tune(self, question, table, progress=progress, **stated_options)
 
     def read_resolved(self, table: str | Identifier) -> DataFrame:
         """The current rows of a table with too many equality deletes for Spark; the table does not
@@ -142,21 +332,48 @@ class Lake(catalog.Lake):
 
         return self.until_closed.enter_context(resolved(self, self.identifier(table)))
 
-    def resume(self, table: str | Identifier, **options: Any) -> Outcome:
-        """Continue the last unfinished run on a table. See
-        :func:`icekit.maintain.run.verbs.resume`.
+    def resume(
+        self,
+        table: str | Identifier,
+        *,
+        command: str = "compact",
+        ledger: Ledger | str | None = None,
+        limits: Limits | None = None,
+        stop: Stop | None = None,
+        progress: Callable[[str], None] = print,
+        run_id: str | None = None,
+    ) -> Outcome:
+        """Continue the last unfinished run of a command (compact, convert or maintain) on a table.
+        See :func:`icekit.maintain.run.verbs.resume`.
         """
         from icekit.maintain.run.verbs import resume
 
-        return resume(self, table, **options)
+        return resume(
+            self,
+            table,
+            command=command,
+            ledger=ledger,
+            limits=limits,
+            stop=stop,
+            progress=progress,
+            run_id=run_id,
+        )
 
-    def pack(self, table: str | Identifier, file: str | Path, **options: Any) -> Packed:
-        """Write a table into a file that :meth:`unpack` reads: without its data, unless ``data``.
-        See :func:`icekit.engine.packing.pack`.
+    def pack(
+        self,
+        table: str | Identifier,
+        file: str | Path,
+        *,
+        data: bool = False,
+        redact: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Packed:
+        """Write a table into a file that :meth:`unpack` reads: without its data, unless ``data``;
+        ``redact`` replaces names and texts. See :func:`icekit.engine.packing.pack`.
         """
         from icekit.engine.packing import pack
 
-        return pack(self, table, Path(file), **options)
+        return pack(self, table, Path(file), data=data, redact=redact, progress=progress)
 
     def unpack(self, file: str | Path, name: str | Identifier = "") -> tuple[Unpacked, ...]:
         """Put the tables of such a file into the embedded lake, a single one under a name. See
@@ -167,13 +384,19 @@ class Lake(catalog.Lake):
         return unpack(self, Path(file), name)
 
 
-def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
+def compare(
+    before: TableFacts | str | Path,
+    after: TableFacts | str | Path,
+    *,
+    lake: Lake | None = None,
+    thresholds: Thresholds | None = None,
+) -> ComparedStates:
     """Say what got better and worse between two states of a table, or two JSON reports. See
     :func:`icekit.show.compare.compare`.
     """
     from icekit.show.compare import compare
 
-    return compare(before, after, **options)
+    return compare(before, after, lake=lake, thresholds=thresholds)
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:

@@ -6,8 +6,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.cli.declared import command, connected
 from icekit.common.commands import (
@@ -26,6 +27,7 @@ from icekit.health.diagnose.findings import Severity, Thresholds
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.health import TableFacts
+    from icekit.health.collect import Collector
     from icekit.maintain.proposals import Proposals
     from icekit.show.card import Look
     from icekit.show.compare import ComparedStates
@@ -235,10 +237,24 @@ def sized_for(lake: Lake, facts: TableFacts) -> None:
     lake.is_small_work = sum(facts.total(kind).size_in_bytes for kind in Kind) <= SMALL_BYTES
 
 
-def looked_at(lake: Lake, table: str, options: Judging, **more: Any) -> Look:
-    """The facts and findings of the command's table; ``more`` goes to
-    :meth:`icekit.api.Lake.observe`.
-    """
-    look = lake.look(table, **options.only("thresholds", "filter_columns"), **more)
+def looked_at(
+    lake: Lake,
+    table: str,
+    options: Judging,
+    *,
+    ref: str = "",
+    collector: Collector = "auto",
+    storage: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Look:
+    """The facts and findings of the command's table."""
+    look = lake.look(
+        table,
+        ref=ref,
+        collector=collector,
+        storage=storage,
+        say=say,
+        **options.only("thresholds", "filter_columns"),
+    )
     sized_for(lake, look.facts)
     return look

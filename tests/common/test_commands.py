@@ -3,9 +3,13 @@ section of a policy.
 """
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import icekit
+from icekit.api import Lake
 from icekit.cli.main import _parser
 from icekit.common import commands
 from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS
@@ -54,14 +58,36 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
         assert theirs.keys() - ours.keys() == ALONE
 
 
-def test_a_review_has_the_defaults_of_its_function() -> None:
-    taken = inspect.signature(review_merge).parameters
+@pytest.mark.parametrize("function", [review_merge, Lake.review_merge])
+def test_a_review_has_the_defaults_of_its_function(function: Callable[..., object]) -> None:
+    parameters = inspect.signature(function).parameters
     options = commands.ReviewMergeOptions.of({}).only("prove", "budget_seconds", "budget_bytes")
 
-    assert {name: taken[name].default for name in options} == options
+    assert {name: parameters[name].default for name in options} == options
+
+
+def test_the_methods_name_every_option_of_theirs() -> None:
+    methods = [value for value in vars(Lake).values() if inspect.isfunction(value)]
+    functions: list[Callable[..., Any]] = [*methods, icekit.compare, icekit.connect]
+
+    for function in functions:
+        parameters = inspect.signature(function).parameters.values()
+        assert not [each for each in parameters if each.kind is each.VAR_KEYWORD], function
+    of_questions = {name for kind in QUESTIONS.values() for name in kind.declared}
+    tune_parameters = inspect.signature(Lake.tune).parameters
+    assert of_questions - tune_parameters.keys() == {"catalog", "output", "statement_file"}
+    assert tune_parameters.keys() - of_questions == {"self", "question", "progress"}
 
 
 def test_a_compaction_has_the_defaults_of_its_function() -> None:
+    parameters = inspect.signature(Lake.plan).parameters
+    of_method = {
+        name: parameter.default
+        for name, parameter in parameters.items()
+        if name not in {"self", "facts", "findings", "trial", "ledger"}
+    }
+    assert of_method.keys() == commands.PolicyOptions.declared.keys()
+    assert Policy.of(of_method) == Policy()
     assert (
         Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.declared)) == Policy()
     )

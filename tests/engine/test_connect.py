@@ -60,7 +60,7 @@ def profile(own_lake: SqlCatalog, tmp_path: Path) -> Iterator[ProfileTables]:
         yield tables
 
 
-def observe(table: str, **options: object) -> TableFacts:
+def observe(table: str, **options: Any) -> TableFacts:
     return icekit.connect().observe(table, collector="local", **options)
 
 

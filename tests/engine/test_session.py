@@ -32,6 +32,7 @@ from icekit.engine.lake import in_time
 from icekit.engine.session import add_catalog, check_settings
 from icekit.engine.spark_conf import ICEBERG, spark_conf
 from icekit.engine.tables import SessionTables
+from icekit.health.collect import Collector
 from tests.elsewhere import settings_of
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def test_a_metadata_file_that_is_gone_is_told(borrowed: Lake, tmp_path: Path) ->
 
 @pytest.mark.parametrize("collector", ["spark", "local"])
 def test_a_corrupt_manifest_is_told_by_both_collectors(
-    borrowed: Lake, tmp_path: Path, collector: str
+    borrowed: Lake, tmp_path: Path, collector: Collector
 ) -> None:
     (path,) = tmp_path.rglob("*-m0.avro")
     path.write_bytes(b"no avro")

@@ -12,6 +12,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import display_name
+from icekit.health.collect import Collector
 from icekit.health.diagnose.findings import Findings
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Plan
@@ -87,7 +88,7 @@ class Table(tables.Table):
         )
 
     def maintenance(
-        self, *procedures: str, storage: bool = False, collector: str = "auto", **options: Any
+        self, *procedures: str, storage: bool = False, collector: Collector = "auto", **options: Any
     ) -> Plan:
         facts = self.lake.observe(self.name, storage=storage, collector=collector)
         return plan_maintenance_table(self.lake, facts, procedures=procedures, **options)

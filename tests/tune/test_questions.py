@@ -11,7 +11,7 @@ import icekit
 from icekit.api import Lake
 from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
-from icekit.tune import QUESTIONS
+from icekit.tune import QUESTIONS, tune
 from icekit.tune.answer import Answer, Confidence
 
 
@@ -21,10 +21,13 @@ def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
     with pytest.raises(ParameterError, match="file-sizes"):
         lake.tune("file-size", "lab.empty")
     with pytest.raises(ParameterError, match="no planning option 'filter'; did you mean filters"):
-        lake.tune("planning", "lab.empty", filter=["a = 1"])
+        tune(lake, "planning", "lab.empty", filter=["a = 1"])
     for name in ("output", "statement_file"):
+        options: dict[str, Any] = {name: "x"}
         with pytest.raises(ParameterError, match=f"no write-mode option '{name}'"):
-            lake.tune("write-mode", "lab.empty", **{name: "x"})
+            tune(lake, "write-mode", "lab.empty", **options)
+    with pytest.raises(ParameterError, match="no file-sizes option 'filters'"):
+        lake.tune("file-sizes", "lab.empty", filters=["a = 1"])
 
 
 def ask(lake: Lake, question: str, table: str, **options: Any) -> Answer:

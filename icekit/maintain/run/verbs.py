@@ -3,7 +3,6 @@
 import contextlib
 import uuid
 from collections.abc import Callable
-from typing import Any
 
 from icekit.common.errors import IcekitError, ParameterError, Status
 from icekit.common.sql import Identifier, display_name
@@ -137,23 +136,36 @@ def convert_equality_deletes(
     *,
     branch: str | None = None,
     batch_bytes: int | str | None = None,
+    execute: bool = False,
     ledger: Ledger | str | None = None,
+    limits: Limits | None = None,
+    stop: Stop | None = None,
     progress: Callable[[str], None] = print,
-    **options: Any,
+    run_id: str | None = None,
 ) -> Outcome:
     """Replace a table's equality deletes with position deletes (deletion vectors from format
     version 3 on).
 
-    ``options`` are those of :func:`run`, of which ``execute`` makes it more than a dry run. Each
-    batch is one commit (or several, where a partition is too large for the disk), recorded, retried
-    after a conflict, resumed after a kill and proved, as in :func:`run`; no row changes. ``where``, ``branch`` and
-    ``batch_bytes`` are as in :func:`~icekit.maintain.equality_deletes.plan_conversion`.
+    The other options are those of :func:`run`; without ``execute`` it is a dry run. Each batch is
+    one commit (or several, where a partition is too large for the disk), recorded, retried after a
+    conflict, resumed after a kill and proved, as in :func:`run`; no row changes. ``where``,
+    ``branch`` and ``batch_bytes`` are as in
+    :func:`~icekit.maintain.equality_deletes.plan_conversion`.
     """
     from icekit.maintain.equality_deletes import plan_conversion
 
     plan = plan_conversion(
         lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
     )
-    if options.get("execute") and plan.actions:
+    if execute and plan.actions:
         progress(f"{plan.text()}\n")
-    return run(lake, plan, ledger=ledger, progress=progress, **options)
+    return run(
+        lake,
+        plan,
+        execute=execute,
+        ledger=ledger,
+        limits=limits,
+        stop=stop,
+        progress=progress,
+        run_id=run_id,
+    )
