@@ -11,7 +11,7 @@ from icekit.api import Lake
 from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.common.units import shorten
-from icekit.engine.predicate import LONGEST, read_predicate
+from icekit.engine.predicate import LONGEST_PREDICATE, read_predicate
 from icekit.maintain.equality_deletes import plan_conversion
 from icekit.tune.queries import read_filters
 
@@ -54,7 +54,10 @@ NO_CONDITION = [
     ("lake.scratch_predicates.rows.id = 1", "cannot be resolved"),
     ("id = 'x'", CAST),
     ("x -> x", "Give one condition"),
-    (f"id IN ({', '.join(map(str, range(LONGEST)))})", "characters, and Spark is too slow"),
+    (
+        f"id IN ({', '.join(map(str, range(LONGEST_PREDICATE)))})",
+        "characters, and Spark is too slow",
+    ),
 ]
 # What only Iceberg refuses: each is a condition, and none that files can be chosen by.
 NOT_FOR_FILES = [

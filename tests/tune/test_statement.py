@@ -52,6 +52,34 @@ def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Target) 
     assert statement.sql.endswith("name = s.name")
 
 
+@pytest.mark.parametrize(
+    ("source", "source_text"),
+    [
+        ("st_changes", "st_changes"),
+        ("st_changes -- ours\n", "st_changes"),
+        ("/* ours */ (SELECT 1 AS id) /* end */", "(SELECT 1 AS id)"),
+        ("(SELECT (1) AS id) AS `a ``b`", "(SELECT (1) AS id) AS `a ``b`"),
+    ],
+)
+@pytest.mark.parametrize("condition", ["id BETWEEN 1 AND 2", "(true) OR (false)", "NOT true"])
+def test_a_source_and_a_condition_are_complete_and_without_comments_around_them(
+    lake: Lake, events: Target, source: str, source_text: str, condition: str
+) -> None:
+    statement = read(
+        lake,
+        f"MERGE INTO lake.scratch.st_events AS `t x` USING {source} ON /* if */ {condition} "
+        "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    )
+
+    assert statement.alias == "t x"
+    assert statement.source == source_text
+    assert statement.condition == condition
+    assert statement.has_not_matched_by_source
+    delete = read(lake, f"DELETE FROM lake.scratch.st_events WHERE {condition} -- all")
+    assert delete.condition == condition
+    assert not delete.has_not_matched_by_source
+
+
 def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Target) -> None:
     sql = (
         "UPDATE lake.scratch.st_events  AS e /* ! */ SET name = 'lake.scratch.st_events.id'\n "

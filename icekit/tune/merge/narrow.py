@@ -295,7 +295,7 @@ def narrower_rewrite(
     The source is read: once for all bounds, once more for each column with few values, and
     once by the guard.
     """
-    if "not matched by source" in statement.when_clauses:
+    if statement.has_not_matched_by_source:
         return None, (
             "WHEN NOT MATCHED BY SOURCE needs every row of the target without a match, so no "
             "predicate in ON can rule out a file; replace that clause with a separate DELETE or "
