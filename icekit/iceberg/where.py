@@ -47,7 +47,7 @@ def where(
     It selects complete partitions of its own spec. Files of other specs may hold such rows too,
     and a rewrite takes those files unless their bounds rule it out. A field whose column was
     dropped cannot be in a predicate, which is then wider than the partitions, see
-    :func:`unfiltered_fields`; a value without a literal makes the predicate None. Without
+    :func:`fields_without_column`; a value without a literal makes the predicate None. Without
     partitions the predicate is ``false``. ``of_rows`` is for a query, in which a UUID is a string;
     a procedure's planner uses the UUID type.
     """
@@ -57,12 +57,17 @@ def where(
     if not by_spec:
         return "false"
     columns_by_id = {column.field_id: column for column in columns}
+    # For a planner a UUID is no string: without its type, its column is not read as one.
+    term_columns = [
+        replace(column, type="") if column.type == "uuid" and not of_rows else column
+        for column in columns
+    ]
     alternatives: list[str] = []
     for spec_id in sorted(by_spec):
         fields = {
-            index: (field, columns_by_id[field.source_id])
+            index: (field, term)
             for index, field in enumerate(specs[spec_id].fields)
-            if transformed(catalog, field, columns) is not None
+            if (term := field_expression(catalog, field, term_columns)) is not None
         }
         if not fields:
             return None
@@ -72,8 +77,8 @@ def where(
         for box in boxes:
             try:
                 parts = [
-                    _predicate(catalog, *field, values, of_rows)
-                    for field, values in zip(fields.values(), box, strict=True)
+                    _field_predicate(field, columns_by_id[field.source_id], term, values)
+                    for (field, term), values in zip(fields.values(), box, strict=True)
                 ]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
@@ -94,7 +99,7 @@ def lookup_of(column: Column) -> str | None:
     return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
 
 
-def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
+def in_values(term: str, kind: str, values: Iterable[Scalar]) -> str:
     """A predicate for rows in which a term (SQL) of this type has one of some values, in the form
     that facts keep.
 
@@ -104,19 +109,19 @@ def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
     return f"{term} IN ({literals})"
 
 
-def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
+def in_range(term: str, kind: str, low: Scalar, high: Scalar) -> str:
     """A predicate for rows in which a term is between two values, both inclusive."""
     return f"{term} >= {literal_of(kind, low)} AND {term} <= {literal_of(kind, high)}"
 
 
-def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
+def fields_without_column(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
     """The partition fields that a predicate cannot contain, because their column was dropped."""
     return tuple(
-        field.name for field in spec.active_fields if transformed("c", field, columns) is None
+        field.name for field in spec.active_fields if field_expression("c", field, columns) is None
     )
 
 
-def askable(spec: PartitionSpec, partition: Partition) -> bool:
+def is_filterable(spec: PartitionSpec, partition: Partition) -> bool:
     """Tell whether a procedure can take a predicate for this partition.
 
     It cannot for NaN, for which Iceberg has no filter, nor for times without a literal.
@@ -134,7 +139,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
     return True
 
 
-def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
+def field_expression(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
     """The value of a partition field as an expression over a row; None if its column was
     dropped.
     """
@@ -159,46 +164,42 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
     if not boxes:
         return []
     for i in reversed(range(len(next(iter(boxes))))):
-        united: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
+        united_values: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
         for box in boxes:
             other_values = box[:i] + box[i + 1 :]
-            united[other_values] = united.get(other_values, frozenset()) | box[i]
+            united_values[other_values] = united_values.get(other_values, frozenset()) | box[i]
         boxes = {
             (*other_values[:i], values, *other_values[i:])
-            for other_values, values in united.items()
+            for other_values, values in united_values.items()
         }
     return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
 
 
-def _predicate(
-    catalog: str,
-    field: PartitionField,
-    column: Column,
-    values: frozenset[Scalar],
-    of_rows: bool,
+def _field_predicate(
+    field: PartitionField, column: Column, term: str, values: frozenset[Scalar]
 ) -> str:
-    """A predicate for the rows that have some values of one field."""
+    """A predicate for the rows that have some values of one field; ``term`` is the field as an
+    expression.
+    """
     source = identifier(*column.names)
     parts = [f"{source} IS NULL"] if None in values else []
-    present = [value for value in values if value is not None]
+    non_nulls = [value for value in values if value is not None]
     if field.transform in UNITS:
-        parts += in_units(source, column.type, field.transform, sorted(map(int, present)))
+        parts += unit_ranges(source, column.type, field.transform, sorted(map(int, non_nulls)))
         return " OR ".join(parts)
     kind = "int" if field.transform.startswith("bucket") else column.type
-    if kind in {"float", "double"} and "nan" in present:
-        # True for the rows, but Iceberg's planner has no such filter, see askable().
+    if kind in {"float", "double"} and "nan" in non_nulls:
+        # True for the rows, but Iceberg's planner has no such filter, see is_filterable().
         parts.append(f"isnan({source})")
-        present.remove("nan")
-    column_read = column if of_rows else replace(column, type="")
-    term = transformed(catalog, field, (column_read,)) or source
-    if len(present) > 1:
-        parts.append(among(term, kind, present))
-    elif present:
-        parts.append(f"{term} = {literal_of(kind, present[0])}")
+        non_nulls.remove("nan")
+    if len(non_nulls) > 1:
+        parts.append(in_values(term, kind, non_nulls))
+    elif non_nulls:
+        parts.append(f"{term} = {literal_of(kind, non_nulls[0])}")
     return " OR ".join(parts)
 
 
-def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
+def unit_ranges(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
     """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
     counted from 1970.
     """

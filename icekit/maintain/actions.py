@@ -223,7 +223,7 @@ def _kept_out(
     moved = [
         p for action in earlier_actions for p in action.partitions if p.spec_id not in own_specs
     ]
-    excluded_partitions = [p for p in dict.fromkeys((*current, *moved)) if facts.askable(p)]
+    excluded_partitions = [p for p in dict.fromkeys((*current, *moved)) if facts.is_filterable(p)]
     excluded_filter = facts.where(excluded_partitions) if excluded_partitions else None
     return (
         excluded_filter

@@ -26,7 +26,7 @@ from icekit.health.facts.rollup import (
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import ROW_GROUP
 from icekit.iceberg.partition import Partition
-from icekit.iceberg.where import partition_span, unfiltered_fields
+from icekit.iceberg.where import fields_without_column, partition_span
 from icekit.maintain.model import Certainty, Prediction
 from icekit.maintain.policy import Policy
 
@@ -255,8 +255,8 @@ def has_filter(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     specs = [facts.spec(spec_id) for spec_id in {p.spec_id for p in partitions}]
     if len(facts.specs) > 1 and any(spec.is_unpartitioned for spec in specs):
         return False
-    return all(facts.askable(p) for p in partitions) and all(
-        spec.is_unpartitioned or not unfiltered_fields(spec, facts.columns) for spec in specs
+    return all(facts.is_filterable(p) for p in partitions) and all(
+        spec.is_unpartitioned or not fields_without_column(spec, facts.columns) for spec in specs
     )
 
 

@@ -14,7 +14,7 @@ from icekit.health.facts.rollup import sort_key
 from icekit.health.facts.spark_entries import Partitions, scalar_sql
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.partition import Partition
-from icekit.iceberg.where import transformed
+from icekit.iceberg.where import field_expression
 from icekit.prove.fingerprint import Fingerprint, summed_up
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Changes:
         if column is None or field.transform.startswith("bucket"):
             return False
         values = [
-            transformed(self.catalog, field, [replace(column, name=end, path=())])
+            field_expression(self.catalog, field, [replace(column, name=end, path=())])
             for end in ("low", "high")
         ]
         if column.name not in bounds.names or None in values:

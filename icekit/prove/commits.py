@@ -27,7 +27,7 @@ from icekit.iceberg.dropped_fields import fields_hiding_files_of
 from icekit.iceberg.metadata import Json
 from icekit.iceberg.partition import Scalar
 from icekit.iceberg.values import partition_path
-from icekit.iceberg.where import transformed, where
+from icekit.iceberg.where import field_expression, where
 from icekit.prove.changes import Changes, changes
 from icekit.prove.checked import (
     CHECKED_POSITIONS_TAG,
@@ -291,7 +291,7 @@ def _keys(
     default = reader.specs.get(reader.head.metadata.get("default-spec-id", 0), PartitionSpec(0, ()))
     columns = [metadata.columns(reader.head.metadata, schema) for schema in schemas]
     keys = [
-        (field, [transformed(reader.lake.name, field, each) for each in columns])
+        (field, [field_expression(reader.lake.name, field, each) for each in columns])
         for field in default.fields
     ]
     usable = [(field, sides) for field, sides in keys if None not in sides]

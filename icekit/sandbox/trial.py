@@ -37,7 +37,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import Json, summary_of
 from icekit.iceberg.partition import Partition
-from icekit.iceberg.where import MOST_PARTITIONS, unfiltered_fields
+from icekit.iceberg.where import MOST_PARTITIONS, fields_without_column
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import NAMESPACE, ScratchTable, create_like, discard
 
@@ -357,12 +357,12 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     usable = {
         s.spec_id
         for s in facts.specs
-        if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)
+        if not s.is_unpartitioned and not fields_without_column(s, facts.columns)
     }
     groups = [
         g
         for g in facts.of_kind(Kind.DATA)
-        if g.partition.spec_id in usable and facts.askable(g.partition)
+        if g.partition.spec_id in usable and facts.is_filterable(g.partition)
     ]
     scattered = sorted(
         groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())

@@ -11,7 +11,7 @@ from icekit.common import frozen
 from icekit.common.sql import identifier
 from icekit.iceberg.definition import Column
 from icekit.iceberg.partition import Scalar
-from icekit.iceberg.where import among, in_units, literal_of, moment_literal, start_of
+from icekit.iceberg.where import in_values, literal_of, moment_literal, start_of, unit_ranges
 
 #: The leaf columns of a table by name.
 Columns = Mapping[str, Column]
@@ -123,13 +123,13 @@ def sql(node: Node, columns: Columns) -> str:
     if unit:
         values = sorted(int(str(value_literal)) for value_literal in node.values)
         if op in EQUALITY:
-            return " OR ".join(in_units(column_sql, column.type, unit, values))
+            return " OR ".join(unit_ranges(column_sql, column.type, unit, values))
         # The unit is complete on one side of the bound.
         unit_start = start_of(unit, values[0] + (op in {"<=", ">"}))
         op = "<" if op.startswith("<") else ">="
         return f"{column_sql} {op} {moment_literal(column.type, unit_start)}"
     if op == "in":
-        return among(column_sql, column.type, node.values)
+        return in_values(column_sql, column.type, node.values)
     value_literal = literal_of(column.type, node.values[0])
     return (
         f"startswith({column_sql}, {value_literal})"

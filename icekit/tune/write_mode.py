@@ -29,8 +29,8 @@ from icekit.health.facts.head import head
 from icekit.health.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, property_change
+from icekit.tune.event_log import reads_per_day as read_from_log
 from icekit.tune.experiment import Experiment, Figures, leave_unchanged
-from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_cost import TOTAL, Costs, Mode, break_even_of_modes, total_cost
 from icekit.tune.write_history import (

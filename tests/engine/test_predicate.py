@@ -4,6 +4,7 @@ that says what is wrong with it.
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -126,6 +127,76 @@ def test_a_condition_is_taken_whatever_its_values_hold(table: Lake) -> None:
         stated = read(table, text)
         assert stated == f"({text})"
         assert rows.where(f"{stated} AND {stated}").count() == expected
+
+
+#: Spellings that a second reader of SQL would have to know as Spark does. Of each group Spark reads
+# the same condition.
+SPELLINGS = [
+    ["id = 1", "id == 1", "(id) = 1L", "id\n=\t1", "`id` = +1", "ID = 1"],
+    ["name = 'it\\'s'", 'name = "it\'s"', 'name = r"it\'s"', "name = 'it\\u0027s'"],
+    ["name = 'it''s'", "name = 'it' \"'\" 's'", "name = 'it\\047s'"],
+    ["name = 'say \"x\"'", 'name = "say \\"x\\""', "name = r'say \"x\"'"],
+    ["name = r'\\d'", "name = '\\\\d'", 'name = R"\\d"'],
+    ["name = 'é😀'", "name = '\\u00e9\\U0001F600'"],
+    ["name = ';'", "name = '\\u003b'"],
+    ["`odd name` = 1", "`odd name` = 1L", "`ODD NAME` = 1"],
+    ["id <=> NULL", "id IS NOT DISTINCT FROM NULL"],
+    ["id IS NOT NULL", "isnotnull(id)"],
+    ["id <> 1", "id != 1", "NOT id = 1", "! id = 1", "NOT (id = 1)"],
+    ["id NOT IN (1, 2)", "NOT id IN (1, 2)"],
+    ["id BETWEEN 1 AND 2", "id >= 1 AND id <= 2"],
+    ["id = 1 OR id = 2 AND id = 3", "id = 1 OR (id = 2 AND id = 3)"],
+    ["name LIKE 'a!%' ESCAPE '!'", "name LIKE 'a!%' ESCAPE \"!\""],
+    ["name NOT LIKE 'a\\%'", "NOT name LIKE 'a\\%'"],
+    ["name RLIKE '^a'", "name REGEXP '^a'", "name RLIKE r'^a'"],
+    ["id > 1.10", "id > 1.10BD", "id > 01.10"],
+    ["id > 1.5E-2", "id > 0.015D", "id > .15E-1", "id > 15e-3"],
+    ["CAST(name AS date) = DATE '2026-01-31'", "date(name) = DATE'2026-01-31'"],
+    ["name::timestamp > TIMESTAMP '2026-01-31 10:00:00Z'"],
+    [
+        "TIMESTAMP '2026-01-31' - INTERVAL 7 DAYS > name",
+        "TIMESTAMP '2026-01-31' - INTERVAL '7' DAY > name",
+    ],
+    [
+        "TIMESTAMP '2026-01-31' - INTERVAL '1-2' YEAR TO MONTH > name",
+        "TIMESTAMP '2026-01-31' - INTERVAL 1 YEAR 2 MONTHS > name",
+    ],
+    ["CAST(name AS binary) = X'1A2b'", "CAST(name AS binary) = x'1a2B'"],
+    ["substring(name FROM 2 FOR 3) = 'b'", "substring(name, 2, 3) = 'b'"],
+    ["split(lower(trim(name)), ',')[0] = 'a'", "split(LOWER(TRIM(name)), ',')[0] = 'a'"],
+    ["CASE WHEN id = 1 THEN true ELSE false END", "CASE WHEN id = 1 THEN TRUE ELSE FALSE END"],
+]
+
+
+def test_a_condition_that_is_accepted_reaches_spark_as_it_is_written(table: Lake) -> None:
+    rows = table.spark.table(identifier(*table.sql_name(NAME)))
+
+    def plan(condition: str) -> str:
+        java: Any = rows.where(condition)
+        execution = java._jdf.queryExecution().optimizedPlan()
+        return re.sub(r"#\d+L?", "", str(execution.canonicalized()))
+
+    for spellings in SPELLINGS:
+        for text in spellings:
+            assert read(table, text) == f"({text})"
+        assert len({plan(f"({text})") for text in spellings}) == 1, spellings
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("id = = 1", 6),
+        ("id = 1; DROP TABLE t", 7),
+        ("id = 1 LIMIT 1", 8),
+        ("id IN ()", 7),
+        ("name = $$a$$", 8),
+        ("id = @x", 6),
+        ("(id = 1", 8),
+    ],
+)
+def test_a_syntax_error_is_refused_with_its_position(table: Lake, text: str, column: int) -> None:
+    with pytest.raises(ParameterError, match=f"in line 1, column {column}\\. "):
+        read(table, text)
 
 
 def test_what_only_the_session_has_is_refused(table: Lake) -> None:

@@ -14,13 +14,13 @@ from icekit.engine.planner import filter_expression
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.partition import Partition, Scalar
 from icekit.iceberg.where import (
-    among,
-    askable,
-    between,
-    in_units,
+    field_expression,
+    fields_without_column,
+    in_range,
+    in_values,
+    is_filterable,
     literal_of,
-    transformed,
-    unfiltered_fields,
+    unit_ranges,
     where,
 )
 from tests.factories import FIRST_DAY
@@ -98,7 +98,7 @@ def test_partitions_of_several_fields_are_put_together() -> None:
 def test_a_field_whose_column_is_gone_widens_the_predicate_and_is_named() -> None:
     two = spec("identity string", "identity int")
     assert where("lake", {0: two}, columns("string"), [Partition(0, ("p", 1))]) == "`a` = 'p'"
-    assert unfiltered_fields(two, columns("string")) == ("f1",)
+    assert fields_without_column(two, columns("string")) == ("f1",)
     # An unpartitioned table has none.
     assert where("lake", {0: spec()}, (), [Partition(0, ())]) is None
 
@@ -106,7 +106,7 @@ def test_a_field_whose_column_is_gone_widens_the_predicate_and_is_named() -> Non
 def test_a_void_field_is_left_out_and_an_unknown_transform_is_named() -> None:
     assert of_two("string", [("p", None)], "void") == "`a` = 'p'"
     three = spec("identity string", "void int", "shiny[3] int")
-    assert unfiltered_fields(three, columns("string", "int", "int")) == ("f2",)
+    assert fields_without_column(three, columns("string", "int", "int")) == ("f2",)
 
 
 def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
@@ -154,22 +154,23 @@ def test_a_value_is_a_literal_of_its_columns_type(golden: Golden) -> None:
 def test_nanoseconds_are_not_taken_for_microseconds(kind: str) -> None:
     with pytest.raises(ValueError, match="end at microseconds"):
         literal_of(kind, 1)
-    assert not askable(spec(f"identity {kind}"), Partition(0, (1,)))
-    assert askable(spec(f"identity {kind}"), Partition(0, (None,)))
+    assert not is_filterable(spec(f"identity {kind}"), Partition(0, (1,)))
+    assert is_filterable(spec(f"identity {kind}"), Partition(0, (None,)))
 
 
 def test_some_values_are_asked_for_in_their_own_order_and_bounds_are_included() -> None:
-    assert among("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
-    assert among("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
+    assert in_values("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
+    assert in_values("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
     assert (
-        among("t", "double", ["nan", 1.5]) == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
+        in_values("t", "double", ["nan", 1.5])
+        == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
     )
-    assert between("t", "date", 0, 1) == "t >= DATE '1970-01-01' AND t <= DATE '1970-01-02'"
+    assert in_range("t", "date", 0, 1) == "t >= DATE '1970-01-01' AND t <= DATE '1970-01-02'"
 
 
 def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
     # Months 23 to 24 are December 1971 and January 1972; 26 is March 1972.
-    assert in_units("m", "date", "month", [23, 24, 26]) == [
+    assert unit_ranges("m", "date", "month", [23, 24, 26]) == [
         "(m >= DATE '1971-12-01' AND m < DATE '1972-02-01')",
         "(m >= DATE '1972-03-01' AND m < DATE '1972-04-01')",
     ]
@@ -214,7 +215,7 @@ def test_values_are_askable_unless_iceberg_has_no_filter_for_them(
 ) -> None:
     by = spec("identity string", f"{transform} {kind}")
 
-    assert askable(by, Partition(0, ("x", value))) is expected
+    assert is_filterable(by, Partition(0, ("x", value))) is expected
 
 
 def test_each_transform_is_an_expression_of_its_own(golden: Golden) -> None:
@@ -227,7 +228,7 @@ def test_each_transform_is_an_expression_of_its_own(golden: Golden) -> None:
         "shiny[3] int",
     ]
     lines = [
-        f"{field}: {transformed('lake', spec(field).fields[0], columns(field.split()[1]))}"
+        f"{field}: {field_expression('lake', spec(field).fields[0], columns(field.split()[1]))}"
         for field in fields
     ]
 
@@ -274,7 +275,7 @@ def test_every_transform_selects_its_own_files_and_rows(
         asked = where(lake.name, specs, facts.columns, chosen)
         rows = sum(g.record_count for g in facts.groups if g.partition in chosen)
         assert spark.sql(f"SELECT count(*) FROM {table} WHERE {asked}").first() == (rows,), asked
-        if all(askable(specs[p.spec_id], p) for p in chosen):
+        if all(is_filterable(specs[p.spec_id], p) for p in chosen):
             assert _planned(lake, (lake.name, *name), asked or "") == sum(
                 g.file_count for g in facts.groups if g.partition in chosen
             ), asked

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from icekit.common.errors import ParameterError
-from icekit.tune.queries import reads_per_day
+from icekit.tune.event_log import reads_per_day
 
 START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
 DAY = 86_400_000

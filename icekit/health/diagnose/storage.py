@@ -75,7 +75,7 @@ def _lost_partitions(context: Context, missing: MissingFiles) -> str | None:
     if facts.ref is not None or len({partition.spec_id for partition in files}) != 1:
         return None
     lost = [p for p, gone_count in missing.partitions if files.get(p) == gone_count]
-    return context.files_where(lost) if all(map(facts.askable, lost)) else None
+    return context.files_where(lost) if all(map(facts.is_filterable, lost)) else None
 
 
 def _effect_and_remedy(

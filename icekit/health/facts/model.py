@@ -35,7 +35,7 @@ from icekit.iceberg.manifest_counts import ManifestFacts, MetricsSample
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.snapshots import History, StatisticsAge
 from icekit.iceberg.values import partition_path
-from icekit.iceberg.where import askable, where
+from icekit.iceberg.where import is_filterable, where
 
 #: The name of the single partition of an unpartitioned table.
 UNPARTITIONED = "(unpartitioned)"
@@ -255,9 +255,9 @@ class TableFacts:
         """A predicate for partitions, see :func:`icekit.iceberg.where.where`."""
         return where(self.catalog, self.specs_by_id, self.columns, partitions, of_rows=of_rows)
 
-    def askable(self, partition: Partition) -> bool:
+    def is_filterable(self, partition: Partition) -> bool:
         """Tell whether a procedure can take a predicate for a partition."""
-        return askable(self.spec(partition.spec_id), partition)
+        return is_filterable(self.spec(partition.spec_id), partition)
 
     @property
     def default_spec(self) -> PartitionSpec:

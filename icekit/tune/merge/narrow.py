@@ -25,7 +25,7 @@ from icekit.engine.planner import kind, nodes
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.values import to_scalar
-from icekit.iceberg.where import among, between, in_units
+from icekit.iceberg.where import in_range, in_values, unit_ranges
 from icekit.tune.merge.engine import MergePlan, merge_plan
 from icekit.tune.statement import Statement, narrow_statement
 
@@ -95,11 +95,13 @@ class ImpliedPredicate:
         data_type = self.equality.type
         conditions = [f"{column_sql} IS NULL"] if self.has_nulls else []
         if self.form == RANGES:
-            conditions += in_units(column_sql, data_type, self.equality.partition_unit, self.values)
+            conditions += unit_ranges(
+                column_sql, data_type, self.equality.partition_unit, self.values
+            )
         elif self.form == BOUNDS:
-            conditions.append(between(column_sql, data_type, *self.values))
+            conditions.append(in_range(column_sql, data_type, *self.values))
         elif self.values:
-            conditions.append(among(column_sql, data_type, self.values))
+            conditions.append(in_values(column_sql, data_type, self.values))
         return " OR ".join(conditions)
 
     def non_null_sql(self, expression_sql: str) -> str:

@@ -12,8 +12,9 @@ from icekit.api import Lake
 from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
+from icekit.tune.event_log import _START
 from icekit.tune.filters import Leaf, filters_of, sql
-from icekit.tune.queries import _START, bind_values, draw_sample, read_filters
+from icekit.tune.queries import bind_values, draw_sample, read_filters
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
 SCAN = (
