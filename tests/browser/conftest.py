@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 # What drives a browser is in the extra dev; make check and make test install less.
 collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*.py"]
 
-#: The second action that a kernel begins waits until somebody asks to stop: how fast anything is
-# does not matter.
-HELD = """
-from icekit.maintain.run import attempt
-
-begun, begin = [], attempt.execute
-
-def held(*given, stop, **options):
-    begun.append(given)
-    while len(begun) == 2:
-        stop.sleep(0.1)
-    return begin(*given, stop=stop, **options)
-
-attempt.execute = held
-"""
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -67,10 +51,12 @@ def table_lake(_test_lake: None) -> Iterator[Lake]:
 def server(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder, scratch = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("jupyter")
     copied("01_diagnose.ipynb", folder, {})
-    # Two actions of one partition each, so that one is still to come when the first is cancelled.
-    policy = {"leave_alone": "0 minutes", "max_action_partitions": 1, "budget": "130 files"}
-    compacted = {"trial": False, "ledger": str(scratch / "ledger.db"), **policy}
-    copied("02_compact.ipynb", folder, compacted, then=HELD)
+    parameters = {
+        "trial": False,
+        "ledger": str(scratch / "ledger.db"),
+        "leave_alone": "0 minutes",
+    }
+    copied("02_compact.ipynb", folder, parameters)
     with jupyterlab(folder, scratch) as running:
         yield running
 

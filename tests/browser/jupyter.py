@@ -49,12 +49,10 @@ def fresh_lake() -> Path:
     return LAKE
 
 
-def copied(name: str, folder: Path, parameters: Mapping[str, Any], *, then: str = "") -> None:
-    """A notebook with other parameters, without outputs: what is seen was made here; ``then`` is a
-    cell after the parameters.
-    """
+def copied(name: str, folder: Path, parameters: Mapping[str, Any]) -> None:
+    """A notebook with other parameters, without outputs: what is seen was made here."""
     notebook = book(NOTEBOOKS / name)
-    for place, cell in enumerate([*notebook.cells]):
+    for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if "parameters" in cell.metadata.get("tags", ()):
@@ -69,8 +67,6 @@ def copied(name: str, folder: Path, parameters: Mapping[str, Any], *, then: str 
                     for line in cell.source.split("\n")
                 ]
                 cell.source = "\n".join(lines)
-            if then:
-                notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(then))  # type: ignore[no-untyped-call]
     nbformat.write(notebook, folder / name)  # type: ignore[no-untyped-call]
 
 

@@ -1,46 +1,42 @@
-"""Choose a table and a snapshot, and move the limits: findings, charts and the trend follow."""
+"""Choose a table and a snapshot, and move the thresholds: findings, charts and the trend follow."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
-from icekit.common.errors import IcekitError
+from icekit.common.errors import IcekitError, why
 from icekit.common.sql import display_name
 from icekit.common.units import count, size
 from icekit.common.view import COUNT, SHARE, Sentence, Unit, as_html
-from icekit.engine.interrupting import Stop
 from icekit.engine.tables import EmbeddedTables
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.savings import savings_of, savings_sentence
-from icekit.report.history.store import Health, HistoryFile, health
+from icekit.report.history.store import HistoryFile, health
 from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts
 from icekit.show.card import card_html, fact_texts, size_bars
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (
-    Progress,
-    Say,
     View,
     button,
     column,
-    interruptible,
+    html_area,
     labelled,
     note,
-    picture,
     row,
+    text_field,
     toolkit,
 )
 
 _BELOW = (
-    "The panels below show it now. Other cells still show the previous table; to re-run them, use "
-    "Run ▸ Run Selected Cell and All Below."
+    "The panels show it now. Other cells still show the previous table; to re-run them, use Run ▸ "
+    "Run Selected Cell and All Below."
 )
 
 
@@ -56,73 +52,59 @@ class Chooser(Explorer):
         lake's own list of tables.
         """
         tables = self.view.lake.tables
-        names = (
+        table_names = (
             [display_name(name) for name in tables.names()]
             if isinstance(tables, EmbeddedTables)
             else []
         )
-        # Both are sent as a whole when a person leaves them: while somebody types, the front end
-        # sends some letters late, after the button's press.
         self.table = labelled(
             toolkit().Combobox,
             "Table",
             "namespace.table",
             value=self.view.facts.name,
-            options=names,
+            options=table_names,
             continuous_update=False,
         )
-        self.ref = labelled(
-            toolkit().Text,
+        self.ref = text_field(
             "Snapshot",
             "a branch, a tag or a snapshot id of the table; empty: what it is now",
-            value=self.view.facts.ref or "",
-            continuous_update=False,
+            self.view.facts.ref or "",
         )
-        self.observe = button(
+        self.button = button(
             "Observe",
-            "read this table's metadata at this snapshot; writes nothing and opens no data file",
+            "read this table's metadata at this snapshot; writes nothing and opens no data file. "
+            "To stop it, interrupt the kernel",
             self._observe,
             style="primary",
         )
-        self.progress = Progress(
-            self.view, "nothing was changed, and the same table stays in view."
-        )
-        self.card = picture(self.static())
+        self.message = html_area()
+        self.card = html_area(self.static())
         self.view.on_change(self._follow)
-        self.view.on_hold(self._rest)
-        self._follow()
-        return column(
-            self.table,
-            self.ref,
-            row(self.observe, self.progress.cancel),
-            self.progress.log,
-            self.card,
-        )
+        return column(self.table, self.ref, self.button, self.message, self.card)
 
     def _observe(self) -> None:
+        """Read the chosen table, and put it in view; a problem leaves the view as it was."""
+        view = self.view
         table = self.table.value.strip()
         ref = self.ref.value.strip()
-        view = self.view
-        lake = view.lake
-
-        def job(_: Say, stop: Stop) -> TableFacts:
-            def progress(_read: int, _of: int) -> None:
-                stop.check()
-
-            cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
-            ratios = view.thresholds.size_ratios
-            given: Any = {"size_ratios": ratios, "progress": progress}
-            if table == view.facts.name:
-                given["filter_columns"] = view.facts.filter_columns
-            with cancels:
-                return observe(lake, table, ref=ref, **given)
-
-        def done(facts: TableFacts) -> tuple[str, str]:
+        self.message.value = note(f"Reading {table} …")
+        filter_columns = view.facts.filter_columns if table == view.facts.name else None
+        try:
+            facts = observe(
+                view.lake,
+                table,
+                ref=ref,
+                size_ratios=view.thresholds.size_ratios,
+                filter_columns=filter_columns,
+            )
             view.look_at(facts)
-            message = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
-            return message, "fine"
-
-        self.progress.run(f"Reading {table} (panels below still show {view.facts.name})", job, done)
+        except KeyboardInterrupt:
+            self.message.value = note(f"Stopped. {view.facts.name} stays in view.", "warning")
+        except Exception as problem:
+            self.message.value = note(why(problem), "critical")
+        else:
+            sentence = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
+            self.message.value = note(sentence, "fine")
 
     def _follow(self) -> None:
         if self.table.value != self.view.facts.name:
@@ -130,201 +112,193 @@ class Chooser(Explorer):
             self.ref.value = self.view.facts.ref or ""
         self.card.value = self.static()
 
-    def _rest(self) -> None:
-        """No other table can be chosen while work is in progress on the one in view."""
-        for control in (self.table, self.ref, self.observe):
-            control.disabled = bool(self.view.held)
-
 
 @frozen
-class Limit:
-    """One threshold as a control: ``name`` is that in
-    :class:`~icekit.health.diagnose.findings.Thresholds`; ``of`` is what it is a share or a number
-    of.
+class SliderSetting:
+    """One threshold as a slider: ``name`` is that in
+    :class:`~icekit.health.diagnose.findings.Thresholds`; ``meaning`` is what it is a share or a
+    number of.
     """
 
     name: str
     label: str
-    of: str
+    meaning: str
     unit: Unit = SHARE
     source: str = "icekit default"
 
 
-#: The limits that people move most, each of another finding; the others are a notebook's
+#: The thresholds that people move most, each of another finding; the others are a notebook's
 #: parameters.
-LIMITS = (
-    Limit("thin_partition_share", "Small partitions: under", "of one target file"),
-    Limit("delete_ratio", "Deletes: from", "of the data records"),
-    Limit(
+SLIDERS = (
+    SliderSetting("thin_partition_share", "Small partitions: under", "of one target file"),
+    SliderSetting("delete_ratio", "Deletes: from", "of the data records"),
+    SliderSetting(
         "fragmented_manifests",
         "Manifests: from",
         "manifests under half their target size",
         COUNT,
         "commit.manifest.min-count-to-merge",
     ),
-    Limit("snapshots", "Snapshots: from", "snapshots kept", COUNT),
+    SliderSetting("snapshots", "Snapshots: from", "snapshots kept", COUNT),
 )
 
 
-def moved(thresholds: Thresholds) -> dict[str, float]:
-    """The limits that differ from the defaults, as a notebook's ``thresholds`` parameter has
+def changes(thresholds: Thresholds) -> dict[str, float]:
+    """The thresholds that differ from the defaults, as a notebook's ``thresholds`` parameter has
     them.
     """
-    default = asdict(Thresholds())
-    return {name: value for name, value in asdict(thresholds).items() if value != default[name]}
+    defaults = asdict(Thresholds())
+    return {name: value for name, value in asdict(thresholds).items() if value != defaults[name]}
 
 
 class ThresholdsExplorer(Explorer):
-    """Findings, and the limits they depend on."""
+    """Findings, and the thresholds they depend on."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.given = view.thresholds
-        self._moving = False
+        self.first_thresholds = view.thresholds
+        self._is_following = False
 
     def static(self) -> str:
         """The findings, each with its threshold, then the sizes of the files."""
         facts = self.view.facts
         findings = self.view.findings
-        limits = self.view.thresholds
+        thresholds = self.view.thresholds
         line = (
             f"Snapshot {dict(fact_texts(facts))['snapshot']}; "
             f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
-        about = as_html([Sentence(line), size_bars(facts, limits)])
-        return findings_html(findings, savings_sentence(facts, findings, limits)) + about
+        file_sizes = as_html([Sentence(line), size_bars(facts, thresholds)])
+        savings = savings_sentence(facts, findings, thresholds)
+        return findings_html(findings, savings) + file_sizes
 
     def build(self) -> Any:
-        """A slider for each limit above the findings."""
-        self.sliders = {limit.name: self._slider(limit) for limit in LIMITS}
+        """A slider for each threshold above the findings."""
+        self.sliders = {setting.name: self._slider(setting) for setting in SLIDERS}
         self.reset = button(
             "Reset thresholds",
             "set every threshold to the value in the notebook's parameters",
-            self._reset,
+            lambda: self.view.judge_by(self.first_thresholds),
         )
-        self.message = picture()
-        self.cards = picture()
+        self.message = html_area()
+        self.findings = html_area()
         self.view.on_change(self._follow)
         self._show()
         rows = [
-            row(self.sliders[limit.name], toolkit().Label(f"{limit.of}; {limit.source}"))
-            for limit in LIMITS
+            row(self.sliders[setting.name], toolkit().Label(f"{setting.meaning}; {setting.source}"))
+            for setting in SLIDERS
         ]
-        return column(*rows, self.reset, self.message, self.cards)
+        return column(*rows, self.reset, self.message, self.findings)
 
-    def _slider(self, limit: Limit) -> Any:
-        value = getattr(self.view.thresholds, limit.name)
-        low, high, step, written = (
-            (1, 1000, 1, ".0f") if limit.unit is COUNT else (0, 1, 0.01, ".0%")
-        )
+    def _slider(self, setting: SliderSetting) -> Any:
+        value = getattr(self.view.thresholds, setting.name)
+        scale = {"min": 0, "max": max(1, value), "step": 0.01, "readout_format": ".0%"}
+        if setting.unit is COUNT:
+            scale = {
+                "min": min(1, value),
+                "max": max(1000, value),
+                "step": 1,
+                "readout_format": ".0f",
+            }
         slider = labelled(
             toolkit().FloatSlider,
-            limit.label,
-            f"{limit.of}; where it comes from: {limit.source}",
+            setting.label,
+            f"{setting.meaning}; where it comes from: {setting.source}",
             value=value,
             continuous_update=False,
             width="32em",
-            min=min(low, value),
-            max=max(high, value),
-            step=step,
-            readout_format=written,
+            **scale,
         )
-        slider.observe(partial(self._move, limit), names="value")
+        slider.observe(partial(self._move, setting.name), names="value")
         return slider
 
-    def _move(self, limit: Limit, change: Any) -> None:
-        if not self._moving:
-            self.view.limit(self.view.thresholds.with_changes(**{limit.name: change.new}))
-
-    def _reset(self) -> None:
-        self.view.limit(self.given)
+    def _move(self, name: str, change: Any) -> None:
+        if not self._is_following:
+            self.view.judge_by(self.view.thresholds.with_changes(**{name: change.new}))
 
     def _follow(self) -> None:
-        """Move every slider to its limit, without judging again for each."""
-        self._moving = True
+        """Move every slider to its threshold, without judging again for each."""
+        self._is_following = True
         for name, slider in self.sliders.items():
             slider.value = getattr(self.view.thresholds, name)
-        self._moving = False
+        self._is_following = False
         self._show()
 
     def _show(self) -> None:
-        changed = moved(self.view.thresholds)
-        self.message.value = (
-            note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
-        )
-        self.cards.value = self.static()
+        changed_thresholds = changes(self.view.thresholds)
+        sentence = f"To keep these thresholds: thresholds = {changed_thresholds!r}"
+        self.message.value = note(sentence) if changed_thresholds else ""
+        self.findings.value = self.static()
 
 
 class Following(Explorer):
-    """What ``draw`` makes of the facts in view (a chart, or a frame), always of those in view.
+    """What ``draw`` makes of the facts in view (a chart, or a grid), always of those in view.
 
-    ``draw`` takes facts, and the limits where it has a parameter ``thresholds``. Without controls
-    it is shown as ``draw`` made it, and there is nothing to move. Of two with the same ``name``
-    (``draw`` unless given) the newer one follows: a cell that is run again draws in its new output
-    alone.
+    ``draw`` takes facts, and the thresholds where it has a parameter ``thresholds``. Without
+    controls it is shown as ``draw`` made it, and there is nothing to move. Of two with the same
+    ``name`` (``draw`` unless given) the newer one follows: a cell that is run again draws in its
+    new output alone.
     """
 
     def __init__(self, view: View, draw: Callable[..., Any], name: object = None) -> None:
         super().__init__(view)
         self._draw = draw
         self._name = name or draw
-        self._is_by_limits = "thresholds" in inspect.signature(draw).parameters
-        self._make()
+        self._has_thresholds = "thresholds" in inspect.signature(draw).parameters
+        self._redraw()
 
     def static(self) -> str:
         """The same as it is shown by itself."""
-        return str(self.made._repr_html_())
+        return str(self.drawing._repr_html_())
 
     def build(self) -> Any:
-        """A place for the picture, and no control."""
-        self.shown = picture(self.static())
-        self.view.on_change(self._follow, instead_of=self._name)
-        return self.shown
+        """An area for the drawing, and no control."""
+        self.area = html_area(self.static())
+        self.view.on_change(self._follow, key=self._name)
+        return self.area
 
     def _inputs(self) -> tuple[TableFacts, dict[str, Any]]:
-        limits = {"thresholds": self.view.thresholds} if self._is_by_limits else {}
-        return self.view.facts, limits
+        thresholds = {"thresholds": self.view.thresholds} if self._has_thresholds else {}
+        return self.view.facts, thresholds
 
-    def _make(self) -> None:
-        self._drawn: object = None
-        facts, limits = self._inputs()
-        self.made = self._draw(facts, **limits)
-        self._drawn = facts, limits
+    def _redraw(self) -> None:
+        self._inputs_drawn: object = None
+        facts, thresholds = self._inputs()
+        self.drawing = self._draw(facts, **thresholds)
+        self._inputs_drawn = facts, thresholds
 
     def _follow(self) -> None:
-        if self._inputs() == self._drawn:
+        if self._inputs() == self._inputs_drawn:
             return
         try:
-            self._make()
+            self._redraw()
         except IcekitError as problem:
-            # What was drawn is of another table, or by other limits: it goes.
-            self.shown.value = note(
+            # What was drawn is of another table, or by other thresholds: it goes.
+            self.area.value = note(
                 f"Nothing is shown of {self.view.facts.name}: {problem}", "critical"
             )
         else:
-            self.shown.value = self.static()
+            self.area.value = self.static()
 
     def __repr__(self) -> str:
-        return repr(self.made)
+        return repr(self.drawing)
 
 
 def trend(view: View, history: str = "") -> Following:
     """The figure that reaches its threshold first, and what got worse or better, over the runs in
     the SQLite file ``history`` (empty: none).
-
-    Earlier runs are read when another table comes into view, and not for every threshold that
-    moves.
     """
 
-    @lru_cache(maxsize=1)
-    def kept(table: str) -> Sequence[Health]:
-        if not history:
-            return ()
-        return HistoryFile(Path(history).expanduser()).newest_runs([table]).get(table, ())
-
     def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
-        now = health(facts, view.findings, savings_of(facts, view.findings, thresholds), "now")
-        earlier = (run for run in kept(facts.name) if run.observed_at_ms < now.observed_at_ms)
-        return charts.trend(facts.name, runs_since_creation([*earlier, now]), thresholds)
+        latest = health(facts, view.findings, savings_of(facts, view.findings, thresholds), "now")
+        earlier_runs = []
+        if history:
+            runs = (
+                HistoryFile(Path(history).expanduser())
+                .newest_runs([facts.name])
+                .get(facts.name, ())
+            )
+            earlier_runs = [run for run in runs if run.observed_at_ms < latest.observed_at_ms]
+        return charts.trend(facts.name, runs_since_creation([*earlier_runs, latest]), thresholds)
 
     return Following(view, draw, "trend")
