@@ -100,7 +100,7 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     # A command that a test runs in this process ends with its own lake, and would take the session
     # of all along.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "stop_own", lambda: None)
+        patch.setattr(session, "stop_own_session", lambda: None)
         yield connected
     connected.close()
 
@@ -116,7 +116,7 @@ def _no_session_is_left() -> Iterator[None]:
     before = session._started
     yield
     if before is None:
-        session.stop_own()  # which does nothing to the session that all tests share
+        session.stop_own_session()  # which does nothing to the session that all tests share
     if (own := session._started) is not None:
         from pyspark.sql import SparkSession
 

@@ -42,7 +42,7 @@ def begin(
     _plain_errors()
     kind = NOTEBOOKS.get(notebook, Settings)
     settings = kind.declared
-    own, by_papermill = _set_by(cell_globals.get("In", ()))
+    own, by_papermill = _set_names(cell_globals.get("In", ()))
     for name in by_papermill:
         require_known(name, [*settings, *own], "parameter")
     if by_papermill and not has_front_end():
@@ -50,7 +50,7 @@ def begin(
         os.environ.setdefault(SWITCH, "off")
     if is_kernel() and not has_front_end():
         os.environ.setdefault(ATTENDED, "no")
-    _find_lake()
+    _find_lake_above()
     more_values = cell_globals.get("more", {})
     if not isinstance(more_values, Mapping):
         raise ParameterError(
@@ -75,7 +75,7 @@ def begin(
     return read
 
 
-def _set_by(cells: Iterable[str]) -> tuple[list[str], list[str]]:
+def _set_names(cells: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that the cell tagged ``parameters`` declares with their types, as no other cell
     does, and those that papermill sets after it.
     """
@@ -90,7 +90,7 @@ def _set_by(cells: Iterable[str]) -> tuple[list[str], list[str]]:
     return own_values, by_papermill
 
 
-def _find_lake() -> None:
+def _find_lake_above() -> None:
     """See that a notebook opened in notebooks/ or notebooks/lessons/ and one that is run from the
     root find the same lake.
     """

@@ -68,7 +68,7 @@ def answer_commits(
     """Have the next commits of icekit answered in this way, after they were made or instead."""
     left: list[Any] = []
 
-    def guarded(spark: Any, table: Any, **options: Any) -> Any:
+    def answering_table(spark: Any, table: Any, **options: Any) -> Any:
         jvm = spark._jvm
         if not left:
             left.append(jvm.java.util.concurrent.ConcurrentLinkedDeque([answer] * commits))
@@ -77,10 +77,10 @@ def answer_commits(
             jvm.java.util.ArrayList(arguments).toArray()
         )
         answering = jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
-        return bridge.guarded(spark, answering, **options)
+        return bridge.guarded_table(spark, answering, **options)
 
     for module in (execute, find, dangling):
-        patch.setattr(module, "guarded", guarded)
+        patch.setattr(module, "guarded_table", answering_table)
 
 
 def _constructor(jvm: Any, table: Any) -> Any:

@@ -13,7 +13,7 @@ import fastavro
 from icekit.api import Lake
 from icekit.common.sql import Identifier, identifier
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.learn.lab import embedded
+from icekit.learn.lab import lake_folder
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ def change_metadata(lake: Lake, table: Identifier, change: Callable[[Json], None
     path = on_disk(source.metadata_location)
     changed = path.with_name(f"99999-{path.name}")
     changed.write_text(json.dumps(metadata))
-    database = sqlite3.connect(embedded(lake) / "catalog.db", timeout=60)
+    database = sqlite3.connect(lake_folder(lake) / "catalog.db", timeout=60)
     with contextlib.closing(database) as catalog, catalog:
         where = "table_namespace = ? AND table_name = ?"
         catalog.execute(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.common.sql import Identifier, identifier
-from icekit.learn.lab import embedded
+from icekit.learn.lab import lake_folder
 from tests.damage import on_disk
 from tests.offline import catalog_of
 
@@ -41,6 +41,6 @@ class Shapes:
 
     def _put_back(self, table: Identifier, metadata: str, copy: Path) -> None:
         shutil.copytree(copy, on_disk(metadata).parents[1])
-        with catalog_of(embedded(self._lake)) as catalog:
+        with catalog_of(lake_folder(self._lake)) as catalog:
             catalog.register_table(table, metadata)
         self._lake.spark.sql(f"REFRESH TABLE {identifier(*self._lake.sql_name(table))}")

@@ -17,7 +17,7 @@ from icekit.common.commands import (
     OfCatalog,
 )
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, require_extra
-from icekit.common.terminal import never_silent, say
+from icekit.common.terminal import report_waiting, say
 from icekit.common.units import count
 
 _NOTEBOOK = """\
@@ -69,15 +69,15 @@ _DEMO = ("unmatched_deletes", "equality_deletes", "small_files")
 def show_demo(_: DemoOptions) -> int:
     """Unpack the lab where it is not there, and print three verdicts; returns the exit status."""
     from icekit.cli.observe import is_painted, terminal_width
-    from icekit.learn.lab import NAMESPACE, embedded, lab_tables, unpack_lab
+    from icekit.learn.lab import NAMESPACE, lab_tables, lake_folder, unpack_lab
     from icekit.maintain.savings import waiting
     from icekit.show.card import short_card
 
     with connected(OfCatalog(catalog="")) as lake:
-        with never_silent("unpacking the lab"):
+        with report_waiting("unpacking the lab"):
             unpacked = unpack_lab(lake, progress=lambda _: None)
         if unpacked:
-            say(f"{count(len(unpacked), 'example table')} unpacked into {embedded(lake)}.")
+            say(f"{count(len(unpacked), 'example table')} unpacked into {lake_folder(lake)}.")
         for name in _DEMO:
             look = lake.look((NAMESPACE, name))
             is_postponed = bool(waiting(look.facts, look.findings, look.thresholds))
@@ -104,10 +104,10 @@ def open_notebooks(options: NotebookOptions) -> int:
         raise ParameterError("This is a notebook already. Run `icekit notebook` in a terminal.")
     require_extra("notebook", "icekit notebook")
     from icekit.engine.lake import embedded_path
-    from icekit.learn.notebooks import copied
+    from icekit.learn.notebooks import update_copies
 
     folder = Path(options.folder).resolve()
-    for name in copied(folder):
+    for name in update_copies(folder):
         say(f"{folder / name} is yours and stays. Rename it to get icekit's new version.")
     # A notebook runs in its own folder, and finds the same lake and profiles there.
     os.environ["ICEKIT_LAKE"] = str(embedded_path())

@@ -8,7 +8,7 @@ from IPython.core.error import UsageError
 
 from icekit.cli.main import main
 from icekit.common.errors import EXIT_HEALTHY
-from icekit.engine.session import kept
+from icekit.engine.session import keep_session
 
 
 def icekit(line: str, cell: str | None = None) -> None:
@@ -19,7 +19,7 @@ def icekit(line: str, cell: str | None = None) -> None:
     failed, or ``--fail-on`` asked for it.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(kept())
+        stack.enter_context(keep_session())
         arguments = shlex.split(line)
         if cell is not None:
             file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".sql"))

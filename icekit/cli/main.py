@@ -170,9 +170,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
 
 def _failed(problem: Exception, *, is_debug: bool) -> int:
     """Print the error; returns the exit status."""
-    from icekit.engine.errors import outside
+    from icekit.engine.errors import environment_error
 
-    outside_error = outside(problem)
+    outside_error = environment_error(problem)
     if outside_error is None:
         say(
             "icekit: this is a bug in icekit, or a case icekit does not handle: "

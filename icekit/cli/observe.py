@@ -21,7 +21,7 @@ from icekit.common.commands import (
 )
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError, require_extra
 from icekit.common.sql import EVERY_TABLE, is_pattern, matches
-from icekit.common.terminal import counter, never_silent, say
+from icekit.common.terminal import counter, report_waiting, say
 from icekit.health.diagnose.findings import Severity, Thresholds
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _look_at_many(lake: Lake, options: LookOptions) -> int:
 
     if options.ref:
         raise ParameterError("--ref takes one table; without it, each is read as it is now.")
-    with never_silent("listing tables"):
+    with report_waiting("listing tables"):
         if options.table:
             names = lake.match([options.table])
         else:

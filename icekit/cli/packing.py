@@ -7,7 +7,7 @@ from pathlib import Path
 from icekit.cli.declared import command, connected
 from icekit.common.commands import OfCatalog, PackOptions, UnpackOptions
 from icekit.common.errors import EXIT_HEALTHY
-from icekit.common.terminal import never_silent, say
+from icekit.common.terminal import report_waiting, say
 
 _PACK = """\
 Without --data, the file has the table's metadata: icekit look and icekit plan
@@ -37,7 +37,7 @@ def pack_table(options: PackOptions) -> int:
     """Pack a table; returns the exit status."""
     from icekit.engine.packing import pack
 
-    with connected(options) as lake, never_silent(f"packing {options.table}"):
+    with connected(options) as lake, report_waiting(f"packing {options.table}"):
         packed = pack(lake, options.table, Path(options.file), **options.only("data", "redact"))
     say(str(packed))
     return EXIT_HEALTHY
@@ -48,7 +48,7 @@ def unpack_tables(options: UnpackOptions) -> int:
     """Unpack tables; returns the exit status."""
     from icekit.engine.packing import unpack
 
-    with connected(OfCatalog(catalog="")) as lake, never_silent(f"unpacking {options.file}"):
+    with connected(OfCatalog(catalog="")) as lake, report_waiting(f"unpacking {options.file}"):
         unpacked = unpack(lake, Path(options.file), options.name)
     for table in unpacked:
         say(str(table))

@@ -207,7 +207,7 @@ def _run(
     """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
     from icekit.engine.interrupting import Stop, sigterm_as_interrupt, stop_on_request
-    from icekit.engine.lake import let_go
+    from icekit.engine.lake import close_at_end
     from icekit.maintain.run.blocked import clear
     from icekit.maintain.run.options import read_options
     from icekit.maintain.run.verbs import resume, run
@@ -255,7 +255,7 @@ def _run(
                 raise KeyboardInterrupt from error
             raise
         finally:
-            let_go(lake, ending)
+            close_at_end(lake, ending)
 
 
 def say_saved(result: Result, folder: str) -> None:

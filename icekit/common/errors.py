@@ -300,7 +300,7 @@ _PARSERS = {"yaml", "strictyaml", "ruamel", "configparser", "tomllib"}
 _QUOTING = _PARSERS | {"pydantic_core", "pydantic"}
 
 
-def _is_of(error: BaseException, libraries: set[str]) -> bool:
+def _is_raised_by(error: BaseException, libraries: set[str]) -> bool:
     return any(kind.__module__.partition(".")[0] in libraries for kind in type(error).__mro__)
 
 
@@ -308,7 +308,7 @@ def first_line(error: BaseException) -> str:
     """What an error says first, without secrets; of an error of a configuration's parser, which
     quotes the configuration, only its class.
     """
-    if _is_of(error, _PARSERS):
+    if _is_raised_by(error, _PARSERS):
         return type(error).__name__
     return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__
 
@@ -320,7 +320,7 @@ def why(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def unchained(read: Callable[[], T], explain: Callable[[Exception], IcekitError]) -> T:
+def read_or_explain(read: Callable[[], T], explain: Callable[[Exception], IcekitError]) -> T:
     """What ``read`` gives; its error is replaced by what ``explain`` makes of it.
 
     For what reads a configuration: its errors quote what they could not read, which nobody can
@@ -353,7 +353,7 @@ def trace(error: BaseException) -> str:
 def _trace(error: BaseException) -> list[str]:
     import traceback
 
-    if not _is_of(error, _QUOTING):
+    if not _is_raised_by(error, _QUOTING):
         return traceback.format_exception(error, chain=False)
     return [
         "Traceback (most recent call last):\n",
@@ -417,13 +417,13 @@ def install_command(extra: str) -> str:
     was installed from.
     """
     if (_ROOT / "pyproject.toml").exists():
-        return f"{_python()} -m pip install -e {_with_extra(_ROOT, extra)}"
-    if (source := _installed_from()) is not None:
-        return f"{_python()} -m pip install {_with_extra(source, extra)}"
+        return f"{_python_command()} -m pip install -e {_with_extra(_ROOT, extra)}"
+    if (source := _source_folder()) is not None:
+        return f"{_python_command()} -m pip install {_with_extra(source, extra)}"
     return f"pip install 'icekit[{extra}]'"
 
 
-def _python() -> str:
+def _python_command() -> str:
     """This Python as a shell calls it: by its name if that is this one."""
     return "python" if shutil.which("python") == sys.executable else shlex.quote(sys.executable)
 
@@ -432,7 +432,7 @@ def _with_extra(folder: Path, extra: str) -> str:
     return shlex.quote(f"{'.' if Path.cwd() == folder else folder}[{extra}]")
 
 
-def _installed_from() -> Path | None:
+def _source_folder() -> Path | None:
     """The folder that pip installed icekit from, if it was one (PEP 610)."""
     try:
         recorded = json.loads(distribution("icekit").read_text("direct_url.json") or "{}")

@@ -5,7 +5,7 @@ templates; no pandas.
 from functools import cache
 from typing import Any
 
-from icekit.common.units import count, size, span, unbroken
+from icekit.common.units import count, size, span, with_no_break_units
 
 # Text has a contrast of at least 4.5 to its background (WCAG AA). Both colours are set,
 # because JupyterLab's dark theme would otherwise make the text white.
@@ -60,7 +60,7 @@ def text(value: object) -> str:
 
 def prose(sentence: str) -> str:
     """Escape a sentence and keep figures and their units on one line."""
-    return text(unbroken(sentence))
+    return text(with_no_break_units(sentence))
 
 
 def block(kind: str, *values: Any) -> str:
@@ -91,5 +91,10 @@ def _environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
+    environment.filters |= {
+        "count": count,
+        "size": size,
+        "span": span,
+        "unbroken": with_no_break_units,
+    }
     return environment

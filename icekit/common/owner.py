@@ -28,7 +28,7 @@ class Owner:
     def here(cls) -> Owner:
         """This process; asked again each time, as a fork is another one."""
         pid = os.getpid()
-        status = _process(pid)
+        status = _process_status(pid)
         return cls(
             socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None
         )
@@ -49,7 +49,7 @@ class Owner:
         """Whether the process is known to be dead; False if that cannot be checked from here."""
         if not self.is_visible():
             return False
-        status = _process(self.pid)
+        status = _process_status(self.pid)
         if status is not None and self.pid_started is not None:
             state, started = status
             # Killed, and its parent has not asked for its status yet: Z.
@@ -78,7 +78,7 @@ def _pid_namespace() -> str | None:
         return None
 
 
-def _process(pid: int) -> tuple[str, int] | None:
+def _process_status(pid: int) -> tuple[str, int] | None:
     """The state and start time of a process, or None where ``/proc`` does not show it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")

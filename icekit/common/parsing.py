@@ -26,15 +26,15 @@ _LONGEST = 100 * 366 * 86_400
 
 def size_in_bytes(text: str) -> int:
     """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
-    return int(_measured(text, _SIZE_UNITS, 10**21, "size", "200 GB or 64 MiB"))
+    return int(_quantity(text, _SIZE_UNITS, 10**21, "size", "200 GB or 64 MiB"))
 
 
 def seconds(text: str) -> float:
     """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
-    return _measured(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
+    return _quantity(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
 
 
-def _measured(
+def _quantity(
     text: str, units: Mapping[str, int], most_value: int, noun: str, such_as: str
 ) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
@@ -49,7 +49,7 @@ def _measured(
     return value
 
 
-def moment(value: object) -> dt.datetime:
+def parse_time(value: object) -> dt.datetime:
     """A date or time, in UTC unless it includes another offset."""
     try:
         time = dt.datetime.fromisoformat(str(value))

@@ -40,12 +40,12 @@ def versions() -> dict[str, str]:
     spark = {"pyspark": version} if (version := spark_version()) else {}
     return (
         {"python": platform.python_version()}
-        | {name: version for name in _PACKAGES if (version := _installed(name))}
+        | {name: version for name in _PACKAGES if (version := _package_version(name))}
         | spark
     )
 
 
-def _installed(package: str) -> str:
+def _package_version(package: str) -> str:
     """The version of a package; empty if it is not installed."""
     from importlib import metadata
 

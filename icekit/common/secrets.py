@@ -30,18 +30,18 @@ _NO_SECRET = re.compile(
 _Late = Callable[[], re.Pattern[str]]
 
 
-def _late(pattern: str, flags: int = 0) -> _Late:
+def _lazy_pattern(pattern: str, flags: int = 0) -> _Late:
     """A pattern that is compiled when it is used first: many commands use none."""
     return cache(lambda: re.compile(pattern, flags))
 
 
-_URI_PASSWORD = _late(
+_URI_PASSWORD = _lazy_pattern(
     r"""(?P<before>(?<=://)[^/\s:@?#"'<>\\]*:)(?P<v>[^/\s?#"'<>\\]+)(?P<after>@)"""
 )
 # As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
-_SQL_PASSWORD = _late(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
+_SQL_PASSWORD = _lazy_pattern(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
 # A value of a profile that is no URI, but was meant to be one: a client repeats it as a whole.
-_MEANT_PASSWORD = _late(r"(?:^|//)[^/\s:@]*:(?!//)(?P<v>[^\s@]+)@")
+_MEANT_PASSWORD = _lazy_pattern(r"(?:^|//)[^/\s:@]*:(?!//)(?P<v>[^\s@]+)@")
 # Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the
 # value, or $NAME.
 _PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
@@ -77,7 +77,7 @@ def _masked(match: re.Match[str]) -> str:
     return f"{groups.get('before') or ''}{MASK}{groups.get('after') or ''}"
 
 
-_IN_MAP = _late(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
+_IN_MAP = _lazy_pattern(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
 _Patterns = tuple[tuple[tuple[str, ...], _Late], ...]
 # What gives a secret away where it was never remembered (a token that a server handed out and an
 # error repeats): words one of which is in a text that has it, in lower case, and the pattern. First
@@ -85,16 +85,16 @@ _Patterns = tuple[tuple[tuple[str, ...], _Late], ...]
 _EVIDENT: _Patterns = (
     (
         ("private key",),
-        _late(
+        _lazy_pattern(
             r"(?P<v>-----BEGIN [A-Z ]*PRIVATE "
             r"KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z "
             r"]*PRIVATE KEY-----)?)"
         ),
     ),
-    (("eyj",), _late(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)")),
+    (("eyj",), _lazy_pattern(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)")),
     (
         ("bearer",),
-        _late(
+        _lazy_pattern(
             rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})",
             re.I,
         ),
@@ -102,7 +102,7 @@ _EVIDENT: _Patterns = (
     # Presigned URLs of the clouds, and their connection strings.
     (
         ("x-amz-", "x-goog-", "sig", "accountkey", "sharedaccess"),
-        _late(
+        _lazy_pattern(
             rf"(?P<before>(?:[?&;]|%26|%3f)(?:X-(?:Amz|Goog)-(?:Signature|Credential|Security-Token)|sig(?=(?:=|%3d){_VALUE}{{16}})"
             rf"|AccountKey|SharedAccessKey|SharedAccessSignature)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
@@ -110,7 +110,10 @@ _EVIDENT: _Patterns = (
     ),
     # An account and its password, or a key alone; abfss://container@account is no such thing.
     (("://",), _URI_PASSWORD),
-    (("http",), _late(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I)),
+    (
+        ("http",),
+        _lazy_pattern(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I),
+    ),
 )
 # Then what has the form of one, as many a column, folder and value of people's data has.
 _LOOKALIKES: _Patterns = (
@@ -127,43 +130,46 @@ _LOOKALIKES: _Patterns = (
             "signature",
             "cookie",
         ),
-        _late(
+        _lazy_pattern(
             rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
             re.I | re.S,
         ),
     ),
     # {token=…, uri=…}, as Java writes a map.
-    (("{",), _late(r"\{[^{}\n]{1,20000}\}")),
+    (("{",), _lazy_pattern(r"\{[^{}\n]{1,20000}\}")),
     (
         ("authorization", "x-", "cookie"),
-        _late(
+        _lazy_pattern(
             rf"(?<![\w/-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
             rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?P<v>(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ "
             rf"]+)?{_VALUE}+)",
             re.I,
         ),
     ),
-    (("bearer",), _late(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I)),
+    (
+        ("bearer",),
+        _lazy_pattern(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I),
+    ),
     # "Basic" is also a word: what follows must look like base64.
     (
         ("basic ",),
-        _late(
+        _lazy_pattern(
             r"(?P<before>\b[Bb]asic "
             r"+)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"
         ),
     ),
-    (("aws4-hmac",), _late(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)")),
+    (("aws4-hmac",), _lazy_pattern(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)")),
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
-        _late(
+        _lazy_pattern(
             rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
             re.I,
         ),
     ),
     (
         ("sig=", "_token=", "_secret=", "accountkey=", "sharedaccess"),
-        _late(
+        _lazy_pattern(
             rf"(?P<before>(?<![\w.-])(?:client_secret|(?:access|refresh|id|subject)_token|AccountKey|SharedAccessKey|SharedAccessSignature)="
             rf"|(?<![\w.-])sig=(?={_VALUE}{{16}}))(?P<v>{_VALUE}+)",
             re.I,
@@ -172,7 +178,7 @@ _LOOKALIKES: _Patterns = (
     # "invalid token eyJ…": long, and no word.
     (
         ("token", "secret", "password", "credential"),
-        _late(
+        _lazy_pattern(
             r"""(?P<before>\b(?:token|secret|password|credential)\b["'`\s:=(]{1,4})(?P<v>(?=[A-Za-z_.~+/=-]*\d)[A-Za-z0-9._~+/=-]{16,})""",
             re.I,
         ),
@@ -247,7 +253,7 @@ def scrub(text: str) -> str:
     query strings and connection strings, accounts inside URIs, and private keys. A ``${NAME}`` in
     place of a secret is kept.
     """
-    return _without(text, (*_EVIDENT, *_LOOKALIKES))
+    return _without_secrets(text, (*_EVIDENT, *_LOOKALIKES))
 
 
 def mask(text: str) -> str:
@@ -257,7 +263,7 @@ def mask(text: str) -> str:
     A person's column ``cookie``, folder ``token=abc`` or filter on ``secret`` is kept. Scrub text
     from outside with :func:`scrub` before adding it to such a text.
     """
-    return _without(text, _EVIDENT)
+    return _without_secrets(text, _EVIDENT)
 
 
 # YAML quotes its own words (such as '<block end>') and single characters, and what a person wrote
@@ -273,16 +279,16 @@ def unquoted_yaml(message: str) -> str:
     return _QUOTED.sub(lambda quoted: quoted[0] if _OF_YAML.fullmatch(quoted[2]) else "…", message)
 
 
-def _without(text: str, patterns: _Patterns) -> str:
+def _without_secrets(text: str, patterns: _Patterns) -> str:
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, MASK)
     pieces = _PICTURE.split(text)
     # Every other one is a picture.
-    pieces[::2] = (_without_patterns(piece, patterns) for piece in pieces[::2])
+    pieces[::2] = (_without_matches(piece, patterns) for piece in pieces[::2])
     return "".join(pieces)
 
 
-def _without_patterns(text: str, patterns: _Patterns) -> str:
+def _without_matches(text: str, patterns: _Patterns) -> str:
     lowered = text.lower()
     for words, pattern in patterns:
         if any(word in lowered for word in words):
@@ -301,7 +307,7 @@ def mask_data(value: Any) -> Any:
     return value
 
 
-class _Clean:
+class _MaskingStream:
     """A stream that masks secrets in what is written to it."""
 
     def __init__(self, stream: TextIO, clean: Callable[[str], str] = scrub) -> None:
@@ -320,11 +326,13 @@ class _Clean:
         return getattr(self._stream, name)
 
 
-def own_words(stream: TextIO) -> TextIO:
+def own_text_stream(stream: TextIO) -> TextIO:
     """The stream for icekit's own text; other programs' output and logs count as text from
     outside.
     """
-    clean: Any = _Clean(stream._stream, mask) if isinstance(stream, _Clean) else stream
+    clean: Any = (
+        _MaskingStream(stream._stream, mask) if isinstance(stream, _MaskingStream) else stream
+    )
     return clean  # type: ignore[no-any-return]
 
 
@@ -335,7 +343,7 @@ def scrubbed_output() -> Iterator[None]:
     """
     import sys
 
-    out: Any = sys.stdout and _Clean(sys.stdout)
-    err: Any = sys.stderr and _Clean(sys.stderr)
+    out: Any = sys.stdout and _MaskingStream(sys.stdout)
+    err: Any = sys.stderr and _MaskingStream(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield

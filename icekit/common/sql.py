@@ -101,15 +101,15 @@ def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
     levels = pattern_levels(pattern)
     if len(levels) > 2 and catalog and levels[0] == glob.escape(catalog):
         levels = levels[1:]
-    return (name[0] not in _OWN or levels[0].startswith("icekit")) and _takes(levels, name)
+    return (name[0] not in _OWN or levels[0].startswith("icekit")) and _levels_match(levels, name)
 
 
-def _takes(levels: Identifier, name: Identifier) -> bool:
+def _levels_match(levels: Identifier, name: Identifier) -> bool:
     if not levels or not name:
         return not levels and not name
     if levels[0] == EVERY_TABLE:
-        return any(_takes(levels[1:], name[n:]) for n in range(1, len(name) + 1))
-    return fnmatchcase(name[0], levels[0]) and _takes(levels[1:], name[1:])
+        return any(_levels_match(levels[1:], name[n:]) for n in range(1, len(name) + 1))
+    return fnmatchcase(name[0], levels[0]) and _levels_match(levels[1:], name[1:])
 
 
 def identifier(*parts: str) -> str:
@@ -232,7 +232,7 @@ def reset_session(name: str) -> str:
     return "RESET " + (name if _PLAIN_KEY.fullmatch(name) else identifier(name))
 
 
-def transform_of(column: str, transform: str) -> str:
+def transform_sql(column: str, transform: str) -> str:
     """A partition transform, named as in a spec (``bucket[16]``, ``day``), of a quoted column, as
     Spark's DDL writes it.
     """

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from icekit.common.errors import require_known
-from icekit.common.secrets import own_words
+from icekit.common.secrets import own_text_stream
 
 # Control characters but line ends and tabs, halves of characters, and those that turn or break a
 # line.
@@ -61,7 +61,7 @@ def write(text: str, stream: TextIO | None) -> None:
         return
     _last_written = time.monotonic()
     is_error = stream is sys.stderr
-    stream = own_words(stream)
+    stream = own_text_stream(stream)
     try:
         try:
             stream.write(text)
@@ -141,7 +141,7 @@ def has_front_end() -> bool:
 
 
 @contextlib.contextmanager
-def never_silent(work_name: str, *, at_once: bool = False) -> Iterator[None]:
+def report_waiting(work_name: str, *, at_once: bool = False) -> Iterator[None]:
     """Say what icekit is waiting for, whenever nothing was printed for some seconds: on a
     terminal's standard error, or in an output of the running cell, which is empty afterwards.
 
@@ -152,15 +152,15 @@ def never_silent(work_name: str, *, at_once: bool = False) -> Iterator[None]:
         waiting = (work_name, time.monotonic())
         _waiting.append(waiting)
         stack.callback(_waiting.remove, waiting)
-        tell = _teller(stack)
+        tell = _line_writer(stack)
         if at_once and tell is not None:
             tell(f"icekit: {work_name}…")
         if tell is not None and len(_waiting) == 1:
-            _run_beside(stack, partial(_watch, tell))
+            _run_in_thread(stack, partial(_show_waiting, tell))
         yield
 
 
-def _run_beside(stack: contextlib.ExitStack, work: Callable[[threading.Event], None]) -> None:
+def _run_in_thread(stack: contextlib.ExitStack, work: Callable[[threading.Event], None]) -> None:
     """Let a thread work until the stack ends, which sets the event and waits for the thread."""
     is_over = threading.Event()
     # In the same context: a kernel knows by it which cell an output belongs to.
@@ -172,7 +172,7 @@ def _run_beside(stack: contextlib.ExitStack, work: Callable[[threading.Event], N
 
 
 @contextlib.contextmanager
-def counting(count_text: Callable[[], str]) -> Iterator[None]:
+def show_progress(count_text: Callable[[], str]) -> Iterator[None]:
     """Show what icekit is doing and how far it is, in one line that is written again and again, and
     is empty afterwards; nothing for what is done at once, inside of another counter, and where
     nobody looks on.
@@ -181,13 +181,13 @@ def counting(count_text: Callable[[], str]) -> Iterator[None]:
         tell = None
         if _counter_line.acquire(blocking=False):
             stack.callback(_counter_line.release)
-            tell = _teller(stack, is_replaced=True)
+            tell = _line_writer(stack, is_replaced=True)
         if tell is not None:
-            _run_beside(stack, partial(_count, tell, count_text))
+            _run_in_thread(stack, partial(_show_count, tell, count_text))
         yield
 
 
-def _count(
+def _show_count(
     tell: Callable[[str], None], count_text: Callable[[], str], is_over: threading.Event
 ) -> None:
     while not is_over.wait(COUNTING_SECONDS):
@@ -206,11 +206,11 @@ def counter(noun: str, total: int) -> Iterator[Callable[[int], None]]:
         nonlocal number_done
         number_done = number
 
-    with counting(lambda: f"{noun}: {number_done:,} of {total:,}"):
+    with show_progress(lambda: f"{noun}: {number_done:,} of {total:,}"):
         yield count_to
 
 
-def _teller(
+def _line_writer(
     stack: contextlib.ExitStack, *, is_replaced: bool = False
 ) -> Callable[[str], None] | None:
     """What shows a line to a person who waits; None if nobody does. A line ``is_replaced`` by the
@@ -242,7 +242,7 @@ def _teller(
     return lambda line: display_handle.update({"text/plain": harmless(line)}, raw=True)
 
 
-def _watch(tell: Callable[[str], None], is_over: threading.Event) -> None:
+def _show_waiting(tell: Callable[[str], None], is_over: threading.Event) -> None:
     begun = last_message = time.monotonic()
     while not is_over.wait(
         max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)

@@ -16,7 +16,7 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} " + (noun if number == 1 else plural or f"{noun}s")
 
 
-def counted(number: int, noun: str, verb: str, plural: str) -> str:
+def count_with_verb(number: int, noun: str, verb: str, plural: str) -> str:
     """A number of things and a verb that agrees: ``1 file is``, ``2 files are``."""
     return f"{count(number, noun)} " + (verb if number == 1 else plural)
 
@@ -55,7 +55,7 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"
 
 
-def plain(value: float, digits: int = 3) -> str:
+def plain_number(value: float, digits: int = 3) -> str:
     """A number with about this many digits, and never with an exponent: ``0.25``, ``3.1``,
     ``12,200``.
     """
@@ -105,14 +105,14 @@ def elapsed(seconds: float) -> str:
     )
 
 
-def at(milliseconds: int) -> dt.datetime:
+def utc_time(milliseconds: int) -> dt.datetime:
     """Milliseconds since 1970 as a time in UTC."""
     return _EPOCH + dt.timedelta(milliseconds=milliseconds)
 
 
-def moment(milliseconds: int) -> str:
+def minute_text(milliseconds: int) -> str:
     """``2026-01-02 03:04 UTC``."""
-    return at(milliseconds).strftime("%Y-%m-%d %H:%M UTC")
+    return utc_time(milliseconds).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def shorten(text: str, width: int) -> str:
@@ -123,7 +123,7 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-def unbroken(text: str) -> str:
+def with_no_break_units(text: str) -> str:
     """Join figures to their units with no-break spaces."""
     return _UNIT.sub("\N{NO-BREAK SPACE}", text)
 

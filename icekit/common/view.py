@@ -15,7 +15,7 @@ from icekit.common import frozen, html
 from icekit.common.errors import require
 from icekit.common.saving import write_text
 from icekit.common.secrets import mask
-from icekit.common.units import elapsed, percent, plain, printable, shorten, size
+from icekit.common.units import elapsed, percent, plain_number, printable, shorten, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ TEXT = Unit(str, is_text=True)
 NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
 #: A figure that is already a string, because it contains a word or two units.
 FIGURE = Unit(str)
-NUMBER = Unit(plain)
+NUMBER = Unit(plain_number)
 COUNT = Unit("{:,}".format, is_whole=True)
 IDENTIFIER = Unit(str, is_whole=True)
 BYTES = Unit(size)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import ReadersDisagree
 from icekit.deletes.listing import File, placed
-from icekit.engine.bridge import compiled, frame_of_rows
-from icekit.engine.causes import raised_messages
+from icekit.engine.bridge import frame_of_rows, java_object
+from icekit.engine.causes import raise_error_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,7 @@ def disagreement(path_of: Callable[[str], str] = str) -> Iterator[None]:
     except Exception as error:
         files = [
             message.removeprefix(f"{_FAILURE} ")
-            for message in raised_messages(error)
+            for message in raise_error_messages(error)
             if message.startswith(f"{_FAILURE} ")
         ]
         if not files:
@@ -103,7 +103,7 @@ def ruled_out(
 
     ``tasks`` are those of the scan that are of interest (None: all). ``deletes`` of one partition, and global ones, follow one another in the order of their places.
     """
-    java = compiled(spark, table, "RuledOut", table)
+    java = java_object(spark, table, "RuledOut", table)
     rows = java.ofScan(snapshot_id, tasks, placed(data), placed(deletes))
     schema = f"`{FILE}` int, `{OWN}` array<bigint>, `{EVERYWHERE}` array<bigint>"
     return None if rows.isEmpty() else frame_of_rows(spark, rows, schema)

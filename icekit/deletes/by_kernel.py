@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 from icekit.deletes.applies import EVERYWHERE, FILE, OWN, not_shown, order_of
 from icekit.deletes.find import ConversionInputs
 from icekit.deletes.listing import joined
-from icekit.engine.bridge import compiled
+from icekit.engine.bridge import java_object
 from icekit.engine.compat import arrow_of
 from icekit.iceberg.key_fields import paths_to
 from icekit.rows.job import KernelFailed, deleted_positions
@@ -72,7 +72,7 @@ def _parts(
     """What the kernel is told of each partition."""
     table = inputs.snapshot_deletes.table
     listing = inputs.snapshot_deletes.listing.java
-    java = compiled(spark, table, "Kernel", table)
+    java = java_object(spark, table, "Kernel", table)
     if refusal := java.refusal(listing, len(inputs.data), len(inputs.deletes)):
         raise KernelUnavailable(str(refusal))
     first_places = joined(numbers[0] for numbers in numbers_by_part.values())

@@ -14,7 +14,7 @@ import pyarrow as pa
 from icekit.common import frozen
 from icekit.common.errors import ConversionRefused, SnapshotNotFound
 from icekit.common.sql import Identifier, identifier
-from icekit.common.units import count, counted
+from icekit.common.units import count, count_with_verb
 from icekit.deletes.applies import disagreement
 from icekit.deletes.by_kernel import positions_by_kernel
 from icekit.deletes.delete_files import (
@@ -27,8 +27,8 @@ from icekit.deletes.find import ConversionInputs, find, remaining
 from icekit.deletes.join import dead_rows, tasks, words
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.listing import Scope, joined, local, placed
-from icekit.engine.bridge import compiled, elements, load_table, metadata_of, temporary_settings
-from icekit.engine.causes import is_of_engine, java_classes
+from icekit.engine.bridge import elements, java_object, load_table, metadata_of, temporary_settings
+from icekit.engine.causes import is_engine_error, java_classes
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
@@ -247,7 +247,7 @@ def conversion_of(spark: SparkSession, staging: Staging, new_deletes: NewDeletes
     """The Java object that tells what a scan would read after the commit; ``staging`` is of the
     table.
     """
-    return compiled(
+    return java_object(
         spark,
         staging.table,
         "Conversion",
@@ -460,7 +460,7 @@ def _check_listed_once(inputs: ConversionInputs, positions: Iterable[int]) -> No
     paths = [inputs.data[number].path for number in positions]
     if twice := inputs.snapshot_deletes.listing.repeated(paths):
         raise ConversionRefused(
-            f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
+            f"{count_with_verb(len(twice), 'data file', 'is', 'are')} in the table more than once "
             f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
             "Rewrite them first (rewrite_data_files with rewrite-all)."
         )
@@ -477,7 +477,7 @@ def _was_not_made(spark: SparkSession, name: Identifier, error: Exception, mark:
 
     A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
-    if is_of_engine(error) and not is_refused(error):
+    if is_engine_error(error) and not is_refused(error):
         return False
     try:
         table = load_table(spark, name)

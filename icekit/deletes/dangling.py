@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier
-from icekit.engine.bridge import compiled, guarded, head_of, load_now, load_table
+from icekit.engine.bridge import (
+    guarded_table,
+    head_snapshot,
+    java_object,
+    load_latest_table,
+    load_table,
+)
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop
 
@@ -31,7 +37,7 @@ def drop_dangling(
     """
     stop = stop or Stop()
     stop.check()
-    table = load_now(spark, name)
+    table = load_latest_table(spark, name)
     files, snapshot_id = _dangling(spark, name, table, branch)
     if files:
         stop.check()
@@ -41,7 +47,7 @@ def drop_dangling(
 
 def count_dangling(spark: SparkSession, name: Identifier, *, branch: str | None = None) -> int:
     """How many delete files :func:`drop_dangling` would drop now; it commits nothing."""
-    files, _ = _dangling(spark, name, load_now(spark, name), branch)
+    files, _ = _dangling(spark, name, load_latest_table(spark, name), branch)
     return len(files)
 
 
@@ -57,14 +63,14 @@ def removed(
 
 
 def _java(spark: SparkSession, table: Any) -> Any:
-    return compiled(spark, table, "Dangling", table)
+    return java_object(spark, table, "Dangling", table)
 
 
 def _dangling(
     spark: SparkSession, name: Identifier, table: Any, branch: str | None
 ) -> tuple[Any, int]:
     """The delete files, as Java lists them, and the snapshot."""
-    snapshot = head_of(table, branch)
+    snapshot = head_snapshot(table, branch)
     if snapshot is None:
         return [], 0
     snapshot_id = int(snapshot.snapshotId())
@@ -80,7 +86,7 @@ def _dangling(
 def _commit(
     spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]
 ) -> None:
-    checked = guarded(spark, table, base=base)
+    checked = guarded_table(spark, table, base=base)
     rewrite = _java(spark, table).without(checked.newRewrite(), files)
     rewrite = rewrite.validateFromSnapshot(base[1]).toBranch(base[0])
     for key, value in tags.items():

@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 
 from icekit.deletes.find import SnapshotDeletes
 from icekit.deletes.listing import File, joined
-from icekit.engine.bridge import compiled, elements
+from icekit.engine.bridge import elements, java_object
 
 if TYPE_CHECKING:
     import numpy as np
@@ -130,7 +130,9 @@ class Writer:
         table = snapshot_deletes.table
         self._io = table.io()
         self._version = snapshot_deletes.format_version
-        self._java = compiled(spark, table, "PositionWriter", table, snapshot_deletes.listing.java)
+        self._java = java_object(
+            spark, table, "PositionWriter", table, snapshot_deletes.listing.java
+        )
         self.written: list[str] = []
 
     def write(self, positions_by_file: Sequence[tuple[int, File, BitMap64]]) -> list[Any]:

@@ -14,7 +14,13 @@ from icekit.common.units import count
 from icekit.deletes.applies import ruled_out
 from icekit.deletes.keys import DeleteKeys, KeySet, keys_of
 from icekit.deletes.listing import DeleteListing, File, Scope
-from icekit.engine.bridge import encryption_of, guarded, load_now, metadata_of, read_bytes
+from icekit.engine.bridge import (
+    encryption_class,
+    guarded_table,
+    load_latest_table,
+    metadata_of,
+    read_bytes,
+)
 from icekit.health.facts.head import Head
 from icekit.health.facts.metadata_file import check_metadata
 from icekit.health.facts.spark import check_listed
@@ -109,9 +115,9 @@ def remaining(
     ``partitions`` takes only the deletes of those partitions (None: all). ``up_to`` leaves out
     deletes of later sequence numbers.
     """
-    table = guarded(spark, load_now(spark, name))
+    table = guarded_table(spark, load_latest_table(spark, name))
     # First: the manifest list of an encrypted table cannot be read here.
-    if encryption := encryption_of(table):
+    if encryption := encryption_class(table):
         raise ConversionRefused(
             f"The table's files are encrypted ({encryption}), and a conversion would write "
             "unencrypted delete files."

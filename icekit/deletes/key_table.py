@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled
+from icekit.engine.bridge import java_object
 from icekit.engine.staging import Staging
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class KeyTable:
     def __init__(self, spark: SparkSession, files_of: Any, metadata: Mapping[str, Any]) -> None:
         unnamed = {**metadata, "table-uuid": str(uuid.uuid4())}
         #: An object of the Java class.
-        self.java = compiled(spark, files_of, "KeyTable", files_of, json.dumps(unnamed))
+        self.java = java_object(spark, files_of, "KeyTable", files_of, json.dumps(unnamed))
         self.staging = Staging(spark, self.java.table())
 
     @classmethod

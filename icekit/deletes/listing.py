@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icekit.common import frozen
-from icekit.engine.bridge import compiled
+from icekit.engine.bridge import java_object
 from icekit.engine.compat import frame_of
 from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.manifests import FileCounts
@@ -95,7 +95,7 @@ class DeleteListing:
     ) -> None:
         self.tasks = tasks
         limit = 2**63 - 1 if up_to is None else up_to
-        self.java = compiled(spark, table, "Listing", table, snapshot_id, limit, tasks)
+        self.java = java_object(spark, table, "Listing", table, snapshot_id, limit, tasks)
         self.counted = FileCounts(*json.loads(self.java.counted()))
         #: The field ids of all keys.
         self.key_ids = frozenset[int](json.loads(self.java.keyIds()))

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from icekit.common.errors import ClassicSessionRequired, EngineFailed
 from icekit.common.sql import Identifier, identifier
-from icekit.engine.compat import classic, inheriting, is_at_least
+from icekit.engine.compat import is_at_least, sql_package, with_local_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ def load_table(spark: SparkSession, name: Identifier) -> Any:
     )
 
 
-def load_now(spark: SparkSession, name: Identifier) -> Any:
+def load_latest_table(spark: SparkSession, name: Identifier) -> Any:
     """The table as from :func:`load_table`, at the latest commit."""
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return load_table(spark, name)
@@ -62,7 +62,7 @@ def iceberg_version(spark: SparkSession, catalog: str) -> str:
     return str(row[0]) if row is not None else "of an unknown version"
 
 
-def missing_api(spark: SparkSession) -> str | None:
+def old_iceberg_message(spark: SparkSession) -> str | None:
     """The sentence for a session whose Iceberg is older than 1.11, without what a rewrite, a
     conversion and their proofs need; None if nothing is missing.
 
@@ -82,12 +82,12 @@ def missing_api(spark: SparkSession) -> str | None:
     )
 
 
-def head_of(table: Any, branch: str | None) -> Any:
+def head_snapshot(table: Any, branch: str | None) -> Any:
     """The newest snapshot of a branch, or of a table; None without one."""
     return table.snapshot(branch) if branch else table.currentSnapshot()
 
 
-def encryption_of(table: Any) -> str:
+def encryption_class(table: Any) -> str:
     """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not
     encrypted.
     """
@@ -151,7 +151,7 @@ _changing = threading.Lock()
 
 
 @contextlib.contextmanager
-def _changed_to(
+def _temporary_value(
     spark: SparkSession, key: str, value: Any, read: Callable[[], Any], write: Callable[[Any], None]
 ) -> Iterator[None]:
     """Change one thing of a session temporarily.
@@ -197,7 +197,7 @@ def temporary_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iter
     with contextlib.ExitStack() as stack:
         for key, value in settings.items():
             stack.enter_context(
-                _changed_to(
+                _temporary_value(
                     spark, key, value, partial(spark.conf.get, key, None), partial(write, key)
                 )
             )
@@ -223,7 +223,7 @@ def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
         if namespace is not None:
             manager.setCurrentNamespace(namespace)
 
-    with _changed_to(spark, "the current catalog", (name, None), read, write):
+    with _temporary_value(spark, "the current catalog", (name, None), read, write):
         yield
 
 
@@ -232,20 +232,20 @@ def make_active(spark: SparkSession) -> None:
     engine starts from it take it over.
     """
     if has_bridge(spark):
-        classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
+        sql_package(spark).SparkSession.setActiveSession(spark._jsparkSession)
 
 
-def for_thread(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
+def with_thread_context(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """The work, for another thread: with this thread's local properties, and the session active."""
 
     def active() -> T:
         make_active(spark)
         return work()
 
-    return inheriting(spark, active)
+    return with_local_properties(spark, active)
 
 
-def guarded(
+def guarded_table(
     spark: SparkSession,
     table: Any,
     *,
@@ -265,7 +265,7 @@ def guarded(
     jvm: Any = spark._jvm
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        return compiled(spark, table, "GuardedTable", table, branch, head, positions)
+        return java_object(spark, table, "GuardedTable", table, branch, head, positions)
     except Exception as error:
         raise EngineFailed(
             "icekit cannot check the commits of this table, so it makes none: the JVM compiles no "
@@ -278,7 +278,7 @@ def guarded(
 _compiling = threading.Lock()
 
 
-def compiled(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> Any:
+def java_object(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> Any:
     """An object of a class in the folder ``java``, made with these arguments; compiled once in each
     JVM, with the class loader of the class of ``loaded``.
 
@@ -298,12 +298,12 @@ def compiled(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> An
                 None,
             )
             if loader is None:
-                loaders.append(loader := _loader(jvm, parent))
+                loaders.append(loader := _class_loader(jvm, parent))
             constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]
     return constructors[name].newInstance(jvm.java.util.ArrayList(arguments).toArray())
 
 
-def _loader(jvm: Any, parent: Any) -> Any:
+def _class_loader(jvm: Any, parent: Any) -> Any:
     """A class loader that has all sources, and compiles what it is asked for."""
     sources = jvm.java.util.HashMap()
     for file in Path(__file__).with_name("java").iterdir():

@@ -51,7 +51,7 @@ class Sign:
         return next(filter(None, map(self.match, causes)), None)
 
 
-def any_of(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
+def match_any(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
     """The match of the first sign that has one."""
     return lambda causes: next(filter(None, (sign.first(causes) for sign in signs)), None)
 
@@ -60,7 +60,7 @@ def any_of(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
 TASK = r".{0,500}?: Lost task \S+ in stage \S+ \(TID \d+\) \([^()]*\): "
 
 
-def is_of_engine(error: BaseException) -> bool:
+def is_engine_error(error: BaseException) -> bool:
     """Whether Spark or the bridge to its JVM raised it; imports neither."""
     return any(
         kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__
@@ -99,12 +99,12 @@ def java_classes(error: BaseException) -> tuple[str, ...]:
     return tuple(cause.class_name for cause in causes_of(error))
 
 
-def described(error: BaseException) -> str:
+def causes_text(error: BaseException) -> str:
     """Class and message of every cause, one a line, without secrets."""
     return "\n".join(
         [
             scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]),
-            *map(str, _of_java(error)),
+            *map(str, _java_causes(error)),
         ]
     )
 
@@ -123,7 +123,7 @@ def causes_of(error: BaseException) -> list[Cause]:
     """Each of Java's exceptions, outermost first, without secrets; where there are only texts,
     those that they name in the form of the engine.
     """
-    causes = _of_java(error)
+    causes = _java_causes(error)
     if not causes:
         text = scrub(str(error))
         if text.startswith("An error occurred while calling"):
@@ -131,7 +131,7 @@ def causes_of(error: BaseException) -> list[Cause]:
         else:
             pairs = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
         causes = [_cause(name, message or "") for name, message in pairs]
-        if not causes and is_of_engine(error):
+        if not causes and is_engine_error(error):
             # PySpark 3.5 has the older name.
             of_kind = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
             causes = [Cause(type(error).__name__, text, str(of_kind() or "") if of_kind else "")]
@@ -156,7 +156,7 @@ def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
     return Cause(class_name, message, kind[1] if kind else "")
 
 
-def _of_java(error: BaseException) -> list[Cause]:
+def _java_causes(error: BaseException) -> list[Cause]:
     causes: list[Cause] = []
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
@@ -178,7 +178,7 @@ _RAISED = (
 )
 
 
-def raised_messages(error: BaseException) -> list[str]:
+def raise_error_messages(error: BaseException) -> list[str]:
     """What SQL's ``raise_error`` was given, of each cause that comes from it; not the SQL itself,
     which other errors repeat.
     """

@@ -99,11 +99,11 @@ class Engine:
         """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
         that is not in the table has any.
         """
-        kind = _TYPES.get(_base(type_name))
+        kind = _TYPES.get(_base_type(type_name))
         first_minor = None if kind is None else kind.first_minors.get(self._spark)
         if kind is None or first_minor is None or not is_at_least(self._iceberg, first_minor):
             return False
-        if not _is_system_known(type_name):
+        if not _has_known_crs(type_name):
             return False
         return {
             Ability.READ: True,
@@ -115,21 +115,21 @@ class Engine:
         }[ability]
 
 
-def reading_engine(type_name: str) -> Engine | None:
+def first_reading_engine(type_name: str) -> Engine | None:
     """The first engine that reads a type; None if none does."""
-    kind = _TYPES.get(_base(type_name), _UNREAD)
-    if not kind.first_minors or not _is_system_known(type_name):
+    kind = _TYPES.get(_base_type(type_name), _UNREAD)
+    if not kind.first_minors or not _has_known_crs(type_name):
         return None
     spark = min(kind.first_minors)
     return Engine(spark, f"1.{kind.first_minors[spark]}")
 
 
-def _base(type_name: str) -> str:
+def _base_type(type_name: str) -> str:
     """``decimal`` of ``decimal(12, 2)``."""
     return type_name.partition("(")[0].partition("[")[0].strip()
 
 
-def _is_system_known(type_name: str) -> bool:
+def _has_known_crs(type_name: str) -> bool:
     base, _, arguments = type_name.partition("(")
     systems = _SYSTEMS.get(base.strip())
     if systems is None:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 _IS_3 = spark_version().startswith("3.")
 
 
-def recent_types(*names: str) -> tuple[type[DataType], ...]:
+def available_types(*names: str) -> tuple[type[DataType], ...]:
     """Those of these types of columns that this PySpark has."""
     from pyspark.sql import types
 
@@ -50,7 +50,7 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(rows, from_arrow_schema(table.schema))
 
 
-def inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
+def with_local_properties(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """Give a Python thread its own JVM thread, with this thread's local properties."""
     from pyspark import inheritable_thread_target
 
@@ -58,20 +58,20 @@ def inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     return wrap(work)  # type: ignore[no-any-return]
 
 
-def classic(spark: SparkSession) -> Any:
+def sql_package(spark: SparkSession) -> Any:
     """The JVM's package of Spark's own classes for SQL sessions and datasets."""
     package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     return package if _IS_3 else package.classic
 
 
-def streams() -> dict[str, int]:
+def jvm_streams() -> dict[str, int]:
     """Where the JVM prints: on Spark 3.5, Ivy's first line must not come among the results on
     standard output, so it goes where errors go.
     """
     return {"stdout": 2} if _IS_3 else {}
 
 
-def where_then(predicate: str, iceberg: str) -> str:
+def historical_filter(predicate: str, iceberg: str) -> str:
     """A filter for a snapshot whose columns had other names than the table's have now, in the names
     of then.
 

@@ -41,7 +41,7 @@ def fullest_local_disk(spark: SparkSession) -> Disk | None:
     return min(disks, key=lambda disk: disk.free_bytes, default=None)
 
 
-def free_memory(spark: SparkSession) -> None:
+def collect_garbage(spark: SparkSession) -> None:
     """Collect the garbage of the driver, with the handles of files that nobody has any more."""
     if has_bridge(spark):
         jvm: Any = spark._jvm

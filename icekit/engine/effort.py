@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled, elements
+from icekit.engine.bridge import elements, java_object
 from icekit.engine.cluster import is_local
-from icekit.engine.interrupting import new_tag, tagged
+from icekit.engine.interrupting import new_job_tag, tag_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ class Effort:
     cost: float = 0.0
 
 
-def unit_for(spark: SparkSession, location: str) -> str:
+def cost_unit(spark: SparkSession, location: str) -> str:
     """The unit to measure work on a table in, by where its tasks run and where its files are.
 
     The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the
@@ -47,7 +47,7 @@ def unit_for(spark: SparkSession, location: str) -> str:
 
 
 @contextlib.contextmanager
-def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
+def measure_effort(spark: SparkSession, unit: str) -> Iterator[Effort]:
     """Measure the block: its clock, and what the Spark jobs that this thread starts in it cost;
     filled in when the block ends.
 
@@ -55,19 +55,19 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
     ``retainedStages``); older ones of a block count nothing.
     """
     effort = Effort()
-    tag = new_tag()
-    threads = delete_threads(spark) if unit == CPU else None
+    tag = new_job_tag()
+    threads = delete_thread_times(spark) if unit == CPU else None
     before = int(threads.cpuNanos()) if threads is not None else 0
-    with tagged(spark, tag):
+    with tag_jobs(spark, tag):
         started = time.monotonic()
         yield effort
         effort.seconds = time.monotonic() - started
-    effort.cost = _spent(spark, tag, unit)
+    effort.cost = _task_seconds(spark, tag, unit)
     if threads is not None:
         effort.cost += (int(threads.cpuNanos()) - before) / 1e9
 
 
-def _spent(spark: SparkSession, tag: str, unit: str) -> float:
+def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     """Seconds that the tasks of the jobs with a tag worked."""
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
@@ -86,8 +86,8 @@ def _spent(spark: SparkSession, tag: str, unit: str) -> float:
     )
 
 
-def delete_threads(spark: SparkSession) -> Any:
+def delete_thread_times(spark: SparkSession) -> Any:
     """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg
     reads delete files.
     """
-    return compiled(spark, spark._jsparkSession, "DeleteThreads")
+    return java_object(spark, spark._jsparkSession, "DeleteThreads")

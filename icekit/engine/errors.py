@@ -31,9 +31,9 @@ from icekit.engine.causes import (
     TASK,
     Cause,
     Sign,
-    any_of,
     causes_of,
-    is_of_engine,
+    is_engine_error,
+    match_any,
 )
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
@@ -67,19 +67,19 @@ class CommitConflict(Exception):
     """
 
 
-def not_found(
+def not_found_error(
     table: Identifier, existing_tables: list[Identifier], catalog: str = ""
 ) -> TableNotFound:
     """The error for a missing table, with near names, or the command that lists a catalog's."""
     if table in existing_tables:
-        return without_metadata(table)
+        return no_metadata_error(table)
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in existing_tables])
     listing = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
     return TableNotFound(f"There is no table {name}{near or listing}")
 
 
-def without_metadata(table: Identifier) -> TableNotFound:
+def no_metadata_error(table: Identifier) -> TableNotFound:
     """The error for a table that the catalog lists and has no metadata file for."""
     return TableNotFound(
         f"The catalog lists {display_name(table)}, but gives no metadata file for it. Drop the "
@@ -88,7 +88,7 @@ def without_metadata(table: Identifier) -> TableNotFound:
     )
 
 
-def view_given(table: Identifier) -> NotATable:
+def view_error(table: Identifier) -> NotATable:
     """The error for a view."""
     return NotATable(
         f"{display_name(table)} is a view. Give one of the tables that the view reads."
@@ -165,12 +165,12 @@ _NO_SPACE_TO_SPILL = Sign(
     format=r"(?:\[SPILL_OUT_OF_MEMORY\] )?[Ee]rror while calling spill\(\) on .* : "
     r"(?:No space left on device|Disk quota exceeded).*",
 )
-_FULL = any_of(
+_FULL = match_any(
     _NO_SPACE,
     _NO_SPACE_TO_SPILL,
     Sign(("DiskOutOfSpaceException", "DSQuotaExceededException", "QuotaExceededException")),
 )
-_CAPACITY = any_of(
+_CAPACITY = match_any(
     _NO_MEMORY,
     Sign(_EXECUTOR_LOST),
     # Spark has one class for a job's end, and a format for each reason.
@@ -191,7 +191,7 @@ _CAPACITY = any_of(
     ),
 )
 # Iceberg's own check, or the lack of one when the next manifest list is written.
-_UNCOUNTED = any_of(
+_UNCOUNTED = match_any(
     Sign(_CHECKS, format=r"(?:No file counts in manifest|.{0,100}data file counts are missing).*"),
     Sign(("AppendWriteException",), format=r"java\.lang\.NullPointerException.*"),
 )
@@ -227,7 +227,7 @@ _OF_TABLE: _Meanings = (
         f"field was dropped. {ADD_A_FIELD}.",
     ),
     (
-        any_of(
+        match_any(
             Sign(("UnsupportedFileSystemException",)),
             Sign(("IOException",), format="No FileSystem for scheme.*"),
             Sign(
@@ -246,7 +246,7 @@ _OF_TABLE: _Meanings = (
         "Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
     ),
     (
-        any_of(
+        match_any(
             Sign(("NoSuchIcebergTableException",), ("EXPECT_TABLE_NOT_VIEW",)),
             Sign(_CHECKS, format=r".{1,2000} is not an Iceberg table\.?"),
             # Spark cannot even plan REFRESH TABLE of an Iceberg view.
@@ -268,7 +268,7 @@ _OF_TABLE: _Meanings = (
         "There is no table {name}; list the tables with `icekit admin tables`.",
     ),
     (
-        any_of(
+        match_any(
             Sign(("ForbiddenException", "NotAuthorizedException", "AccessDeniedException")),
             Sign(("AccessControlException",)),
             # The clients of AWS put the number of the answer at the end.
@@ -301,7 +301,7 @@ _OF_TABLE: _Meanings = (
         "iceberg-spark-runtime (ICEKIT_ICEBERG).",
     ),
     (
-        any_of(
+        match_any(
             Sign(_CORRUPT),
             Sign(
                 (*_CHECKS, "UnsupportedOperationException"),
@@ -325,11 +325,11 @@ def explain(error: Exception, table: Identifier) -> Exception:
     """
     if isinstance(error, IcekitError):
         return error
-    return _explained(_OF_TABLE, error, display_name(table[1:])) or error
+    return _first_meaning(_OF_TABLE, error, display_name(table[1:])) or error
 
 
 @contextlib.contextmanager
-def explaining(table: Identifier) -> Iterator[None]:
+def explain_errors(table: Identifier) -> Iterator[None]:
     """Raise what :func:`explain` makes of an error in the block."""
     try:
         yield
@@ -340,7 +340,7 @@ def explaining(table: Identifier) -> Iterator[None]:
         raise explained from error
 
 
-def _explained(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
+def _first_meaning(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
     """The first meaning that an engine's error has, of the table that it names; or None."""
     causes = causes_of(error)
     paths = (_PATH.search(cause.message) for cause in causes if _GONE.match(cause))
@@ -378,7 +378,7 @@ def reason(error: BaseException) -> str:
         line = next(
             (cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1]
         )
-    elif not text or isinstance(error, IcekitError) or is_of_engine(error):
+    elif not text or isinstance(error, IcekitError) or is_engine_error(error):
         line = text or type(error).__name__
     else:
         line = f"{type(error).__name__}: {text}"
@@ -406,7 +406,7 @@ def complaint(error: BaseException) -> str:
     return line
 
 
-def kind_of(error: BaseException) -> FailureKind:
+def failure_kind(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     causes = causes_of(error)
     classes = {cause.class_name for cause in causes}
@@ -471,7 +471,7 @@ _OF_ENGINE: _Meanings = (
         "ICEKIT_SPARK_CONF).",
     ),
     (
-        any_of(
+        match_any(
             Sign(("ClassNotFoundException", "NoClassDefFoundError", "NoSuchMethodError")),
             Sign(("SparkException",), format=".{0,100}Cannot find catalog plugin class.*"),
         ),
@@ -480,7 +480,7 @@ _OF_ENGINE: _Meanings = (
         "let Spark fetch the packages (spark.jars.packages), or add the jars to the session.",
     ),
     (
-        any_of(
+        match_any(
             Sign(conditions=("INVALID_CONF_VALUE", "CANNOT_PARSE_TIME_ZONE")),
             Sign(
                 _CHECKS,
@@ -499,7 +499,7 @@ _OF_ENGINE: _Meanings = (
 )
 
 
-def outside(error: BaseException) -> IcekitError | None:
+def environment_error(error: BaseException) -> IcekitError | None:
     """What went wrong, in one sentence with the next step; None if only icekit itself can be at
     fault.
     """
@@ -507,15 +507,15 @@ def outside(error: BaseException) -> IcekitError | None:
         return error
     if (missing := missing_extra(error)) is not None:
         return missing
-    if is_of_engine(error):
-        return _of_engine(error)
-    if _is_of_client(error):
+    if is_engine_error(error):
+        return _engine_error(error)
+    if _is_client_error(error):
         return CatalogUnreachable(
             "Spark, the catalog, its storage or another server failed, or cannot be reached "
             f"({why(error)}). Check the profile and the network."
         )
     if isinstance(error, OSError):
-        return _of_system(error)
+        return _system_error(error)
     if getattr(error, "sqlite_errorname", "").startswith(_OF_FILE):
         return DiskUnusable(
             f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its "
@@ -537,7 +537,7 @@ def outside(error: BaseException) -> IcekitError | None:
     return None
 
 
-def _is_of_client(error: BaseException) -> bool:
+def _is_client_error(error: BaseException) -> bool:
     """Whether what talks to a catalog or a storage raised it, or the system because of a host."""
     return (
         isinstance(error, (TimeoutError, ConnectionError))
@@ -550,7 +550,7 @@ def _is_of_client(error: BaseException) -> bool:
     )
 
 
-def _of_system(error: OSError) -> IcekitError:
+def _system_error(error: OSError) -> IcekitError:
     name = "A file or folder" if error.filename is None else shorten(str(error.filename), 200)
     return DiskUnusable(
         f"{name} cannot be written or read: {error.strerror or first_line(error)}. Check the path, "
@@ -558,7 +558,7 @@ def _of_system(error: OSError) -> IcekitError:
     )
 
 
-def _of_engine(error: BaseException) -> IcekitError | None:
+def _engine_error(error: BaseException) -> IcekitError | None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     # A call that does not exist, or SQL that icekit wrote and Spark cannot read, is nobody else's
     # fault: what a person states is read, and refused, where it is stated.
@@ -575,4 +575,4 @@ def _of_engine(error: BaseException) -> IcekitError | None:
             "Spark's process has ended, or does not answer. Try again, with more memory if Spark "
             "ran out of memory."
         )
-    return _explained(_OF_ENGINE, error, "the table")
+    return _first_meaning(_OF_ENGINE, error, "the table")

@@ -143,7 +143,7 @@ class ArrowFiles(FileSystem):
         """The files below a folder; see :meth:`FileSystem.walk`."""
         import pyarrow.fs
 
-        scheme, authority, path = _parts(location)
+        scheme, authority, path = _uri_parts(location)
         files = self.file_system(scheme, authority)
 
         def listed(folder: str, recursive: bool) -> _Listed:
@@ -153,29 +153,29 @@ class ArrowFiles(FileSystem):
             entries = files.get_file_info(selector)
             return _Listed(
                 [
-                    ListedFile(_from(path, each.path), each.size, _arrow_ms(each))
+                    ListedFile(_relative_path(path, each.path), each.size, _arrow_modified_ms(each))
                     for each in entries
                     if each.type != pyarrow.fs.FileType.Directory
                 ],
                 [
-                    _from(path, each.path.rstrip("/"))
+                    _relative_path(path, each.path.rstrip("/"))
                     for each in entries
                     if each.type == pyarrow.fs.FileType.Directory
                 ],
             )
 
-        yield from _walked(listed, enters)
+        yield from _walk_folders(listed, enters)
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
         import pyarrow.fs
 
         def size(location: str) -> int | None:
-            scheme, authority, path = _parts(location)
+            scheme, authority, path = _uri_parts(location)
             (info,) = self.file_system(scheme, authority).get_file_info([path])
             return None if info.type == pyarrow.fs.FileType.NotFound else info.size or 0
 
-        yield from _looked_up(locations, size)
+        yield from _sizes_in_threads(locations, size)
 
 
 class FsspecFiles(FileSystem):
@@ -200,10 +200,10 @@ class FsspecFiles(FileSystem):
                     entries = files.ls(path, detail=True)
             except FileNotFoundError:
                 entries = []
-            names = [(_from(top, str(each["name"]).rstrip("/")), each) for each in entries]
+            names = [(_relative_path(top, str(each["name"]).rstrip("/")), each) for each in entries]
             return _Listed(
                 [
-                    ListedFile(name, int(each["size"] or 0), _fsspec_ms(each))
+                    ListedFile(name, int(each["size"] or 0), _fsspec_modified_ms(each))
                     for name, each in names
                     if name and each["type"] != "directory"
                 ],
@@ -214,7 +214,7 @@ class FsspecFiles(FileSystem):
                 ],
             )
 
-        yield from _walked(listed, enters)
+        yield from _walk_folders(listed, enters)
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
@@ -225,7 +225,7 @@ class FsspecFiles(FileSystem):
             except FileNotFoundError:
                 return None
 
-        yield from _looked_up(locations, size)
+        yield from _sizes_in_threads(locations, size)
 
 
 class CatalogFiles(FileSystem):
@@ -249,7 +249,7 @@ class CatalogFiles(FileSystem):
         return self.local if is_local(location) else self.storage
 
 
-def files_of_io(io: Any) -> FileSystem | None:
+def file_system_of_io(io: Any) -> FileSystem | None:
     """The files that a pyiceberg FileIO reaches; None for one that is neither pyarrow's nor fsspec's."""
     if hasattr(io, "fs_by_scheme"):
         return CatalogFiles(ArrowFiles(io.fs_by_scheme))
@@ -267,7 +267,7 @@ class _Listed(NamedTuple):
     folders: list[str]
 
 
-def _walked(
+def _walk_folders(
     list_folder: Callable[[str, bool], _Listed], enters: Enters
 ) -> Iterator[list[ListedFile]]:
     """Walk folder by folder, several at once; below one with many subfolders, all in one go."""
@@ -285,7 +285,7 @@ def _walked(
             folders = deeper
 
 
-def _looked_up(
+def _sizes_in_threads(
     locations: Sequence[str], size: Callable[[str], int | None]
 ) -> Iterator[tuple[str, int | None]]:
     with _pool() as pool:
@@ -304,7 +304,7 @@ def _pool() -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _parts(location: str) -> tuple[str, str, str]:
+def _uri_parts(location: str) -> tuple[str, str, str]:
     """The scheme, the authority and the path that pyarrow gets for a location: pyiceberg would take
     what follows # or ? away.
     """
@@ -314,20 +314,20 @@ def _parts(location: str) -> tuple[str, str, str]:
     return scheme, authority, f"{base}/{path}".rstrip("/")
 
 
-def _from(top: str, path: str) -> str:
+def _relative_path(top: str, path: str) -> str:
     """A listed path from the listed folder; empty for that folder."""
     if path != top and not path.startswith(f"{top}/"):
         raise ValueError(f"the storage lists {path} in {top}")
     return path[len(top) + 1 :]
 
 
-def _arrow_ms(info: Any) -> int:
+def _arrow_modified_ms(info: Any) -> int:
     if info.mtime_ns is None:
         raise ValueError(f"the storage does not say when {info.path} was written")
     return int(info.mtime_ns) // 1_000_000
 
 
-def _fsspec_ms(entry: Any) -> int:
+def _fsspec_modified_ms(entry: Any) -> int:
     """When a file was written; each file system has its own name for that."""
     for key in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
         moment = entry.get(key)

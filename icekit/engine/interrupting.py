@@ -43,7 +43,7 @@ class Ending:
         group, say); it must not break into what the first one has begun.
         """
         self.is_asked = True
-        _hush()
+        _silence_py4j()
         now = time.monotonic()
         before = self._asked_at
         self._asked_at = now
@@ -55,7 +55,7 @@ class Ending:
         the way out.
         """
         self.is_asked = self._is_heard = True
-        _hush()
+        _silence_py4j()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if it was requested but has not been raised yet.
@@ -81,7 +81,7 @@ class Ending:
         )
 
 
-def _hush() -> None:
+def _silence_py4j() -> None:
     """Let py4j say nothing more: it logs the stack of a call that is cut short or meets no JVM, and
     that would be read as a crash.
     """
@@ -105,7 +105,7 @@ def stop_on_request(stop: Callable[[], None]) -> Iterator[None]:
     """
     ending = _blocks[-1] if _blocks else Ending()
     # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
-    with watching(lambda: ending.is_asked, stop):
+    with act_on_request(lambda: ending.is_asked, stop):
         yield
 
 
@@ -128,7 +128,7 @@ def sigterm_as_interrupt() -> Iterator[Ending]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         # A person's second Ctrl-C means it.
         ending.is_asked = True
-        _hush()
+        _silence_py4j()
         raise KeyboardInterrupt
 
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
@@ -148,7 +148,7 @@ def sigterm_as_interrupt() -> Iterator[Ending]:
 
 
 @contextlib.contextmanager
-def handler_kept() -> Iterator[None]:
+def keep_interrupt_handler() -> Iterator[None]:
     """Keep the handler for Ctrl-C of the block around this one: PySpark's, which comes with its
     context, notes nothing of it.
     """
@@ -162,17 +162,17 @@ def handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def new_tag(work_name: str = "") -> str:
+def new_job_tag(work_name: str = "") -> str:
     """A tag for one piece of work; Spark takes no comma in it."""
     return f"icekit-{work_name or os.urandom(16).hex()}"
 
 
 @contextlib.contextmanager
-def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
+def tag_jobs(spark: SparkSession, tag: str) -> Iterator[None]:
     """Mark the jobs of this thread, and of those the engine starts from it, so that they can be
     cancelled.
     """
-    add, remove, _ = _tagging(spark)
+    add, remove, _ = _tag_methods(spark)
     add(tag)
     try:
         yield
@@ -182,17 +182,17 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
             remove(tag)
 
 
-def cancel(spark: SparkSession, tag: str) -> None:
+def cancel_jobs(spark: SparkSession, tag: str) -> None:
     """Cancel what runs under a tag now, from whichever thread; raises nothing, and cancels nothing
     that is begun later.
     """
     with contextlib.suppress(Exception):
-        *_, interrupt = _tagging(spark)
+        *_, interrupt = _tag_methods(spark)
         interrupt(tag)
 
 
 @contextlib.contextmanager
-def watching(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
+def act_on_request(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
     """Act in another thread, from the moment that ``asked`` says so until the block ends.
 
     Again and again: what is asked to stop may start another job before it hears of it.
@@ -266,9 +266,12 @@ class Stop:
         """Cancel the Spark jobs that this thread starts within the block, once somebody asks; an
         error is :class:`Stopped` then.
         """
-        tag = new_tag()
+        tag = new_job_tag()
         try:
-            with tagged(spark, tag), watching(lambda: self.is_set, lambda: cancel(spark, tag)):
+            with (
+                tag_jobs(spark, tag),
+                act_on_request(lambda: self.is_set, lambda: cancel_jobs(spark, tag)),
+            ):
                 yield
         except Exception as error:
             if self.is_set:
@@ -276,7 +279,7 @@ class Stop:
             raise
 
 
-def _tagging(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
+def _tag_methods(spark: SparkSession) -> tuple[Callable[[str], Any], ...]:
     """The methods that add a tag, remove it, and cancel by it."""
     # The session's own tags are known to the thread that set them; the context's to all. Connect
     # has no context.

@@ -75,16 +75,16 @@ class Lake:
     def connect(cls, catalog: str | None = None, *, spark: SparkSession | None = None) -> Self:
         """Connect as :func:`icekit.connect` does."""
         name = catalog or EMBEDDED
-        borrowed = _borrowed(spark)
+        borrowed = _borrowed_session(spark)
         if borrowed is not None:
-            is_needed = spark is not None or _has_own(borrowed, name)
+            is_needed = spark is not None or _has_own_catalog(borrowed, name)
             if is_needed:
                 remedy = "Use a session of that, or leave it out."
                 require_runtime(borrowed.version, "session", remedy)
             elif not has_runtime(borrowed.version):
                 # Other work's; what needs no Spark goes on without it.
                 borrowed = None
-        if borrowed is not None and _has_own(borrowed, name):
+        if borrowed is not None and _has_own_catalog(borrowed, name):
             return cls(name, None, SessionTables(name, borrowed), borrowed)
         if name == EMBEDDED:
             tables = EmbeddedTables(embedded_path())
@@ -187,8 +187,8 @@ class Lake:
             return
         from icekit.engine import session
 
-        if session.is_own(self.spark):
-            session.stop_own()
+        if session.is_own_session(self.spark):
+            session.stop_own_session()
             del self.__dict__["spark"]
 
 
@@ -197,7 +197,7 @@ def embedded_path() -> Path:
     return Path(os.environ.get("ICEKIT_LAKE") or "lake").expanduser().resolve()
 
 
-def _borrowed(given_session: SparkSession | None) -> SparkSession | None:
+def _borrowed_session(given_session: SparkSession | None) -> SparkSession | None:
     """The session that is given, or else is running, unless icekit started it."""
     # Importing the module takes a tenth of the time of a look.
     is_loaded = sys.modules.get("pyspark") is not None
@@ -206,10 +206,10 @@ def _borrowed(given_session: SparkSession | None) -> SparkSession | None:
     from icekit.engine import session
 
     running = given_session or session.running_session()
-    return None if running is None or session.is_own(running) else running
+    return None if running is None or session.is_own_session(running) else running
 
 
-def _has_own(spark: SparkSession, name: str) -> bool:
+def _has_own_catalog(spark: SparkSession, name: str) -> bool:
     """Tell whether the session has a catalog of that name which icekit has not put there."""
     base = f"spark.sql.catalog.{name}"
     return (
@@ -218,7 +218,7 @@ def _has_own(spark: SparkSession, name: str) -> bool:
 
 
 @contextlib.contextmanager
-def session_of(lake: Lake) -> Iterator[SparkSession]:
+def session_in_catalog(lake: Lake) -> Iterator[SparkSession]:
     """The session, with the lake's catalog as the current one for a while, so that names in a
     statement are found where they are meant.
     """
@@ -246,7 +246,7 @@ class _Timed:
         return spark
 
 
-def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
+def run_in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
     """Do work on the lake in a separate thread; raises
     :class:`~icekit.common.waiting.DeadlineExceeded` after this many seconds (None: no limit).
 
@@ -271,7 +271,7 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
 _GOING_SECONDS = 20.0
 
 
-def let_go(lake: Lake, ending: interrupting.Ending) -> None:
+def close_at_end(lake: Lake, ending: interrupting.Ending) -> None:
     """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or
     meanwhile.
 

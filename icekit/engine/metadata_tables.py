@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from icekit.common.sql import Identifier, identifier
-from icekit.engine.bridge import compiled, load_table
-from icekit.engine.compat import classic
+from icekit.engine.bridge import java_object, load_table
+from icekit.engine.compat import sql_package
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +50,7 @@ def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:
     return spark.createDataFrame([(path,) for path in paths], "file_path string")
 
 
-def spread(files: DataFrame, most_paths: int) -> list[str]:
+def sample_paths(files: DataFrame, most_paths: int) -> list[str]:
     """At most this many of the paths in ``file_path``, in the order of a hash, so that each run
     takes the same ones.
     """
@@ -73,5 +73,5 @@ def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> Da
     from pyspark.sql import DataFrame
 
     loaded = load_table(spark, table)
-    plan = compiled(spark, loaded, "Lengths", loaded).of(files._jdf.queryExecution().analyzed())
-    return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)
+    plan = java_object(spark, loaded, "Lengths", loaded).of(files._jdf.queryExecution().analyzed())
+    return DataFrame(sql_package(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)

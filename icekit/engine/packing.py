@@ -157,7 +157,7 @@ def unpack_into(
             )
     packed.check_space(tables_by_name.values(), tables.path)
     for name, table in tables_by_name.items():
-        location = packed.unpack(table, folder_of(tables.path, name), replace=replace)
+        location = packed.unpack(table, table_folder(tables.path, name), replace=replace)
         tables.register(lake.name, {name: location}, replace=replace)
         if lake.spark_is_running:
             lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *name)}")
@@ -165,7 +165,7 @@ def unpack_into(
             progress(name)
 
 
-def folder_of(lake_path: Path, name: Identifier) -> Path:
+def table_folder(lake_path: Path, name: Identifier) -> Path:
     """The folder of a table in the embedded lake; no part of a name leads out of it."""
     parts = [re.sub(r"[^\w.-]|^\.+", "_", part) for part in name]
     return lake_path.joinpath("warehouse", *parts)

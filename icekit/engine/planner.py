@@ -15,7 +15,7 @@ from icekit.common import frozen
 from icekit.common.errors import StatementRefused
 from icekit.common.sql import Identifier, identifier
 from icekit.common.terminal import quiet_errors
-from icekit.engine.bridge import compiled, elements, is_case_sensitive, load_now
+from icekit.engine.bridge import elements, is_case_sensitive, java_object, load_latest_table
 from icekit.engine.errors import complaint
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     ``where`` is SQL that Iceberg accepts as a filter; errors are Spark's own.
     """
     jvm: Any = spark._jvm
-    loaded = load_now(spark, table)
+    loaded = load_latest_table(spark, table)
     reporter = jvm.org.apache.iceberg.metrics.InMemoryMetricsReporter()
     scan = loaded.newScan().caseSensitive(is_case_sensitive(spark)).metricsReporter(reporter)
     if where is not None:
@@ -174,19 +174,19 @@ def plan_rewrite(
     column ``files_by``; the groups have the bounds of the columns ``bounds_of``. Options that the
     planner does not know are ignored.
     """
-    planner = compiled(
+    planner = java_object(
         spark,
         table,
         "OrderedPlanner",
         table,
-        _selecting(spark, name, where),
+        _filter_or_all(spark, name, where),
         snapshot,
         is_case_sensitive(spark),
         files_by,
         list(bounds_of),
     )
-    java = compiled(spark, table, "Rewrites", table)
-    plan = _planned(planner, options)
+    java = java_object(spark, table, "Rewrites", table)
+    plan = _plan_with_options(planner, options)
     groups = java.groups(plan.groups(), stays_in_spec)
     left_out = int(plan.totalGroupCount()) - int(groups.size())
     return RewriteGroups(groups, left_out, java, planner)
@@ -225,18 +225,18 @@ def deletes_plan(
     """Iceberg's own plan of a rewrite of position delete files."""
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     planner = iceberg.actions.BinPackRewritePositionDeletePlanner(
-        table, _selecting(spark, name, where), is_case_sensitive(spark)
+        table, _filter_or_all(spark, name, where), is_case_sensitive(spark)
     )
-    return _planned(planner, options)
+    return _plan_with_options(planner, options)
 
 
-def _selecting(spark: SparkSession, name: Identifier, where: str | None) -> Any:
+def _filter_or_all(spark: SparkSession, name: Identifier, where: str | None) -> Any:
     if where is not None:
         return filter_expression(spark, name, where)
     return spark._jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()  # type: ignore[union-attr]
 
 
-def _planned(planner: Any, options: Mapping[str, str]) -> Any:
+def _plan_with_options(planner: Any, options: Mapping[str, str]) -> Any:
     valid = {str(option) for option in elements(planner.validOptions())}
     planner.init({key: value for key, value in options.items() if key in valid})
     return planner.plan()
@@ -259,14 +259,14 @@ def partitions_with_files_up_to(
             yield tuple(str(struct.get(i, kind)) for i in range(int(struct.size())))
 
 
-def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
+def query_execution(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
     """The execution of a statement, analysed, planned unless that is not wanted, and not run.
 
     Raises :class:`~icekit.common.errors.StatementRefused` for what Spark cannot analyse or plan.
     """
     jvm: Any = spark._jvm
     state = spark._jsparkSession.sessionState()
-    with refusing("plan", "Fix the statement, or the tables that it reads."):
+    with refuse_on_error("plan", "Fix the statement, or the tables that it reads."):
         skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
         query.assertAnalyzed()
@@ -276,7 +276,7 @@ def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
 
 
 @contextlib.contextmanager
-def refusing(step: str, advice: str) -> Iterator[None]:
+def refuse_on_error(step: str, advice: str) -> Iterator[None]:
     """Raise :class:`~icekit.common.errors.StatementRefused` for a statement with which Spark cannot
     do the step of the block.
     """
@@ -291,24 +291,28 @@ def refusing(step: str, advice: str) -> Iterator[None]:
         ) from None
 
 
-def query_of_frame(frame: DataFrame) -> Any:
+def frame_execution(frame: DataFrame) -> Any:
     """The execution of a frame; after it was collected, its plan has metrics."""
     java: Any = frame
     return java._jdf.queryExecution()
 
 
-def ran_command(frame: DataFrame) -> Any:
+def executed_command_plan(frame: DataFrame) -> Any:
     """The physical plan of the statement that a frame of ``spark.sql`` has run; None where it was
     no command.
     """
     command = next(
-        (n for n in nodes(query_of_frame(frame).commandExecuted()) if kind(n) == "CommandResult"),
+        (
+            n
+            for n in walk_plan(frame_execution(frame).commandExecuted())
+            if node_class(n) == "CommandResult"
+        ),
         None,
     )
     return None if command is None else command.commandPhysicalPlan()
 
 
-def changes_something(spark: SparkSession, query: Any) -> bool:
+def is_command(spark: SparkSession, query: Any) -> bool:
     """Tell whether an analysed statement is a command, as a DELETE or an INSERT is, and no
     query.
     """
@@ -323,7 +327,7 @@ def changes_something(spark: SparkSession, query: Any) -> bool:
     )
 
 
-def kind(node: Any) -> str:
+def node_class(node: Any) -> str:
     """The class of a node of a plan, or of a parse tree, without its package and ``Context``."""
     return str(node.getClass().getSimpleName()).removesuffix("Context")
 
@@ -336,7 +340,7 @@ def metric(node: Any, name: str) -> int:
 
 def is_scan_of(node: Any, table: Identifier) -> bool:
     """Tell whether a node of a plan scans a table that is named with its catalog."""
-    if kind(node) != "BatchScanExec":
+    if node_class(node) != "BatchScanExec":
         return False
     # What Iceberg calls a table ends with its branch, where one is read.
     name = str(node.table().name()).replace("`", "")
@@ -344,25 +348,25 @@ def is_scan_of(node: Any, table: Identifier) -> bool:
     return name == full_name or name.startswith(f"{full_name} ")
 
 
-def nodes(node: Any) -> Iterator[Any]:
+def walk_plan(node: Any) -> Iterator[Any]:
     """A plan's nodes from the top down, through what adaptive execution wraps."""
     yield node
     for child in children(node):
-        yield from nodes(child)
+        yield from walk_plan(child)
 
 
 def nodes_with_searches(node: Any) -> Iterator[Any]:
     """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
     matches.
     """
-    for each in nodes(node):
+    for each in walk_plan(node):
         yield each
-        if kind(each) == "BatchScanExec":
-            for search in searches(each):
+        if node_class(each) == "BatchScanExec":
+            for search in match_searches(each):
                 yield from nodes_with_searches(search)
 
 
-def searches(scan: Any) -> Iterator[Any]:
+def match_searches(scan: Any) -> Iterator[Any]:
     """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it
     scans.
     """
@@ -374,7 +378,7 @@ def searches(scan: Any) -> Iterator[Any]:
 
 def children(node: Any) -> Iterator[Any]:
     """The nodes right below one, through what adaptive execution wraps."""
-    name = kind(node)
+    name = node_class(node)
     if name == "AdaptiveSparkPlanExec":
         yield node.executedPlan() if node.isFinalPlan() else node.initialPlan()
     elif name.endswith("QueryStageExec"):

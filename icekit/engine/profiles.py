@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from icekit.common.errors import ProfileError, causes, nearest, unchained
+from icekit.common.errors import ProfileError, causes, nearest, read_or_explain
 from icekit.common.secrets import remember, unquoted_yaml
 
 
@@ -16,7 +16,7 @@ def check_configuration() -> None:
     """Raise :class:`~icekit.common.errors.ProfileError` if PyIceberg cannot read its configuration:
     it does so when ``pyiceberg.catalog`` is imported, with an error that quotes it.
     """
-    unchained(_profiles, _explained)
+    read_or_explain(_profiles, _profile_error)
 
 
 def profile(name: str, embedded: str) -> dict[str, str]:
@@ -27,12 +27,12 @@ def profile(name: str, embedded: str) -> dict[str, str]:
             "A catalog is given by the name of its profile, not by its address. Put the address "
             "into a profile of .pyiceberg.yaml, as its uri."
         )
-    profiles = unchained(_profiles, _explained)
+    profiles = read_or_explain(_profiles, _profile_error)
     properties = profiles.get(name.lower())
     if properties is None:
-        hint = nearest(name, [embedded, *profiles], count=1) or _every(profiles, embedded)
+        hint = nearest(name, [embedded, *profiles], count=1) or _all_catalogs(profiles, embedded)
         raise ProfileError(
-            f"No catalog {name!r} is configured{hint} {_looked_in()} Add it to .pyiceberg.yaml, or "
+            f"No catalog {name!r} is configured{hint} {_search_path_sentence()} Add it to .pyiceberg.yaml, or "
             f"set PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     if not isinstance(properties, Mapping):
@@ -43,11 +43,11 @@ def profile(name: str, embedded: str) -> dict[str, str]:
     return {key: str(value) for key, value in properties.items()}
 
 
-def without_catalog(lake: Path) -> str:
+def no_catalog_message(lake: Path) -> str:
     """What to do where no catalog is named and there is no embedded lake at ``lake``, in up to four
     lines.
     """
-    profiles = sorted(unchained(_profiles, _explained))
+    profiles = sorted(read_or_explain(_profiles, _profile_error))
     demo = "No table at hand? `icekit demo` unpacks a few that need maintenance."
     if profiles:
         lines = [
@@ -60,7 +60,7 @@ def without_catalog(lake: Path) -> str:
     else:
         lines = [
             f"No catalog is configured, and there is no embedded lake at {lake} (ICEKIT_LAKE).",
-            _looked_in(),
+            _search_path_sentence(),
             "To configure one, set PYICEBERG_CATALOG__PROD__URI (and __WAREHOUSE, __TOKEN), then "
             "run `icekit look --catalog prod`.",
             demo,
@@ -68,7 +68,7 @@ def without_catalog(lake: Path) -> str:
     return "\n".join(lines)
 
 
-def _every(profiles: Iterable[str], embedded: str) -> str:
+def _all_catalogs(profiles: Iterable[str], embedded: str) -> str:
     """The names of all catalogs, after a sentence that has named none of them."""
     names = sorted(profiles)
     if not names:
@@ -76,7 +76,7 @@ def _every(profiles: Iterable[str], embedded: str) -> str:
     return f"; the catalogs are {', '.join([embedded, *names[:-1]])} and {names[-1]}."
 
 
-def _looked_in() -> str:
+def _search_path_sentence() -> str:
     """Where PyIceberg looks for its configuration, in its order, as a sentence."""
     home = os.environ.get("PYICEBERG_HOME")
     folders = [f"{home} (PYICEBERG_HOME)"] if home else []
@@ -92,17 +92,17 @@ def _profiles() -> Mapping[str, Any]:
 
     The secrets of all of them are remembered, because PyIceberg reads all of them.
     """
-    remember(_variables())
+    remember(_profile_variables())
     from pyiceberg.utils.config import Config
 
     config = Config()
     config.get_known_catalogs()  # refuses a value in their place
     profiles: Any = config.config.get("catalog") or {}
-    _remember_all(profiles)
+    _remember_secrets(profiles)
     return profiles  # type: ignore[no-any-return]
 
 
-def _variables() -> dict[str, str]:
+def _profile_variables() -> dict[str, str]:
     """The variables from which PyIceberg reads properties, by the names of the properties."""
     return {
         name.rpartition("__")[2].lower().replace("_", "-"): value
@@ -111,7 +111,7 @@ def _variables() -> dict[str, str]:
     }
 
 
-def _remember_all(profiles: Mapping[str, Any]) -> None:
+def _remember_secrets(profiles: Mapping[str, Any]) -> None:
     """Remember the secrets of each profile; the properties of ``auth`` are nested."""
     for properties in profiles.values():
         if isinstance(properties, Mapping):
@@ -128,7 +128,7 @@ def _leaves(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return leaves
 
 
-def _explained(error: Exception) -> ProfileError:
+def _profile_error(error: Exception) -> ProfileError:
     """The error for a configuration that cannot be read, without a word of it."""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None)
     # PyIceberg's parser fails at its own error about a character, which is then the context.

@@ -78,7 +78,7 @@ class QuickStart:
         try:
             resolving = [settings.get(name, "") for name in _RESOLVING]
             self._prepare(
-                options, [str(spark.resolve()), _stamped([str(java.resolve())]), resolving]
+                options, [str(spark.resolve()), _jar_stamps([str(java.resolve())]), resolving]
             )
         # A process may have no home, or none that it may read.
         except (OSError, RuntimeError, ValueError, TypeError, LookupError):
@@ -88,14 +88,14 @@ class QuickStart:
         folder = cache_folder()
         if os.pathsep in str(folder):
             raise ValueError("the JVM takes a colon for the end of the archive's name")
-        self.jars_file = folder / f"spark-{_hashed(classpath)}.json"
+        self.jars_file = folder / f"spark-{_digest(classpath)}.json"
         if not self.jars_file.exists():
             return
         jars = json.loads(self.jars_file.read_text())
-        if jars != _stamped(list(jars)):
+        if jars != _jar_stamps(list(jars)):
             return
         sharing = self._sharing(
-            self.jars_file.with_name(f"{self.jars_file.stem}-{_hashed(jars)}.jsa")
+            self.jars_file.with_name(f"{self.jars_file.stem}-{_digest(jars)}.jsa")
         )
         del self.settings[_PACKAGES]
         self.settings |= {
@@ -144,18 +144,18 @@ class QuickStart:
                 return
             self.jars_file.parent.mkdir(parents=True, exist_ok=True)
             temporary_file = self.jars_file.with_suffix(f".{os.getpid()}")
-            temporary_file.write_text(json.dumps(_stamped(paths)))
+            temporary_file.write_text(json.dumps(_jar_stamps(paths)))
             temporary_file.replace(self.jars_file)
             for archive in self.jars_file.parent.glob("spark-*.jsa"):
                 if time.time() - archive.stat().st_mtime > _UNUSED_SECONDS:
                     archive.unlink()
 
 
-def _stamped(jars: Sequence[str]) -> dict[str, list[int]]:
+def _jar_stamps(jars: Sequence[str]) -> dict[str, list[int]]:
     """The size of each jar, and when it was written: what the JVM compares as well."""
     stats = {jar: Path(jar).stat() for jar in jars}
     return {jar: [stat.st_size, stat.st_mtime_ns] for jar, stat in stats.items()}
 
 
-def _hashed(classpath: object) -> str:
+def _digest(classpath: object) -> str:
     return hashlib.sha256(json.dumps(classpath).encode()).hexdigest()[:16]

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from icekit.common.errors import CatalogUnreachable, ProfileError, SparkUnavailable, require
 from icekit.common.saving import spark_version
 from icekit.common.secrets import SECRET_KEY, is_masked, remember, scrub
-from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.common.terminal import report_waiting, stderr_to_file
 from icekit.engine.bridge import has_bridge
-from icekit.engine.causes import is_of_engine
-from icekit.engine.compat import classic, streams
+from icekit.engine.causes import is_engine_error
+from icekit.engine.compat import jvm_streams, sql_package
 from icekit.engine.errors import complaint, reason
-from icekit.engine.interrupting import handler_kept
+from icekit.engine.interrupting import keep_interrupt_handler
 from icekit.engine.quick_start import QuickStart
 from icekit.engine.spark_conf import ADDED, NEWEST_SPARK, SparkCatalogConf, require_runtime
 
@@ -159,14 +159,18 @@ def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> S
     settings = quick.settings
     shown_settings = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
-    with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
+    with (
+        report_waiting("starting Spark", at_once=True),
+        stderr_to_file() as log,
+        keep_interrupt_handler(),
+    ):
         try:
             # Everybody can read the JVM's command line, so secrets follow through the bridge's
             # socket.
             if SparkContext._gateway is None:
                 threading.Thread(target=_import_ahead, daemon=True).start()
                 gateway = launch_gateway(
-                    SparkConf(loadDefaults=False).setAll(shown_settings), streams()
+                    SparkConf(loadDefaults=False).setAll(shown_settings), jvm_streams()
                 )  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
@@ -188,7 +192,7 @@ def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> S
             output = scrub(log.read_text(errors="replace"))
             error.add_note(output)  # in the trace of --debug
             raise SparkUnavailable(
-                f"Spark did not start: {_reason(output) or type(error).__name__}. Check Java (17 to "
+                f"Spark did not start: {_start_failure(output) or type(error).__name__}. Check Java (17 to "
                 "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again."
             ) from None
     add_catalog(_started, conf)
@@ -256,7 +260,7 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
             try:
                 scratch.setConfString(key, value)
             except Exception as error:
-                if not is_of_engine(error):
+                if not is_engine_error(error):
                     raise
                 raise SparkUnavailable(
                     f"Spark rejects the setting {key}: {complaint(error)}. Correct it "
@@ -264,12 +268,12 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
                 ) from None
 
 
-def is_own(spark: SparkSession) -> bool:
+def is_own_session(spark: SparkSession) -> bool:
     """Tell whether icekit started this session, and so may stop it."""
     return spark is _started
 
 
-def stop_own() -> None:
+def stop_own_session() -> None:
     """Stop the session if icekit started it and it is not kept; never another's."""
     global _started
     if _started is not None and not _is_kept:
@@ -278,7 +282,7 @@ def stop_own() -> None:
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[None]:
+def keep_session() -> Iterator[None]:
     """Keep icekit's session for the next command when one that has ended closes its lake."""
     global _is_kept
     before = _is_kept
@@ -308,7 +312,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     }
     if secret:
         if has_bridge(spark):
-            _open(spark, base, conf)
+            _open_catalog(spark, base, conf)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
             keys = ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
             raise ProfileError(
@@ -325,11 +329,11 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
             spark.conf.set(key, value)
 
 
-def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
+def _open_catalog(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
     """Let a session open a catalog with settings that it does not keep: this thread temporarily
     uses those of another session.
     """
-    sessions = classic(spark).SparkSession
+    sessions = sql_package(spark).SparkSession
     java_session: Any = spark._jsparkSession
     lender = java_session.newSession()
     for key, value in conf.settings.items():
@@ -380,7 +384,7 @@ def _is_alive(spark: SparkSession) -> bool:
     return context is None or context._jsc is not None
 
 
-def _reason(output: str) -> str | None:
+def _start_failure(output: str) -> str | None:
     """The line of a failed start that names the cause."""
     # The JVM's own options first.
     wrong = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]

@@ -137,7 +137,7 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     if "client.assume-role.arn" in settings:
         settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
         settings.setdefault("client.assume-role.region", settings.get("client.region", "us-east-1"))
-    packages += _file_io(settings)
+    packages += _choose_file_io(settings)
     base = f"spark.sql.catalog.{name}"
     conf = {base: "org.apache.iceberg.spark.SparkCatalog"}
     conf.update({f"{base}.{key}": value for key, value in settings.items()})
@@ -193,7 +193,7 @@ def _catalog_settings(
     return settings, [*packages, JDBC_DRIVERS[scheme]]
 
 
-def _file_io(settings: dict[str, str]) -> list[str]:
+def _choose_file_io(settings: dict[str, str]) -> list[str]:
     """Choose the FileIO for the storage that the profile names; returns its packages."""
     warehouse = settings.get("warehouse", "")
     for prefix, schemes, io_impl, package in (

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled, frame_of_rows
+from icekit.engine.bridge import frame_of_rows, java_object
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,7 @@ class Staging:
     def __init__(self, spark: SparkSession, table: Any) -> None:
         self.spark = spark
         self.table = table
-        self.java = compiled(spark, table, "Staging", table)
+        self.java = java_object(spark, table, "Staging", table)
 
     def files(self, files: Any) -> DataFrame:
         """The ``path`` and the data ``sequence`` number of Java's files or tasks."""
@@ -63,7 +63,7 @@ class Staging:
         """Write rows to new data files of the table, which are not committed yet; returns Java's
         set of them. A write that fails leaves no file behind.
         """
-        failed = compiled(self.spark, self.table, "FailedWrites")
+        failed = java_object(self.spark, self.table, "FailedWrites")
         session: Any = self.spark._jsparkSession
         session.listenerManager().register(failed)
         try:

@@ -39,10 +39,16 @@ from icekit.common.terminal import quiet_errors
 from icekit.common.units import first_names
 from icekit.common.waiting import within
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
-from icekit.engine.errors import explain, explaining, not_found, view_given, without_metadata
-from icekit.engine.file_systems import FileSystem, LocalFiles, files_of_io
+from icekit.engine.errors import (
+    explain,
+    explain_errors,
+    no_metadata_error,
+    not_found_error,
+    view_error,
+)
+from icekit.engine.file_systems import FileSystem, LocalFiles, file_system_of_io
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.profiles import check_configuration, without_catalog
+from icekit.engine.profiles import check_configuration, no_catalog_message
 from icekit.iceberg.paths import is_local, local_path
 
 if TYPE_CHECKING:
@@ -86,7 +92,7 @@ class Tables(Protocol):
         return
 
 
-def _within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
+def _answer_within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
     """The answer of a catalog, or the error for one that is down."""
     try:
         return within(seconds, question)
@@ -100,10 +106,10 @@ def _within(catalog: str, seconds: float, question: Callable[[], T]) -> T:
 
 def read_local(location: str) -> bytes:
     """Read a file of this machine, given as a path or a ``file:`` URI."""
-    return reading(location, Path(local_path(location)).read_bytes)
+    return read_or_refuse(location, Path(local_path(location)).read_bytes)
 
 
-def reading(location: str, read: Callable[[], bytes]) -> bytes:
+def read_or_refuse(location: str, read: Callable[[], bytes]) -> bytes:
     """Read, and name the file that is gone or forbidden."""
     try:
         return within(60, read)
@@ -183,7 +189,7 @@ class EmbeddedTables(Tables):
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.database
         if not database.exists():
-            raise TableNotFound(without_catalog(self.path))
+            raise TableNotFound(no_catalog_message(self.path))
         # Where it may write, SQLite takes back what a killed writer did not commit.
         uri = f"{database.as_uri()}?mode=rw"
         try:
@@ -247,12 +253,12 @@ class EmbeddedTables(Tables):
             table[-1],
         )
         if not rows:
-            raise not_found(table, self.names())
+            raise not_found_error(table, self.names())
         location, kind = rows[0]
         if kind != "TABLE":
-            raise view_given(table)
+            raise view_error(table)
         if not isinstance(location, str) or not location:
-            raise without_metadata(table)
+            raise no_metadata_error(table)
         return TableSource(location, read_local, LocalFiles())
 
 
@@ -280,13 +286,13 @@ class SessionTables(Tables):
                     tables.update(self._tables_of(parts))
                     walk(parts)
 
-        _within(self.name, LISTING_SECONDS, walk)
+        _answer_within(self.name, LISTING_SECONDS, walk)
         return sorted(tables)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, as ``SHOW TABLES`` lists them."""
         try:
-            tables = _within(self.name, LISTING_SECONDS, lambda: self._tables_of(namespace))
+            tables = _answer_within(self.name, LISTING_SECONDS, lambda: self._tables_of(namespace))
         except Exception as error:
             explained = explain(error, (self.name, *namespace, "*"))
             if isinstance(explained, TableNotFound):
@@ -301,35 +307,35 @@ class SessionTables(Tables):
     def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
         # A running session may still be fetching its cluster when it is asked first.
-        return _within(self.name, 60, lambda: self._source((self.name, *table)))
+        return _answer_within(self.name, 60, lambda: self._source((self.name, *table)))
 
     def _source(self, table: Identifier) -> TableSource:
         try:
             with quiet_errors():
                 self.spark.sql(f"REFRESH TABLE {identifier(*table)}")
-            ask = _by_bridge if has_bridge(self.spark) else _by_sql
+            ask = _source_by_bridge if has_bridge(self.spark) else _source_by_sql
             location, read = ask(self.spark, table)
         except Exception as error:
             explained = explain(error, table)
             if isinstance(explained, TableNotFound):
                 with contextlib.suppress(Exception):
-                    explained = not_found(table[1:], self.names(), self.name)
+                    explained = not_found_error(table[1:], self.names(), self.name)
             raise explained from None
 
         def read_explained(location: str) -> bytes:
-            with explaining(table):
+            with explain_errors(table):
                 return read(location)
 
         return TableSource(location, read_explained)
 
 
-def _by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
+def _source_by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
     loaded = load_table(spark, table)
     location = str(loaded.operations().current().metadataFileLocation())
     return location, partial(read_bytes, loaded.io())
 
 
-def _by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
+def _source_by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
     def read(location: str) -> bytes:
         path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
         file = spark.read.format("binaryFile").load(path).select("content").collect()
@@ -413,17 +419,21 @@ class ProfileTables(Tables):
         )
 
         try:
-            return _within(self.name, seconds, question)
+            return _answer_within(self.name, seconds, question)
         except Exception as error:
-            if isinstance(error, IcekitError) or _is_missing(error) or _later_version(error):
+            if (
+                isinstance(error, IcekitError)
+                or _is_not_found(error)
+                or _unknown_format_version(error)
+            ):
                 raise
-            _remember_sent(error)
+            _remember_request_secrets(error)
             if isinstance(error, (ForbiddenError, UnauthorizedError, AuthorizationExpiredError)):
                 raise PermissionDenied(
                     f"Catalog {self.name!r} refused access: {first_line(error)}. Check the "
                     "profile's credential or token."
                 ) from None
-            if library := _not_installed(error):
+            if library := _missing_library(error):
                 if any(library in libraries for libraries in EXTRAS.values()):
                     raise ExtraMissing(f"Catalog {self.name!r}", library) from None
                 raise CatalogUnreachable(
@@ -466,7 +476,7 @@ class ProfileTables(Tables):
         try:
             tables = self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
         except Exception as error:
-            if not _is_missing(error):
+            if not _is_not_found(error):
                 raise
             return []
         return sorted(map(tuple, tables))
@@ -478,26 +488,26 @@ class ProfileTables(Tables):
             with self._turn:
                 loaded = self._ask(lambda: catalog.load_table(table))
         except Exception as error:
-            if version := _later_version(error):
+            if version := _unknown_format_version(error):
                 raise FormatTooNew(display_name(table), version) from None
-            if not _is_missing(error):
+            if not _is_not_found(error):
                 raise
             if self._is_view(table):
-                raise view_given(table) from None
+                raise view_error(table) from None
             near: list[Identifier] = []
             with contextlib.suppress(IcekitError):
                 near = self.names_in(table[:-1])
             if not near:
                 self._ask(self._check_name)
-            raise not_found(table, near, self.name) from None
+            raise not_found_error(table, near, self.name) from None
         io = loaded.io
 
         def read(location: str) -> bytes:
             if is_local(location):
                 return read_local(location)
-            return reading(location, lambda: _read_all(io, location))
+            return read_or_refuse(location, lambda: _read_all(io, location))
 
-        return TableSource(loaded.metadata_location, read, files_of_io(io))
+        return TableSource(loaded.metadata_location, read, file_system_of_io(io))
 
     def close(self) -> None:
         """Close the pyiceberg catalog, if it was opened."""
@@ -512,7 +522,7 @@ class ProfileTables(Tables):
             return False
 
 
-def _not_installed(error: BaseException) -> str:
+def _missing_library(error: BaseException) -> str:
     """The library whose import failed below an error; empty if it was something else. PyIceberg
     names another one.
     """
@@ -534,7 +544,7 @@ def _invalid_field(error: BaseException) -> Mapping[str, Any] | None:
     return None if invalid is None else invalid.errors()[0]
 
 
-def _later_version(error: BaseException) -> str:
+def _unknown_format_version(error: BaseException) -> str:
     """The format version that pyiceberg does not know, if it is a later one; empty otherwise."""
     field = _invalid_field(error)
     if field is None or field["type"] != "union_tag_invalid":
@@ -550,7 +560,7 @@ def _damage(error: BaseException) -> str:
     return "" if field is None else f"{'.'.join(map(str, field['loc']))}: {field['msg']}"
 
 
-def _remember_sent(error: BaseException) -> None:
+def _remember_request_secrets(error: BaseException) -> None:
     """Note what the failed request was signed with: a token that a server handed out stands in no
     profile.
     """
@@ -561,7 +571,7 @@ def _remember_sent(error: BaseException) -> None:
             remember(sent)
 
 
-def _is_missing(error: BaseException) -> bool:
+def _is_not_found(error: BaseException) -> bool:
     return type(error).__name__ in {
         "NoSuchTableError",
         "NoSuchNamespaceError",

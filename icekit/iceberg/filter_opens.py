@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from icekit.common import frozen
-from icekit.common.units import plain
+from icekit.common.units import plain_number
 
 
 class FileRange(NamedTuple):
@@ -174,12 +174,12 @@ class FilterOpens:
     @property
     def before(self) -> str:
         """``1 of 60``."""
-        return f"{plain(self.opens_before, 2)} of {self.files_before:,}"
+        return f"{plain_number(self.opens_before, 2)} of {self.files_before:,}"
 
     @property
     def after(self) -> str:
         """``1 of 12``."""
-        return f"{plain(self.opens_after, 2)} of {self.files_after:,}"
+        return f"{plain_number(self.opens_after, 2)} of {self.files_after:,}"
 
     @property
     def change(self) -> str:

@@ -13,8 +13,8 @@ from icekit.common.errors import (
     TableContradicted,
     nearest,
 )
-from icekit.common.parsing import moment
-from icekit.common.units import moment as written
+from icekit.common.parsing import parse_time
+from icekit.common.units import minute_text as written
 from icekit.iceberg.definition import (
     Column,
     DistributionMode,
@@ -418,7 +418,7 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
             return snapshots[int(ref)], None
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired.")
     if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
-        until = moment(ref).timestamp() * 1000
+        until = parse_time(ref).timestamp() * 1000
         earlier = [e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until]
         if earlier and earlier[-1]["snapshot-id"] in snapshots:
             return snapshots[earlier[-1]["snapshot-id"]], None

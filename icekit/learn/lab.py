@@ -85,10 +85,10 @@ def unpack_lab(
     Raises :class:`~icekit.common.errors.ParameterError` for a name that is not in the lab, a table
     whose archive is not there, and a catalog other than the embedded lake.
     """
-    tables = EmbeddedTables(embedded(lake))
+    tables = EmbeddedTables(lake_folder(lake))
     existing = {name for name in tables.existing_names() if name[:-1] == (NAMESPACE,)}
     requested_tables = [
-        table_of(name) for name in dict.fromkeys(names or _default(existing, every, reset))
+        table_of(name) for name in dict.fromkeys(names or _default_names(existing, every, reset))
     ]
     todo = []
     for table in requested_tables:
@@ -120,7 +120,7 @@ def unpack_lab(
     return [table.name for table in todo]
 
 
-def _default(existing: Iterable[tuple[str, ...]], every: bool, reset: bool) -> list[str]:
+def _default_names(existing: Iterable[tuple[str, ...]], every: bool, reset: bool) -> list[str]:
     """The tables of a call without names: with ``reset`` also those that are there."""
     names_there = {name[-1] for name in existing}
     return [
@@ -130,7 +130,7 @@ def _default(existing: Iterable[tuple[str, ...]], every: bool, reset: bool) -> l
     ]
 
 
-def embedded(lake: Lake) -> Path:
+def lake_folder(lake: Lake) -> Path:
     """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
     if not isinstance(lake.tables, EmbeddedTables):
         raise ParameterError(

@@ -16,7 +16,7 @@ RECORD = ".copied.json"
 _OWN = ("[0-9][0-9]_*.ipynb", "*.md", "lessons/[0-9][0-9]_*.ipynb", "lessons/*.md")
 
 
-def copied(folder: Path) -> list[str]:
+def update_copies(folder: Path) -> list[str]:
     """Bring a folder of copies up to date, and let Jupyter trust the results that notebooks come
     with; returns the names of files of somebody's own that stay although icekit's differ.
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.engine.bridge import head_of, load_now
-from icekit.engine.errors import explaining
+from icekit.engine.bridge import head_snapshot, load_latest_table
+from icekit.engine.errors import explain_errors
 from icekit.engine.planner import (
     NOTHING_PLANNED,
     PlannedRewrite,
@@ -38,9 +38,9 @@ def engine_groups(
     Needs a classic session; raises the errors of :mod:`icekit.common.errors`.
     """
     name = action.sql_name
-    with explaining(name):
-        table = load_now(spark, name)
-        snapshot = head_of(table, action.branch)
+    with explain_errors(name):
+        table = load_latest_table(spark, name)
+        snapshot = head_snapshot(table, action.branch)
         if snapshot is None:
             return None
         return planned_groups(spark, action, table, snapshot, bounds_of)
@@ -79,9 +79,9 @@ def ask_planner(
     """
     if action.rewrites_deletes:
         name = action.sql_name
-        with explaining(name):
-            table = load_now(spark, name)
-            if head_of(table, action.branch) is None:
+        with explain_errors(name):
+            table = load_latest_table(spark, name)
+            if head_snapshot(table, action.branch) is None:
                 return NOTHING_PLANNED
             return plan_rewrite_of_deletes(spark, name, table, action.options, where=action.where)
     keeps_order = not action.order.is_sorting

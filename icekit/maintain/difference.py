@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.sql import display_name, identifier
-from icekit.engine.compat import recent_types
+from icekit.engine.compat import available_types
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed
 
 if TYPE_CHECKING:
@@ -97,6 +97,6 @@ def _values(
 
 
 def _text(value: str, kind: DataType) -> str:
-    if isinstance(kind, recent_types("GeometryType", "GeographyType")):
+    if isinstance(kind, available_types("GeometryType", "GeographyType")):
         return f"hex(ST_AsBinary({value}))"
     return f"CAST({value} AS string)"

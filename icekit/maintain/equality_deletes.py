@@ -15,7 +15,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.terminal import quiet_errors
-from icekit.common.units import count, counted, shorten, size
+from icekit.common.units import count, count_with_verb, shorten, size
 from icekit.deletes.find import SnapshotDeletes, remaining
 from icekit.deletes.listing import AppliedDeletes, Scope
 from icekit.deletes.resolved import require_readable
@@ -269,7 +269,7 @@ def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached_
     """What the deletes of a batch apply to, and how they are joined to it."""
     if not reached_files:
         return (
-            f"{counted(records, 'delete record', 'applies', 'apply')} to no data file, because "
+            f"{count_with_verb(records, 'delete record', 'applies', 'apply')} to no data file, because "
             "the key ranges of all older data files rule their keys out: the delete files are "
             "removed, and nothing replaces them"
         )
@@ -277,7 +277,7 @@ def _why(batch: Batch, records: int, applied: Sequence[AppliedDeletes], reached_
     rows = sum(each.data_records for each in applied)
     of_all = f"{of_applied:,} of " if of_applied < records else ""
     return (
-        f"{of_all}{counted(records, 'delete record', 'applies', 'apply')} to "
+        f"{of_all}{count_with_verb(records, 'delete record', 'applies', 'apply')} to "
         f"{count(reached_files, 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
         f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space, in "
         f"{count(batch.slices, 'commit')}"

@@ -18,8 +18,20 @@ from icekit.deletes.convert import convert
 from icekit.deletes.dangling import drop_dangling
 from icekit.deletes.find import remaining
 from icekit.deletes.listing import Scope
-from icekit.engine.bridge import for_thread, guarded, load_now, missing_api
-from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
+from icekit.engine.bridge import (
+    guarded_table,
+    load_latest_table,
+    old_iceberg_message,
+    with_thread_context,
+)
+from icekit.engine.interrupting import (
+    POLL_SECONDS,
+    Stop,
+    Stopped,
+    cancel_jobs,
+    new_job_tag,
+    tag_jobs,
+)
 from icekit.engine.lake import Lake
 from icekit.engine.planner import NOTHING_PLANNED, filter_expression, partitions_with_files_up_to
 from icekit.health.facts.head import head
@@ -222,7 +234,7 @@ def require_api(spark: SparkSession, actions: Iterable[Action]) -> None:
     session's Iceberg is too old for one of the actions.
     """
     if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (
-        missing := missing_api(spark)
+        missing := old_iceberg_message(spark)
     ):
         raise EngineFailed(missing)
 
@@ -249,16 +261,16 @@ def execute(
     """
     stop.check()
     ended: list[RewriteResult | BaseException] = []
-    job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
+    job_tag = new_job_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
     def work() -> None:
         try:
-            with tagged(spark, job_tag):
+            with tag_jobs(spark, job_tag):
                 ended.append(_run(spark, action, tags, stop=stop, check=check))
         except BaseException as error:
             ended.append(error)
 
-    worker = threading.Thread(target=for_thread(spark, work), name=job_tag, daemon=True)
+    worker = threading.Thread(target=with_thread_context(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
     worker.start()
     try:
@@ -271,7 +283,7 @@ def execute(
                 tick(time.monotonic() - started)
                 if stop.is_set:
                     # Repeatedly: each group that is still waiting starts a job of its own.
-                    cancel(spark, job_tag)
+                    cancel_jobs(spark, job_tag)
     except BaseException:
         # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its
         # claim is released.
@@ -279,7 +291,7 @@ def execute(
         for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
             if not worker.is_alive():
                 break
-            cancel(spark, job_tag)
+            cancel_jobs(spark, job_tag)
             worker.join(POLL_SECONDS)
         raise
     if stop.is_set:
@@ -300,8 +312,8 @@ def _run(
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
     actions = spark_actions(spark)
-    loaded = load_now(spark, name)
-    table = guarded(spark, loaded)
+    loaded = load_latest_table(spark, name)
+    table = guarded_table(spark, loaded)
     answer = RewriteResult()
     if action.procedure == "rewrite_data_files":
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
@@ -314,7 +326,7 @@ def _run(
             positions = PositionDeletes.of_table(spark, table)
             tags = {**tags, COMPARED_POSITIONS_TAG: "true"}
         in_java = positions and positions.java
-        deletes = actions.rewritePositionDeletes(guarded(spark, loaded, positions=in_java))
+        deletes = actions.rewritePositionDeletes(guarded_table(spark, loaded, positions=in_java))
         with other_rows_explained(positions):
             _set_up(spark, action, deletes, action.options, tags).execute()
     elif action.procedure == "rewrite_manifests":

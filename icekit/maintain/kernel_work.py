@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from icekit.common.sql import identifier, transform_of
+from icekit.common.sql import identifier, transform_sql
 from icekit.common.units import count
 from icekit.deletes.applies import not_shown
 from icekit.deletes.join import sampled
-from icekit.engine.bridge import compiled, elements, for_thread
+from icekit.engine.bridge import elements, java_object, with_thread_context
 from icekit.engine.errors import reason
 from icekit.iceberg.definition import PartitionField
 from icekit.iceberg.key_fields import path_to
@@ -129,7 +129,7 @@ class KernelWork:
     ) -> None:
         self.rewrite = rewrite
         self.writer = writer
-        self.java = compiled(rewrite.spark, rewrite.table, "Kernel", rewrite.table)
+        self.java = java_object(rewrite.spark, rewrite.table, "Kernel", rewrite.table)
         self.groups = [
             KernelGroup(rewrite, group, of_group)
             for group, of_group in zip(groups, keys, strict=True)
@@ -246,7 +246,9 @@ class KernelWork:
                     group.look_up()
         names = self._sample_names(groups)
         with ThreadPoolExecutor(1) as pool:
-            comparing = pool.submit(for_thread(spark, partial(self._compare_old, groups, hash_sql)))
+            comparing = pool.submit(
+                with_thread_context(spark, partial(self._compare_old, groups, hash_sql))
+            )
             checked = CheckedRows()
             for group, sums in self._sums_of_new(groups, hash_sql, names).items():
                 # One with rows of other partitions is left to Spark now.
@@ -391,7 +393,7 @@ class KernelWork:
         """SQL for each such field; all groups are written into one spec."""
         functions = f"{identifier(self.rewrite.action.catalog)}.system."
         return {
-            index: functions + transform_of(self._source(each), each.transform)
+            index: functions + transform_sql(self._source(each), each.transform)
             for index, each in self._partition_fields(groups[0]).items()
         }
 

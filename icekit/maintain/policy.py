@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from icekit.common.commands import PolicyOptions
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.options import flag, names, number, read_as, whole
-from icekit.common.parsing import moment, seconds, size_in_bytes
+from icekit.common.parsing import parse_time, seconds, size_in_bytes
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import RECENT_MINUTES
 
@@ -95,7 +95,7 @@ class Policy:
             object.__setattr__(self, "scope", "major")
         for name in ("since", "until"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, moment(getattr(self, name)))
+                object.__setattr__(self, name, parse_time(getattr(self, name)))
         if self.since and self.until and self.since >= self.until:
             raise ParameterError(
                 f"since ({self.since:%Y-%m-%d %H:%M}) is not before until "
@@ -116,7 +116,7 @@ class Policy:
 
 
 _READERS: Mapping[str, Any] = {
-    **dict.fromkeys(("since", "until"), moment),
+    **dict.fromkeys(("since", "until"), parse_time),
     **dict.fromkeys(("scope", "strategy"), lambda value: value),
     "max_action_bytes": lambda value: size_in_bytes(str(value)),
     "delete_ratio": number,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.errors import DeletesUnmatched, ReadersDisagree
 from icekit.common.units import count
-from icekit.engine.bridge import compiled, elements, head_of, load_now
-from icekit.engine.errors import explaining
+from icekit.engine.bridge import elements, head_snapshot, java_object, load_latest_table
+from icekit.engine.errors import explain_errors
 from icekit.engine.planner import RewriteGroups, deletes_plan
 from icekit.engine.staging import Staging
 from icekit.maintain.asking import engine_groups
@@ -38,7 +38,7 @@ class PositionDeletes:
         jvm: Any = staging.spark._jvm
         most_positions = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
-        self.java = compiled(
+        self.java = java_object(
             staging.spark, staging.table, "PositionDeletes", staging.java, most_positions
         )
         self._is_looked_up = False
@@ -136,15 +136,15 @@ def check_paths_of_deletes(spark: SparkSession, action: Action) -> None:
     deletes = _deletes_of(spark, action)
     if deletes is None:
         return
-    table = load_now(spark, action.sql_name)
-    with explaining(action.sql_name):
+    table = load_latest_table(spark, action.sql_name)
+    with explain_errors(action.sql_name):
         plan = deletes_plan(spark, action.sql_name, table, action.options, where=action.where)
     deletes.check_paths(deletes.java.files(_tasks(spark, plan.groups())), None)
 
 
 def _deletes_of(spark: SparkSession, action: Action) -> PositionDeletes | None:
-    table = load_now(spark, action.sql_name)
-    snapshot = head_of(table, action.branch)
+    table = load_latest_table(spark, action.sql_name)
+    snapshot = head_snapshot(table, action.branch)
     if snapshot is None:
         return None
     return PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))

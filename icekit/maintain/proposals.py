@@ -13,7 +13,7 @@ from typing import Literal
 from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
-from icekit.common.units import capitalized, count, counted, percent, size
+from icekit.common.units import capitalized, count, count_with_verb, percent, size
 from icekit.common.view import Block, Item, Sentence, Shown
 from icekit.engine.cluster import Executor
 from icekit.engine.lake import Lake
@@ -275,7 +275,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
             "convert",
             ("equality_deletes",),
             f"{count(forecast.delete_record_count, 'equality delete record')} in "
-            f"{counted(total.files_in, 'file', 'becomes', 'become')} position deletes, so that reading and "
+            f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} position deletes, so that reading and "
             "rewriting the table need little heap",
             f"{size(total.bytes_in)} to read{total.about}",
             conversion.command_with(),
@@ -319,7 +319,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
             tuple(f.name for f in case.findings if f.name in COMPACTED),
             f"{total.certainty.words}{gained}"
             if gained
-            else f"{counted(total.files_in, 'file', 'becomes', 'become')} {total.files_out:,}: filters can skip more",
+            else f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} {total.files_out:,}: filters can skip more",
             f"{size(total.bytes_in)} to rewrite{total.about}",
             _command(
                 compaction,

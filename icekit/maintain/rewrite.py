@@ -20,10 +20,10 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.common.units import count
 from icekit.deletes.keys import keys_of
-from icekit.engine.bridge import elements, for_thread, iceberg_version, temporary_settings
+from icekit.engine.bridge import elements, iceberg_version, temporary_settings, with_thread_context
 from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import reads_dropped_keys
-from icekit.engine.errors import FailureKind, kind_of, reason
+from icekit.engine.errors import FailureKind, failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import NOTHING_PLANNED, PlannedRewrite
 from icekit.iceberg.key_fields import misread_fields
@@ -69,7 +69,7 @@ Written = tuple[Any, CheckedRows]
 
 
 def _is_always_raised(error: Exception) -> bool:
-    return isinstance(error, _ALWAYS_RAISED) or kind_of(error) in _ALWAYS_RAISED_KINDS
+    return isinstance(error, _ALWAYS_RAISED) or failure_kind(error) in _ALWAYS_RAISED_KINDS
 
 
 @frozen
@@ -196,7 +196,8 @@ class CheckedRewrite(RewriteSession):
 
         with ThreadPoolExecutor(at_once) as pool:
             futures = [
-                pool.submit(for_thread(self.spark, partial(self._written, *work))) for work in works
+                pool.submit(with_thread_context(self.spark, partial(self._written, *work)))
+                for work in works
             ]
             for future in as_completed(futures):
                 try:
@@ -206,7 +207,7 @@ class CheckedRewrite(RewriteSession):
                 uncommitted += written
                 for error in errors:
                     (rewrite_errors if _is_always_raised(error) else group_errors).append(error)
-                is_full = is_full or any(kind_of(error) == "full" for error in errors)
+                is_full = is_full or any(failure_kind(error) == "full" for error in errors)
                 if errors and (not is_partial or is_full or self.stop.is_set):
                     pool.shutdown(wait=False, cancel_futures=True)
                 if (
@@ -224,7 +225,9 @@ class CheckedRewrite(RewriteSession):
             self.take_back(group)
         if rewrite_errors or (group_errors and not is_partial):
             # A full disk is what the others fail by, too.
-            raise min(rewrite_errors or group_errors, key=lambda error: kind_of(error) != "full")
+            raise min(
+                rewrite_errors or group_errors, key=lambda error: failure_kind(error) != "full"
+            )
         return group_errors
 
     def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
@@ -236,7 +239,7 @@ class CheckedRewrite(RewriteSession):
                 return work.run(), []
             return [(work.group, work.run())], []
         except Exception as error:
-            if len(bundle.groups) == 1 or self.stop.is_set or kind_of(error) == "full":
+            if len(bundle.groups) == 1 or self.stop.is_set or failure_kind(error) == "full":
                 return [], [error]
         written_groups: list[Written] = []
         group_errors: list[Exception] = []

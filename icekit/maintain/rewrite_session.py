@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.deletes.key_table import KeyTable
 from icekit.deletes.keys import DeleteKeys
-from icekit.engine.bridge import compiled, encryption_of, head_of, metadata_of
+from icekit.engine.bridge import encryption_class, head_snapshot, java_object, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
@@ -55,7 +55,7 @@ class RewriteSession:
         self.writer: TableWriter | None = None
         #: Why Spark writes groups instead, and how many.
         self.kernel_refusals: Counter[str] = Counter()
-        self.encryption = encryption_of(table)
+        self.encryption = encryption_class(table)
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
         self.most_applied = _FEW_APPLIED
@@ -64,11 +64,11 @@ class RewriteSession:
         self.staging = Staging(spark, table)
         self.added = RowColumns(str(field["name"]) for field in schema_of(self.metadata)["fields"])
         self._delete_stagings: dict[tuple[int, ...], Staging] = {}
-        self.snapshot = head_of(table, action.branch)
+        self.snapshot = head_snapshot(table, action.branch)
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
         #: How groups are split into tasks: also the prediction's answer.
-        self.rewrites = compiled(spark, table, "Rewrites", table)
+        self.rewrites = java_object(spark, table, "Rewrites", table)
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
         # is none of the table's.
         self.runner: Any = None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import display_name
 from icekit.common.terminal import is_attended
-from icekit.engine.bridge import has_bridge, missing_api
+from icekit.engine.bridge import has_bridge, old_iceberg_message
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop
 from icekit.engine.lake import Lake
@@ -260,7 +260,7 @@ def plan_table(
     recent = written_within(read, table_head, policy.recent_minutes, int(now.timestamp() * 1000))
     is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
     spark = lake.spark if is_asked else None
-    unasked = missing_api(spark) if spark else _UNASKED
+    unasked = old_iceberg_message(spark) if spark else _UNASKED
     most_asked = 0 if unasked else max(1, PLANNED_FILES // max(1, facts.data.file_count))
     past = ledger, display_name(lake.sql_name(facts.table))
     speed = past_speed(*past)

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from icekit.common.errors import RehearsalFailed
 from icekit.common.units import count, size
-from icekit.engine.errors import explaining
+from icekit.engine.errors import explain_errors
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
@@ -110,7 +110,7 @@ def _tried(
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
-        with explaining(action.sql_name):
+        with explain_errors(action.sql_name):
             answer = execute(
                 lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
             )

@@ -10,7 +10,14 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import EngineFailed, ParameterError, require_known
 from icekit.common.sql import display_name, orphan_arguments
-from icekit.common.units import at, capitalized, counted, first_names, moment, span
+from icekit.common.units import (
+    capitalized,
+    count_with_verb,
+    first_names,
+    minute_text,
+    span,
+    utc_time,
+)
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
@@ -205,7 +212,7 @@ def _deletes(case: _Case) -> list[Action]:
     if facts.unapplied_in(DeleteState.REPLACED):
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
         case.notes.append(
-            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: beside them are "
+            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: beside them are "
             "some that a deletion vector replaces, and rewrite_position_delete_files would merge "
             "these too. icekit compact drops those first (finding replaced_deletes)."
         )
@@ -213,7 +220,7 @@ def _deletes(case: _Case) -> list[Action]:
     if names := facts.fields_named_as_columns_of_position_deletes:
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
         case.notes.append(
-            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: Iceberg cannot "
+            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: Iceberg cannot "
             "run rewrite_position_delete_files where a partition field has the name of a column of "
             f"its table position_deletes ({', '.join(names)}). icekit compact removes these deletes "
             "with the rows that they delete."
@@ -222,7 +229,7 @@ def _deletes(case: _Case) -> list[Action]:
     if refusal := positions_refusal(facts.specs):
         case.refused.extend(["rewrite_position_delete_files"] if case.are_named else [])
         case.notes.append(
-            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: {refusal}"
+            f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: {refusal}"
         )
         return []
     converts = facts.format_version >= 3
@@ -243,7 +250,7 @@ def _deletes(case: _Case) -> list[Action]:
     if p.groups and (converts or p.files_out < p.files_in):
         return [action]
     case.notes.append(
-        f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
+        f"{count_with_verb(total.file_count, 'position delete file', 'stays', 'stay')}: "
         f"rewrite_position_delete_files combines {_MIN_DELETE_FILES} or more undersized ones of a "
         "partition, and leaves at least one for each data file. A rewrite of their data files "
         "removes them."
@@ -362,7 +369,7 @@ def _expiry(case: _Case) -> list[Action]:
     if not expired:
         case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
-            f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
+            f"{minute_text(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, held by a branch or tag, or needed by a writer or a staged "
             f"write.{stays} If you need less history, lower --keep or --keep-last, or drop refs. "
             "Snapshots younger than one hour never expire."
@@ -425,7 +432,7 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
 
 def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
     facts = case.facts
-    older_than = at(storage.older_than_ms)
+    older_than = utc_time(storage.older_than_ms)
     if case.now - older_than < ORPHAN_AGE:
         raise ParameterError(
             f"Orphan files older than {span((case.now - older_than).total_seconds() * 1000)} were "
@@ -442,7 +449,7 @@ def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
     return case.action(
         "remove_orphan_files",
         f"orphan_files: {storage.summary} that no snapshot names, older than "
-        f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
+        f"{minute_text(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
         "again and looks them up among the files that this table and every other table of the "
         "catalog name. No other table of this catalog is at the location; make sure that no table "
         "of another catalog has files there",

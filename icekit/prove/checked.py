@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 
 from icekit.common import frozen
 from icekit.common.errors import IcekitError
-from icekit.common.units import count, counted
+from icekit.common.units import count, count_with_verb
 
 P = TypeVar("P")
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
@@ -157,7 +157,7 @@ class CheckedRows(Checked):
     def __str__(self) -> str:
         if not self.misplaced:
             return self._compared
-        were = counted(self.misplaced, "row", "was", "were")
+        were = count_with_verb(self.misplaced, "row", "was", "were")
         return (
             f"{self._compared}; {were} in files of another partition than the transform gives: the "
             "writer computed it differently (another hash of a bucket, for example), and queries "

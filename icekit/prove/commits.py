@@ -18,8 +18,8 @@ from icekit.deletes.applies import disagreement
 from icekit.deletes.dangling import removed
 from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
-from icekit.engine.compat import where_then
-from icekit.engine.errors import explain, explaining
+from icekit.engine.compat import historical_filter
+from icekit.engine.errors import explain, explain_errors
 from icekit.health.facts.head import head
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import PartitionField, PartitionSpec
@@ -79,7 +79,7 @@ def prove_commits(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
     started = time.monotonic()
     reader = Reader(lake, table, head(lake, table))
     schemas = metadata.schemas_of(reader.head.metadata)
-    with explaining(reader.name):
+    with explain_errors(reader.name):
         # The session may cache an older version of the table without these snapshots.
         lake.spark.sql(f"REFRESH TABLE {identifier(*reader.name)}")
     with (
@@ -279,7 +279,7 @@ def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
         "current-schema-id"
     ):
         return predicate
-    return where_then(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
+    return historical_filter(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
 
 
 def _keys(

@@ -27,7 +27,7 @@ from icekit.deletes.key_table import KeyTable
 from icekit.deletes.key_view import KeyView
 from icekit.deletes.keys import KeySet
 from icekit.deletes.listing import placed
-from icekit.engine.bridge import for_thread, temporary_settings
+from icekit.engine.bridge import temporary_settings, with_thread_context
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -155,7 +155,7 @@ class PositionCheck:
         with ThreadPoolExecutor(2) as pool:
             looking = None
             if self._looked_up is None:
-                looking = pool.submit(for_thread(self.spark, self.look_up))
+                looking = pool.submit(with_thread_context(self.spark, self.look_up))
                 # Spark has found the rows itself. Small work is mostly the driver's, so the other
                 # checks go on beside it; of large work, each check needs the memory for itself.
                 if self.inputs.data_records + resolved >= _SMALL:
@@ -166,7 +166,7 @@ class PositionCheck:
                     f"the commit would not remove the right delete files, of which one is {path}"
                 )
             check_files = partial(self._check_files, self._planned())
-            reading = pool.submit(for_thread(self.spark, check_files))
+            reading = pool.submit(with_thread_context(self.spark, check_files))
             if looking is not None:
                 looking.result()
             sampled, one_in = self._check_looked_up()

@@ -17,7 +17,7 @@ from icekit.common import frozen
 from icekit.common.errors import ColumnUnhashed
 from icekit.common.sql import Identifier, free_name, identifier
 from icekit.engine.bridge import temporary_settings
-from icekit.engine.compat import recent_types
+from icekit.engine.compat import available_types
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.partition import Scalar
 from icekit.iceberg.values import to_scalar
@@ -236,10 +236,10 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
             f"sort_array(transform(map_entries({value}), {item} -> "
             f"xxhash64({', '.join([*key, *entry])})))"
         )
-    elif isinstance(kind, recent_types("VariantType")):
+    elif isinstance(kind, available_types("VariantType")):
         yield f"to_json({value})"
         yield f"schema_of_variant({value})"
-    elif isinstance(kind, recent_types("GeometryType", "GeographyType")):
+    elif isinstance(kind, available_types("GeometryType", "GeographyType")):
         yield f"ST_AsBinary({value})"
         yield f"ST_Srid({value})"
     elif isinstance(kind, (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icekit.common import frozen
 from icekit.common.sql import Identifier, call, display_name, identifier
 from icekit.common.units import count
-from icekit.engine.bridge import compiled, elements, load_now
+from icekit.engine.bridge import elements, java_object, load_latest_table
 from icekit.health.facts.head import Head
 from icekit.iceberg.metadata import Json, snapshots_by_id
 
@@ -64,8 +64,8 @@ def _missing(
 ) -> dict[int, tuple[str, ...]]:
     """The files of commits that are gone, by the ids of the commits, as the table is now."""
     name = lake.sql_name(table)
-    loaded = load_now(lake.spark, name)
-    java = compiled(lake.spark, loaded, "Added", loaded)
+    loaded = load_latest_table(lake.spark, name)
+    java = java_object(lake.spark, loaded, "Added", loaded)
     by_commit: dict[int, tuple[str, ...]] = {}
     for snapshot_id in commits:
         paths = elements(java.missing(snapshot_id, snapshot_id in with_data))

@@ -13,7 +13,7 @@ from icekit.common.sql import Identifier, display_name
 from icekit.common.units import count
 from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
-from icekit.engine.metadata_tables import frame_of_paths, metadata_table, spread
+from icekit.engine.metadata_tables import frame_of_paths, metadata_table, sample_paths
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import ExpirySummary
 from icekit.health.facts.writer_states import WriterKeys, WriterLog, stated_keys
@@ -232,7 +232,7 @@ def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
     spark = lake.spark
     name = lake.sql_name(table)
     files = live_files(lake, table).distinct()
-    sampled_paths = spread(files, SAMPLE)
+    sampled_paths = sample_paths(files, SAMPLE)
     total = files.count()
     readable = Check(
         True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"

@@ -13,8 +13,8 @@ from icekit.common.sql import Identifier
 from icekit.common.units import count
 from icekit.deletes.listing import DeleteListing, Scope
 from icekit.deletes.resolved import ResolvedSnapshot, resolved_snapshot
-from icekit.engine.bridge import iceberg_version, load_now
-from icekit.engine.causes import is_of_engine
+from icekit.engine.bridge import iceberg_version, load_latest_table
+from icekit.engine.causes import is_engine_error
 from icekit.engine.cluster import Executor, cluster_of
 from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import reason
@@ -78,7 +78,7 @@ def shown(staging: Staging, tasks: Any) -> tuple[int, int] | None:
             whole_rows = summed_up(rows, row_hash(rows.schema)).row_count
             return whole_rows, rows.count()
     except Exception as error:
-        if not is_of_engine(error):
+        if not is_engine_error(error):
             raise
         return None
 
@@ -168,7 +168,7 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int]) -> Iterator[Reader]:
 
 def _listing(reader: Reader, snapshot_id: int) -> DeleteListing:
     spark = reader.lake.spark
-    return DeleteListing(spark, load_now(spark, reader.name), snapshot_id, reader.specs)
+    return DeleteListing(spark, load_latest_table(spark, reader.name), snapshot_id, reader.specs)
 
 
 def _most_applied(scopes: Sequence[Scope]) -> int:

@@ -10,7 +10,7 @@ from icekit.common.errors import EXIT_CRASHED, IcekitError
 from icekit.common.saving import slug
 from icekit.common.sql import Identifier, display_name
 from icekit.common.waiting import DeadlineExceeded
-from icekit.engine.lake import Lake, in_time
+from icekit.engine.lake import Lake, run_in_time
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.document import load_facts, save_facts
@@ -55,12 +55,12 @@ class FactsCache:
         """A table's facts, which are collected if they are unknown or the table has changed, and
         its findings; cancels its Spark work and raises :class:`TimedOut` after the time limit.
 
-        Reading without Spark cannot be stopped (:func:`icekit.engine.lake.in_time`).
+        Reading without Spark cannot be stopped (:func:`icekit.engine.lake.run_in_time`).
         """
         thresholds = Thresholds().with_changes(**options.thresholds)
         collect_facts = partial(self._collect_or_load, name, options, thresholds.size_ratios)
         try:
-            facts = in_time(lake, options.timeout, collect_facts)
+            facts = run_in_time(lake, options.timeout, collect_facts)
         except DeadlineExceeded:
             raise TimedOut(display_name(name), options.timeout) from None
         return facts, diagnose(facts, thresholds, session_conf=lake.session_conf())

@@ -23,7 +23,7 @@ from icekit.common.commands import ReportOptions
 from icekit.common.errors import Status
 from icekit.common.saving import slug, write_text
 from icekit.common.secrets import mask_data, scrub
-from icekit.engine.interrupting import Stop, watching
+from icekit.engine.interrupting import Stop, act_on_request
 from icekit.report.notebook_file import notebook_path
 from icekit.report.observing import TimedOut
 from icekit.report.page import write_page
@@ -126,7 +126,7 @@ def kill_after(kernel: Kernel, seconds: float | None) -> Iterator[Stop]:
     """Kill the kernel when the time is over (None: never); the yielded stop is set from then on."""
     time_limit = Stop(seconds)
     # Again and again, because a kernel that is just being started has no process yet.
-    with watching(lambda: time_limit.is_set, kernel.kill):
+    with act_on_request(lambda: time_limit.is_set, kernel.kill):
         yield time_limit
 
 

@@ -15,7 +15,7 @@ from icekit.common.errors import (
     Status,
     require_number,
 )
-from icekit.engine.errors import outside
+from icekit.engine.errors import environment_error
 from icekit.health.diagnose.findings import Severity, Thresholds
 from icekit.health.facts.integrity import Contradiction
 from icekit.maintain.savings import Savings
@@ -105,7 +105,7 @@ def failure(problem: BaseException) -> tuple[Status, IcekitError | None]:
     """The status of a table whose work a problem has ended, and the problem in a sentence; None
     for a bug.
     """
-    outside_error = outside(problem)
+    outside_error = environment_error(problem)
     return (
         _FAILURES[outside_error.exit_status] if outside_error else Status.CRASHED
     ), outside_error

@@ -22,9 +22,9 @@ from icekit.common.commands import ReportOptions
 from icekit.common.errors import Status, require_number, trace, why
 from icekit.common.saving import slug, write_text
 from icekit.common.sql import Identifier, display_name
-from icekit.common.terminal import never_silent, stderr_to_file
+from icekit.common.terminal import report_waiting, stderr_to_file
 from icekit.common.units import count
-from icekit.engine.errors import outside
+from icekit.engine.errors import environment_error
 from icekit.engine.interrupting import sigterm_as_interrupt
 from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
@@ -233,7 +233,7 @@ def report(
         workers = Workers(lake, names, options, run_id, earlier_runs, facts_cache)
         next_index = time.monotonic() + _INDEX_SECONDS
         try:
-            with never_silent("working on the reports"), stderr_to_file(), workers:
+            with report_waiting("working on the reports"), stderr_to_file(), workers:
                 for row in workers.rows():
                     rows.append(row)
                     progress(f"[{len(rows)}/{workers.count}] {_summary(row)}")
@@ -265,7 +265,7 @@ def append_to_history(
     try:
         history_file.append([row.health for row in rows if row.health is not None])
     except Exception as error:
-        if (known_error := outside(error)) is None:
+        if (known_error := environment_error(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
         progress(message := f"The history was not written: {known_error}")

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.engine.bridge import for_thread
+from icekit.engine.bridge import with_thread_context
 from icekit.engine.cluster import cluster_of, is_local
 from icekit.rows import duckdb_io, hashes, kernel, row_order
 from icekit.rows.table_writer import KernelUnavailable
@@ -124,9 +124,9 @@ def _answers(
 
     # Not one job: those of the other work would wait for all of its tasks.
     with ThreadPoolExecutor(cores) as pool:
-        other = pool.submit(for_thread(spark, meanwhile))
+        other = pool.submit(with_thread_context(spark, meanwhile))
         jobs = [
-            pool.submit(for_thread(spark, partial(answered, start)))
+            pool.submit(with_thread_context(spark, partial(answered, start)))
             for start in range(0, len(parts), size)
         ]
         answers = [answer for job in jobs for answer in job.result()]

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from icekit.common.errors import CloneRefused
 from icekit.common.sql import Identifier, call, display_name, identifier, literal
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic
-from icekit.engine.errors import explain, explaining, reason
+from icekit.engine.errors import explain, explain_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.iceberg.metadata import Json, check_clock, choose_snapshot, properties_of
@@ -76,13 +76,13 @@ def clone(
     check_clock(metadata, display_name(name), time.time_ns() // 1_000_000)
     chosen_snapshot, _ = choose_snapshot(metadata, snapshot)
     copy = ScratchTable.new(name, metadata["location"])
-    with explaining(lake.sql_name(name)):
+    with explain_errors(lake.sql_name(name)):
         io = load_table(lake.spark, lake.sql_name(name)).io()
     try:
         io = _register(lake, copy, changed(metadata), chosen_snapshot, io)
         yield copy
     finally:
-        _take_away(lake, copy, io, source.metadata_location)
+        _remove_clone(lake, copy, io, source.metadata_location)
 
 
 def _register(
@@ -95,8 +95,8 @@ def _register(
     owned = copy.owned(metadata.get("table-uuid"))
     try:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        check_drop(lake, copy.of, metadata["location"])
-        register(lake, copy, clone_metadata(metadata, copy.scratch, owned), io)
+        require_drop_keeps_files(lake, copy.of, metadata["location"])
+        register_clone(lake, copy, clone_metadata(metadata, copy.scratch, owned), io)
         if chosen_snapshot is not None and chosen_snapshot["snapshot-id"] != metadata.get(
             "current-snapshot-id"
         ):
@@ -122,7 +122,7 @@ def _register(
         ) from None
 
 
-def _take_away(lake: Lake, copy: ScratchTable, io: Any, began: str) -> None:
+def _remove_clone(lake: Lake, copy: ScratchTable, io: Any, began: str) -> None:
     """Drop the clone and remove its folder; warn about what is left, because the error from inside
     says more.
     """
@@ -148,7 +148,7 @@ _ELSEWHERE = (
 )
 
 
-def own_paths(scratch: str) -> dict[str, str]:
+def isolating_properties(scratch: str) -> dict[str, str]:
     """The table properties that keep everything written through a clone in its folder, and prevent
     everything else from being deleted.
     """
@@ -170,7 +170,7 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
     - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files
       under ``write.metadata.delete-after-commit.enabled``;
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
-    - properties: those of :func:`own_paths`, those given, and none that points to another folder.
+    - properties: those of :func:`isolating_properties`, those given, and none that points to another folder.
     """
     kept_properties = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
     return {
@@ -178,7 +178,7 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
         "table-uuid": str(uuid.uuid4()),
         "location": scratch,
         "metadata-log": [],
-        "properties": {**kept_properties, **own_paths(scratch), **properties},
+        "properties": {**kept_properties, **isolating_properties(scratch), **properties},
     }
 
 
@@ -186,7 +186,7 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
 _keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
-def check_drop(lake: Lake, table: Identifier, location: str) -> None:
+def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> None:
     """Raise :class:`~icekit.common.errors.CloneRefused` if the catalog of a table at a location
     deletes files when a table is dropped.
 
@@ -203,7 +203,7 @@ def check_drop(lake: Lake, table: Identifier, location: str) -> None:
         files, io = _table_of_one_file(lake, first)
         existing = metadata_of(spark, load_table(spark, lake.sql_name(first.table)))
         owned_files = second.owned(own_files=True)
-        register(lake, second, clone_metadata(existing, second.scratch, owned_files), io)
+        register_clone(lake, second, clone_metadata(existing, second.scratch, owned_files), io)
         spark.sql(drop_sql(lake.sql_name(second.table)))
         missing_paths = [path for path in files if not io.newInputFile(path).exists()]
     finally:
@@ -243,7 +243,7 @@ def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[st
     ], io
 
 
-def register(lake: Lake, scratch_table: ScratchTable, metadata: Json, io: Any) -> None:
+def register_clone(lake: Lake, scratch_table: ScratchTable, metadata: Json, io: Any) -> None:
     """Write the metadata file of a clone, and register it."""
     spark: Any = lake.spark
     file = f"{scratch_table.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"

@@ -24,7 +24,7 @@ from icekit.common.owner import Owner
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.units import count, span
 from icekit.engine.bridge import elements, load_table, require_classic
-from icekit.engine.errors import explain, explaining, reason
+from icekit.engine.errors import explain, explain_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
 from icekit.health.facts.metadata_file import load_metadata
@@ -39,7 +39,7 @@ NAMESPACE = "icekit_scratch"
 OWNED = "icekit.clone"
 
 
-def stem(table: Identifier) -> str:
+def name_prefix(table: Identifier) -> str:
     """The common start of the names of a table's scratch tables: every catalog and storage accepts
     these characters.
     """
@@ -60,7 +60,7 @@ class ScratchTable:
         inside, if the location is a complete bucket.
         """
         moment = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-        name = f"{stem(of)}{moment}_{uuid.uuid4().hex[:8]}"
+        name = f"{name_prefix(of)}{moment}_{uuid.uuid4().hex[:8]}"
         location = location.rstrip("/")
         home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
         return cls(of, (NAMESPACE, name), f"{home}/{NAMESPACE}/{name}")
@@ -156,7 +156,7 @@ def drop_sql(table: Identifier) -> str:
     return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
-def adopted(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
+def adopted_paths(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
     """The files in a scratch table's folder that the source table's metadata names, by their paths
     in the folder.
 
@@ -182,11 +182,11 @@ def adopted(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
     }
     paths = referenced_files(source, metadata, without=old)
     return frozenset(
-        inside for path in paths if (inside := _inside(path, scratch_table)) is not None
+        inside for path in paths if (inside := _path_in_folder(path, scratch_table)) is not None
     )
 
 
-def _inside(location: str, scratch_table: ScratchTable) -> str | None:
+def _path_in_folder(location: str, scratch_table: ScratchTable) -> str | None:
     """A file's path in a scratch table's folder, however it is spelled; None for a file
     elsewhere.
     """
@@ -206,18 +206,18 @@ def discard(lake: Lake, scratch_table: ScratchTable, io: Any, *, none_adopted: b
     have adopted anything: nothing was committed to it since, or it cannot use the files in the
     folder. Safe to repeat.
     """
-    kept_paths = _kept(lake, scratch_table, none_adopted=none_adopted)
+    kept_paths = _paths_to_keep(lake, scratch_table, none_adopted=none_adopted)
     if kept_paths is not None:
         # Most files first, then the table, then its metadata: what a kill leaves behind can be
         # found, or is small.
         with contextlib.suppress(Exception):
-            _remove(io, f"{scratch_table.scratch}/data", scratch_table, kept_paths)
-    with explaining(lake.sql_name(scratch_table.table)):
+            _remove_files(io, f"{scratch_table.scratch}/data", scratch_table, kept_paths)
+    with explain_errors(lake.sql_name(scratch_table.table)):
         lake.spark.sql(drop_sql(lake.sql_name(scratch_table.table)))
     if kept_paths is None:
         return
     try:
-        _remove(io, scratch_table.scratch, scratch_table, kept_paths)
+        _remove_files(io, scratch_table.scratch, scratch_table, kept_paths)
     except Exception as error:
         _warn(
             f"The files of {display_name(scratch_table.table)} could not be removed "
@@ -231,7 +231,9 @@ def _warn(sentence: str) -> None:
     warnings.warn(sentence, stacklevel=3)
 
 
-def _kept(lake: Lake, scratch_table: ScratchTable, *, none_adopted: bool) -> frozenset[str] | None:
+def _paths_to_keep(
+    lake: Lake, scratch_table: ScratchTable, *, none_adopted: bool
+) -> frozenset[str] | None:
     """The files that must not be removed; None if they are unknown, so nothing may be removed."""
     if not scratch_table.has_own_folder:
         _warn(f"{display_name(scratch_table.table)} has no folder of its own to remove.")
@@ -240,7 +242,7 @@ def _kept(lake: Lake, scratch_table: ScratchTable, *, none_adopted: bool) -> fro
         return frozenset()
     name = display_name(scratch_table.of)
     try:
-        kept_paths = adopted(lake, scratch_table)
+        kept_paths = adopted_paths(lake, scratch_table)
     except Exception as error:
         why = reason(explain(error, lake.sql_name(scratch_table.of)))
         _warn(
@@ -256,7 +258,9 @@ def _kept(lake: Lake, scratch_table: ScratchTable, *, none_adopted: bool) -> fro
     return kept_paths
 
 
-def _remove(io: Any, folder: str, scratch_table: ScratchTable, kept_paths: frozenset[str]) -> None:
+def _remove_files(
+    io: Any, folder: str, scratch_table: ScratchTable, kept_paths: frozenset[str]
+) -> None:
     """Remove the files of a folder with the table's own FileIO, because Spark may have no file
     system for it.
     """
@@ -264,7 +268,7 @@ def _remove(io: Any, folder: str, scratch_table: ScratchTable, kept_paths: froze
         io.deletePrefix(f"{folder}/")
         return
     for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
-        if _inside(location, scratch_table) not in kept_paths:
+        if _path_in_folder(location, scratch_table) not in kept_paths:
             io.deleteFile(location)
 
 
@@ -316,8 +320,8 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     """
     stale = []
     for table in lake.tables.names_in((NAMESPACE,)):
-        if of is None or table[-1].startswith(stem(of)):
-            clone = _judge(lake, table)
+        if of is None or table[-1].startswith(name_prefix(of)):
+            clone = _stale_clone(lake, table)
             if clone is not None and (of is None or (clone.whose and clone.whose.of == of)):
                 stale.append(clone)
     return tuple(stale)
@@ -335,10 +339,10 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     removed = []
     for table in (clone.table for clone in clones_to_remove if clone.is_dead):
         require_classic(lake.spark)
-        stale = _judge(lake, table)
+        stale = _stale_clone(lake, table)
         if stale is None or stale.whose is None or not stale.is_dead:
             continue
-        with explaining(lake.sql_name(table)):
+        with explain_errors(lake.sql_name(table)):
             io = load_table(lake.spark, lake.sql_name(table)).io()
         whose = stale.whose
         scratch = ScratchTable(whose.of, table, whose.scratch)
@@ -347,7 +351,7 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     return tuple(removed)
 
 
-def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
+def _stale_clone(lake: Lake, table: Identifier) -> StaleClone | None:
     """The state of a scratch table; None if its process is alive, if it is gone, or if it does not
     belong to icekit.
     """

@@ -21,13 +21,13 @@ from icekit.common.errors import (
 )
 from icekit.common.parsing import size_in_bytes
 from icekit.common.sql import Identifier, identifier, literal
-from icekit.common.units import percent, plain, size
+from icekit.common.units import percent, plain_number, size
 from icekit.engine.bridge import require_classic, temporary_settings
 from icekit.engine.cluster import CACHE_KEYS
-from icekit.engine.effort import Effort, metered, unit_for
+from icekit.engine.effort import Effort, cost_unit, measure_effort
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.metadata_tables import metadata_table, spread
+from icekit.engine.metadata_tables import metadata_table, sample_paths
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.health.collect import observe
 from icekit.health.facts.column_support import require_supported
@@ -60,7 +60,7 @@ class Budget:
 
     def __init__(self, seconds: float, most_bytes: str = BUDGET_BYTES) -> None:
         require_number("budget_seconds", seconds, above=True, most=LONGEST_WAIT)
-        self._over = f"the time budget of {plain(seconds, 6)} s ran out"
+        self._over = f"the time budget of {plain_number(seconds, 6)} s ran out"
         self.bytes = size_in_bytes(most_bytes)
         self.bytes_written = 0
         self._stop = Stop(seconds)
@@ -150,7 +150,7 @@ class Sandbox:
         with (
             temporary_settings(spark, settings or {}),
             self.budget.watching(spark, expected_bytes),
-            metered(spark, self.unit) as effort,
+            measure_effort(spark, self.unit) as effort,
         ):
             frame = spark.sql(sql)
             frame.collect()
@@ -171,7 +171,7 @@ class Sandbox:
         ):
             rows = spark.table(identifier(*self.name))
             frame = rows.where(condition) if condition else rows
-            with metered(spark, self.unit) as effort:
+            with measure_effort(spark, self.unit) as effort:
                 frame.write.format("noop").mode("overwrite").save()
         return effort
 
@@ -273,7 +273,7 @@ class Trial:
             budget=self.budget,
             scale=max(1.0, self.facts.data.size_in_bytes / max(size_in_bytes, 1)),
             is_sample=is_sample,
-            unit=unit_for(self.lake.spark, self.facts.location),
+            unit=cost_unit(self.lake.spark, self.facts.location),
         )
 
     @contextmanager
@@ -330,24 +330,24 @@ class Trial:
         version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
         with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
-            chosen_filter = _chosen(lake, facts, self.sample_bytes)
+            chosen_filter = _sample_filter(lake, facts, self.sample_bytes)
             rows = lake.spark.sql(
                 f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {chosen_filter}"
             )
             rows.writeTo(copy).options(**_AS_THEY_LIE).append()
 
 
-def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+def _sample_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes > sample_bytes and (
-        sampled_partitions := some_partitions(facts, sample_bytes)
+        sampled_partitions := sample_partitions(facts, sample_bytes)
     ):
         predicate = facts.where(sampled_partitions, of_rows=True)
         if predicate is not None:
             return predicate
-    return some_files(lake, facts, sample_bytes)
+    return sampled_files_filter(lake, facts, sample_bytes)
 
 
-def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
+def sample_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     """Partitions with data from all over the table, in the order of a hash of their values, that
     fit this many bytes together.
 
@@ -367,10 +367,10 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     scattered = sorted(
         groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())
     )
-    return [g.partition for g in packed(scattered, sample_bytes)[:MOST_PARTITIONS]]
+    return [g.partition for g in groups_within(scattered, sample_bytes)[:MOST_PARTITIONS]]
 
 
-def packed(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
+def groups_within(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
     """The groups that fit this many bytes together, each if there is room left for it."""
     fitting = []
     bytes_so_far = 0
@@ -381,7 +381,7 @@ def packed(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
     return fitting
 
 
-def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
+def sampled_files_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     """A predicate for the rows of some data files from all over the table, about this many bytes in
     total; ``true`` if that is all.
 
@@ -394,7 +394,7 @@ def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     assert facts.snapshot_id is not None  # a table with data has a snapshot
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
-    sampled_paths = spread(
+    sampled_paths = sample_paths(
         files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean)))
     )
     return f"_file IN ({', '.join(map(literal, sampled_paths))})"

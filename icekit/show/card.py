@@ -10,7 +10,16 @@ from pathlib import Path
 
 from icekit.common import frozen, html
 from icekit.common.saving import slug, write_text
-from icekit.common.units import count, moment, percent, printable, shorten, size, span, unbroken
+from icekit.common.units import (
+    count,
+    minute_text,
+    percent,
+    printable,
+    shorten,
+    size,
+    span,
+    with_no_break_units,
+)
 from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
 from icekit.health.diagnose.findings import (
     COMPACTED,
@@ -175,7 +184,9 @@ def _step_lines(screen: _Screen, step_and_command: tuple[str, str] | None) -> It
 
 def _wrapped_lines(text: str, width: int, max_lines: int | None) -> list[str]:
     """A text in lines of ``width`` columns, cut after ``max_lines`` lines (None: never)."""
-    lines = textwrap.wrap(unbroken(printable(text)), width, max_lines=max_lines, placeholder=" …")
+    lines = textwrap.wrap(
+        with_no_break_units(printable(text)), width, max_lines=max_lines, placeholder=" …"
+    )
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines or [""]]
 
 
@@ -292,7 +303,7 @@ def _snapshot_text(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         snapshots_text = count(facts.history.snapshot_count, "snapshot")
         return f"none: the table is empty; its metadata lists {snapshots_text}"
-    sentence = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
+    sentence = f"{facts.snapshot_id} of {minute_text(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
         sentence += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
     return sentence + (f" ({facts.ref})" if facts.ref else "")

@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from PIL import Image
 
 from icekit.common import frozen, html
-from icekit.common.units import at, printable, shorten
+from icekit.common.units import printable, shorten, utc_time
 from icekit.common.view import Grid
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def set_whole_number_ticks(axis: Axis) -> None:
 
 def set_time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     """An axis of time from the first moment to the last, in UTC."""
-    first_time, last_time = sorted((at(moments_ms[0]), at(moments_ms[-1])))
+    first_time, last_time = sorted((utc_time(moments_ms[0]), utc_time(moments_ms[-1])))
     # A single moment has no width to draw in.
     margin = max((last_time - first_time) * 0.03, dt.timedelta(seconds=2))
     time_range: Any = first_time - margin, last_time + margin

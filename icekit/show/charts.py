@@ -12,7 +12,15 @@ from typing import Any
 
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from icekit.common.units import at, count, moment, percent, plain, size, size_range
+from icekit.common.units import (
+    count,
+    minute_text,
+    percent,
+    plain_number,
+    size,
+    size_range,
+    utc_time,
+)
 from icekit.common.view import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts import rollup
@@ -158,7 +166,7 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
         draw_bar_rows(
             axes, partition_names, delete_bars, ratio_texts, "Delete records per data record (%)"
         )
-        format_ticks(axes.xaxis, lambda share: plain(share * 100, 4))
+        format_ticks(axes.xaxis, lambda share: plain_number(share * 100, 4))
     table_ratio = rollup.delete_ratio(facts)
     partitions_over_limit = sum(ratio is None or ratio >= ratio_limit for ratio in delete_ratios)
     sentence = (
@@ -256,7 +264,7 @@ def commits(facts: TableFacts) -> Chart:
             operation_commits = [
                 c for c in adding_commits if (c.operation or "unknown") == operation
             ]
-            commit_times: Any = [at(c.committed_at_ms) for c in operation_commits]
+            commit_times: Any = [utc_time(c.committed_at_ms) for c in operation_commits]
             label = f"{operation} ({commit_count:,})"
             files_axes.plot(
                 commit_times,
@@ -287,10 +295,10 @@ def commits(facts: TableFacts) -> Chart:
     mean_text = size(statistics.median(mean_file_sizes)) if mean_file_sizes else "unknown"
     sentence = (
         f"{count(len(adding_commits), 'commit')} of {facts.name}, "
-        f"{moment(adding_commits[0].committed_at_ms)} to "
-        f"{moment(adding_commits[-1].committed_at_ms)}, added "
+        f"{minute_text(adding_commits[0].committed_at_ms)} to "
+        f"{minute_text(adding_commits[-1].committed_at_ms)}, added "
         f"{count(sum(map(_added_file_count, adding_commits)), 'file')}, "
-        f"{plain(statistics.median(map(_added_file_count, adding_commits)), 4)} per commit "
+        f"{plain_number(statistics.median(map(_added_file_count, adding_commits)), 4)} per commit "
         f"(median); the mean size of an added file is {mean_text} (median over commits); the "
         f"target is {size(facts.target_bytes)}."
     )
@@ -397,7 +405,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     threshold = measure.limit(runs[-1], thresholds or Thresholds())
     run_times_ms = [run.observed_at_ms for run in runs]
     values_by_time: dict[Any, float] = {
-        at(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
+        utc_time(r.observed_at_ms): v for r in runs if (v := measure.value(r)) is not None
     }
     with canvas(f"Trend: {table}", 3.6) as (figure, (axes,)):
         axes.plot(
@@ -410,7 +418,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         draw_limit_line(axes.axhline, threshold, f"threshold {format_value(threshold)}", VERMILLION)
         if coming_trend:
             reached_ms = round(run_times_ms[-1] + coming_trend.days * 86_400_000)
-            trend_times: Any = [at(run_times_ms[-1]), at(reached_ms)]
+            trend_times: Any = [utc_time(run_times_ms[-1]), utc_time(reached_ms)]
             trend_values = [
                 coming_trend.limit - coming_trend.per_day * coming_trend.days,
                 coming_trend.limit,
@@ -423,12 +431,12 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         set_time_axis(axes, run_times_ms, "Observed at (UTC)")
         add_legend(axes, columns=3)
     sentence = (
-        f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to "
-        f"{moment(runs[-1].observed_at_ms)}; {comparison}."
+        f"{count(len(runs), 'run')} of {table} from {minute_text(runs[0].observed_at_ms)} to "
+        f"{minute_text(runs[-1].observed_at_ms)}; {comparison}."
     )
     columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
     rows = [
-        (at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
+        (utc_time(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
         for run in reversed(runs)
     ]
     return Chart(figure, sentence, Grid("", columns, rows))

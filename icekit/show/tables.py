@@ -4,7 +4,7 @@ pandas, no matplotlib.
 
 from itertools import chain
 
-from icekit.common.units import at, size_range
+from icekit.common.units import size_range, utc_time
 from icekit.common.view import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts import rollup
@@ -169,7 +169,7 @@ def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
     }
     rows = [
         (
-            at(c.committed_at_ms),
+            utc_time(c.committed_at_ms),
             c.snapshot_id,
             c.operation,
             c.added_data_files,

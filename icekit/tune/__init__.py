@@ -39,7 +39,7 @@ def tune(
     The options are those of the question in :mod:`icekit.common.commands`; raises
     :class:`~icekit.common.errors.ParameterError` for an unknown question or option.
     """
-    from icekit.engine.lake import session_of
+    from icekit.engine.lake import session_in_catalog
     from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
@@ -75,5 +75,5 @@ def tune(
             facts=trial.facts,
             verdict="No change: the table has no data files yet. Ask again when it has some.",
         )
-    with session_of(lake):
+    with session_in_catalog(lake):
         return answer_functions[question](trial, question_options)

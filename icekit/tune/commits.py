@@ -15,10 +15,10 @@ from icekit.common import frozen
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import count, size
 from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
+from icekit.engine.planner import executed_command_plan, metric, node_class, nodes_with_searches
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
-from icekit.sandbox.trial import Sandbox, packed
+from icekit.sandbox.trial import Sandbox, groups_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,7 +126,9 @@ def large_commit(
     enough_bytes = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
     # The smallest group that has enough by itself, else the largest ones until there is enough.
     large_groups = [g for g in file_groups if g.size_in_bytes >= enough_bytes]
-    selected_groups = large_groups[-1:] or packed(file_groups[: ENOUGH * 4], enough_bytes)[:ENOUGH]
+    selected_groups = (
+        large_groups[-1:] or groups_within(file_groups[: ENOUGH * 4], enough_bytes)[:ENOUGH]
+    )
     partitions = [g.partition for g in selected_groups]
     predicate = (
         facts.where(partitions, of_rows=True) if len(selected_groups) < len(file_groups) else None
@@ -202,7 +204,7 @@ def write(box: Sandbox, rows: TrialRows, settings: Mapping[str, str]) -> Committ
     ).collect()[0]
     return CommittedFiles(
         **{name: int(value) for name, value in totals_row.asDict().items()},
-        shuffle_bytes=_shuffle_bytes(ran_command(execution.frame)),
+        shuffle_bytes=_shuffle_bytes(executed_command_plan(execution.frame)),
         seconds=execution.seconds,
     )
 
@@ -228,9 +230,9 @@ def _shuffle_bytes(plan: Any) -> int:
     """
     read_bytes = 0
     for node in nodes_with_searches(plan) if plan is not None else ():
-        if kind(node) == "AQEShuffleReadExec":
+        if node_class(node) == "AQEShuffleReadExec":
             read_bytes = read_bytes or metric(node, "partitionDataSize")
-        elif kind(node) == "ShuffleExchangeExec":
+        elif node_class(node) == "ShuffleExchangeExec":
             # Round robin is a shuffle of the trial's own rows, not of the writer.
             is_round_robin = "RoundRobin" in str(node.outputPartitioning().toString())
             return 0 if is_round_robin else read_bytes or metric(node, "shuffleBytesWritten")

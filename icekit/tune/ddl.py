@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from icekit.common import frozen
 from icekit.common.commands import command_line
-from icekit.common.sql import Identifier, call, display_name, identifier, transform_of
+from icekit.common.sql import Identifier, call, display_name, identifier, transform_sql
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import quoted
 from icekit.iceberg.definition import PartitionSpec
@@ -141,14 +141,14 @@ def spec_change_sql(
     added_fields = [f for f in new_fields if f not in old_fields]
     table_sql = identifier(*table)
 
-    def transform_sql(field: Field) -> str:
-        return transform_of(quoted(columns, field.column), field.transform)
+    def field_sql(field: Field) -> str:
+        return transform_sql(quoted(columns, field.column), field.transform)
 
     clauses = [
-        f"REPLACE PARTITION FIELD {transform_sql(a)} WITH {transform_sql(b)}"
+        f"REPLACE PARTITION FIELD {field_sql(a)} WITH {field_sql(b)}"
         for a, b in zip(dropped_fields, added_fields, strict=False)
     ]
     replaced_count = len(clauses)
-    clauses += [f"DROP PARTITION FIELD {transform_sql(f)}" for f in dropped_fields[replaced_count:]]
-    clauses += [f"ADD PARTITION FIELD {transform_sql(f)}" for f in added_fields[replaced_count:]]
+    clauses += [f"DROP PARTITION FIELD {field_sql(f)}" for f in dropped_fields[replaced_count:]]
+    clauses += [f"ADD PARTITION FIELD {field_sql(f)}" for f in added_fields[replaced_count:]]
     return tuple(f"ALTER TABLE {table_sql} {clause}" for clause in clauses)

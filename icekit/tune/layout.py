@@ -10,9 +10,9 @@ from functools import partial
 from icekit.common import frozen
 from icekit.common.commands import LayoutOptions
 from icekit.common.sql import identifier, set_properties
-from icekit.common.units import capitalized, count, percent, plain, size, span
+from icekit.common.units import capitalized, count, percent, plain_number, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
-from icekit.engine.planner import is_scan_of, metric, nodes, query_of_frame
+from icekit.engine.planner import frame_execution, is_scan_of, metric, walk_plan
 from icekit.health.diagnose.partitions import coarser
 from icekit.health.facts.column_support import order_refusal
 from icekit.health.facts.model import TableFacts
@@ -345,9 +345,9 @@ def _look_up(_: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]
                 f"SELECT count({column_sql}) FROM {identifier(*box.name)} WHERE {condition}"
             )
             frame.collect()
-        plan = query_of_frame(frame).executedPlan()
+        plan = frame_execution(frame).executedPlan()
         row_count += sum(
-            metric(node, "numOutputRows") for node in nodes(plan) if is_scan_of(node, box.name)
+            metric(node, "numOutputRows") for node in walk_plan(plan) if is_scan_of(node, box.name)
         )
     return {ROWS: row_count}
 
@@ -414,8 +414,8 @@ def _answer(
         changes = list(_layout_changes(facts, layouts_by_name[best_variant], why))
     for variant, layout in layouts_by_name.items():
         if layout.bloom_column and is_bloom_worth_it(measured, variant):
-            rows_before = plain(measured.value(NOW, ROWS) or 0)
-            rows_after = plain(measured.value(variant, ROWS) or 0)
+            rows_before = plain_number(measured.value(NOW, ROWS) or 0)
+            rows_after = plain_number(measured.value(variant, ROWS) or 0)
             why = (
                 f"Lookups on {layout.bloom_column} read {rows_after} rows instead of {rows_before} "
                 "with a bloom filter; the table stays as it is partitioned and sorted."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.common.commands import MetricsColumnsOptions
 from icekit.common.sql import set_properties
-from icekit.common.units import count, first_names, plain, size
+from icekit.common.units import count, first_names, plain_number, size
 from icekit.common.view import BYTES, NUMBER
 from icekit.engine.metadata_tables import metadata_table
 from icekit.health.diagnose.findings import Thresholds
@@ -270,7 +270,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     modes_text = first_names((f"{name} {mode}" for name, mode in modes_by_column.items()), _SHOWN)
     sizes_largest_first = sorted(entry_sizes.items(), key=lambda name_and_size: -name_and_size[1])
     sizes_text = first_names(
-        (f"{name} {plain(entry_size)}" for name, entry_size in sizes_largest_first), _SHOWN
+        (f"{name} {plain_number(entry_size)}" for name, entry_size in sizes_largest_first), _SHOWN
     )
     return experiment.answer(
         "metrics-columns",
@@ -357,7 +357,7 @@ def _advice(
             ddl.rewrite_change(facts, rewrite_reason, None)
         ]
     if best_variant is None:
-        files_read_text = plain(measured.value(NOW, READ) or 0)
+        files_read_text = plain_number(measured.value(NOW, READ) or 0)
         file_count = facts.data.file_count
         verdict = (
             f"No change: a filter reads {files_read_text} of {count(file_count, 'data file')}, and "

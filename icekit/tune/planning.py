@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import frozen
 from icekit.common.commands import PlanningOptions
 from icekit.common.sql import Identifier, identifier, literal
-from icekit.common.units import capitalized, count, elapsed, percent, plain, size
+from icekit.common.units import capitalized, count, elapsed, percent, plain_number, size
 from icekit.common.view import COUNT, NUMBER, SECONDS
 from icekit.engine.bridge import load_table, temporary_settings
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
-from icekit.engine.planner import is_scan_of, nodes, query_of
+from icekit.engine.planner import is_scan_of, query_execution, walk_plan
 from icekit.health.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
@@ -142,8 +142,8 @@ def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figure
 def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     # Spark plans the scan during optimization, to estimate its size.
     start_seconds = time.monotonic()
-    query = query_of(spark, f"SELECT * FROM {identifier(*table)}")
-    scan = next(n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table))
+    query = query_execution(spark, f"SELECT * FROM {identifier(*table)}")
+    scan = next(n.scan() for n in walk_plan(query.executedPlan()) if is_scan_of(n, table))
     scan.toBatch().planInputPartitions()
     return time.monotonic() - start_seconds
 
@@ -206,8 +206,8 @@ def manifests_change(facts: TableFacts, measured: Measurements) -> Change:
         return no_change_because("A rewrite of the manifests was not tried.")
     opened_before, opened_after = opened_by_query
     why = (
-        f"A query opens {plain(opened_before)} of {facts.manifests.data_count:,} data manifests "
-        f"now and {plain(opened_after)} of {manifests_after:,} after a rewrite"
+        f"A query opens {plain_number(opened_before)} of {facts.manifests.data_count:,} data manifests "
+        f"now and {plain_number(opened_after)} of {manifests_after:,} after a rewrite"
     )
     opens_fewer = opened_before - opened_after >= max(_MANIFESTS_SAVED, opened_before / 2)
     if not (opens_fewer and _saves_time(measured, REWRITTEN)):
@@ -294,5 +294,5 @@ def _verdict(measured: Measurements, changes: Sequence[Change], advised_variant:
         if c.is_change
     ]
     if not steps:
-        return f"No change. A query opens {plain(measured.value(NOW, OPENED) or 0)} data manifests."
+        return f"No change. A query opens {plain_number(measured.value(NOW, OPENED) or 0)} data manifests."
     return f"{capitalized(' and '.join(steps))}{measured.gain_text(NOW, advised_variant)}."

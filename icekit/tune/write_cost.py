@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from icekit.common import frozen
-from icekit.common.units import plain
+from icekit.common.units import plain_number
 from icekit.tune.write_history import COPY_ON_WRITE
 
 TOTAL = "cost of a commit with its reads"
@@ -138,13 +138,15 @@ class BreakEven:
             return "merge-on-read is cheaper at any number of reads"
         if not self.reads:
             return "copy-on-write is cheaper at any number of reads"
-        reads_text = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
+        reads_text = (
+            f"copy-on-write is cheaper above {plain_number(self.reads, 2)} reads per commit"
+        )
         if self.low >= self.high:
             return reads_text
         if not math.isinf(self.high):
-            interval_text = f"between {plain(self.low, 2)} and {plain(self.high, 2)}"
+            interval_text = f"between {plain_number(self.low, 2)} and {plain_number(self.high, 2)}"
         elif self.low:
-            interval_text = f"at least {plain(self.low, 2)}"
+            interval_text = f"at least {plain_number(self.low, 2)}"
         else:
             return f"{reads_text} (repeated measurements differ too much for a range)"
         return f"{reads_text} ({interval_text} by repeated measurements)"

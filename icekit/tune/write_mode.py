@@ -18,12 +18,12 @@ from functools import partial
 from icekit.common.commands import WriteModeOptions
 from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import call, display_name, identifier, set_properties
-from icekit.common.units import capitalized, elapsed, percent, plain
+from icekit.common.units import capitalized, elapsed, percent, plain_number
 from icekit.common.view import BYTES, NUMBER, SECONDS
 from icekit.deletes.convert import convert
 from icekit.engine.effort import CPU
 from icekit.engine.errors import engine_errors, reason
-from icekit.engine.planner import query_of
+from icekit.engine.planner import query_execution
 from icekit.engine.predicate import read_predicate
 from icekit.health.facts.head import head
 from icekit.health.facts.model import TableFacts
@@ -180,7 +180,7 @@ def advise(
     saved_share = (
         1 - cost_by_mode[best_costs] / cost_by_mode[costs_now] if cost_by_mode[costs_now] else 0.0
     )
-    reads_text = f"at {plain(reads_per_commit)} reads per commit"
+    reads_text = f"at {plain_number(reads_per_commit)} reads per commit"
     if best_costs.mode.mode != mode_now.mode and break_even.is_close(reads_per_commit):
         changes, verdict, advised_variant = keep_mode(
             f"Too close to call {reads_text}: {break_even}."
@@ -329,7 +329,7 @@ def _read_own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
             f"The statement writes to branch {statement.branch!r}; a trial uses the main branch, "
             "so leave out the branch."
         )
-    query_of(lake.spark, statement.sql, is_planned=False)
+    query_execution(lake.spark, statement.sql, is_planned=False)
     return statement
 
 
@@ -436,7 +436,7 @@ def _reads_per_commit(
         )
     return (
         reads_per_day / commits_per_day,
-        f"{plain(reads_per_day)} a day ({reads_source}), for {plain(commits_per_day)} row-level "
+        f"{plain_number(reads_per_day)} a day ({reads_source}), for {plain_number(commits_per_day)} row-level "
         "commits a day",
     )
 
@@ -451,7 +451,7 @@ def _notes(
     cost_unit = next((box.unit for box in experiment.boxes.values()), CPU)
     yield f"Costs are in {cost_unit}, without the driver's planning and commits."
     if reads_per_commit is not None:
-        yield f"Reads per commit: {plain(reads_per_commit)}, {reads_source}."
+        yield f"Reads per commit: {plain_number(reads_per_commit)}, {reads_source}."
     compaction_text = commits_per_compaction or "the cheapest number for each mode"
     yield f"Commits between compactions: {compaction_text}."
     for version in sorted({c.mode.format_version for c in costs}):

@@ -144,9 +144,9 @@ def on_cluster(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> It
         patch.setenv("ICEKIT_SPARK_CONF", cluster.settings())
         patch.setenv("ICEKIT_LAKE", str(folder / "lake"))
         patch.setenv("ICEKIT_LEDGER", str(folder / "ledger.db"))
-        session.stop_own()
+        session.stop_own_session()
         lake = icekit.connect()
         lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
         yield lake
         lake.close()
-        session.stop_own()
+        session.stop_own_session()

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from icekit.common.errors import require_known
 from icekit.common.sql import identifier
-from icekit.common.terminal import never_silent
+from icekit.common.terminal import report_waiting
 from icekit.common.units import count
 from icekit.engine.bridge import temporary_settings
 from icekit.engine.tables import EmbeddedTables
-from icekit.learn.lab import NAMESPACE, embedded
+from icekit.learn.lab import NAMESPACE, lake_folder
 from rigs.lab import damaged, deletes, flights, tables  # noqa: F401 - they register
 from rigs.lab.workbench import (
     FLIGHTS,
@@ -61,7 +61,7 @@ def build(
     catalog other than the embedded lake.
     """
     wanted = [table_of(name) for name in dict.fromkeys(names if names is not None else TABLES)]
-    embedded(lake)
+    lake_folder(lake)
     todo = []
     for table in wanted:
         if rebuild or not is_complete(lake, table.name):
@@ -71,12 +71,12 @@ def build(
     if not todo:
         return []
     started = time.monotonic()
-    with bench(lake, embedded(lake) / "lab-flights.parquet") as make:
+    with bench(lake, lake_folder(lake) / "lab-flights.parquet") as make:
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
         for number, table in enumerate(todo, 1):
             begun = time.monotonic()
             name = f"[{number}/{len(todo)}] {NAMESPACE}.{table.name}"
-            with never_silent(name):
+            with report_waiting(name):
                 make(table.name)
             progress(f"{name:<38} {time.monotonic() - begun:5.1f} s  {table.illness}")
     progress(f"{count(len(todo), 'table')} in {time.monotonic() - started:.0f} s")
@@ -90,9 +90,9 @@ def bench(lake: Lake, path: Path) -> Iterator[Callable[[str], None]]:
     """
     flights.source()  # a missing package is reported before Spark starts
     spark = lake.spark
-    catalog = EmbeddedTables(embedded(lake)).catalog(lake.name)
+    catalog = EmbeddedTables(lake_folder(lake)).catalog(lake.name)
     try:
-        with never_silent("writing the flights"):
+        with report_waiting("writing the flights"):
             flights.write(path)
         with temporary_settings(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from icekit.common import frozen
 from icekit.common.errors import MetadataUnreadable, TableNotFound
 from icekit.common.sql import identifier, literal, set_properties
-from icekit.learn.lab import NAMESPACE, embedded
+from icekit.learn.lab import NAMESPACE, lake_folder
 from rigs.lab import flights
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def is_complete(lake: Lake, name: str) -> bool:
 
 def folder_of(lake: Lake, name: str, namespace: str = NAMESPACE) -> Path:
     """The folder of a table in the embedded lake."""
-    return embedded(lake) / "warehouse" / namespace / name
+    return lake_folder(lake) / "warehouse" / namespace / name
 
 
 def on_disk(location: str) -> Path:

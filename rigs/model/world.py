@@ -21,7 +21,7 @@ import fastavro
 from icekit.api import Lake
 from icekit.common.sql import Argument, call, display_name, identifier, literal
 from icekit.deletes import convert as converting
-from icekit.engine.bridge import elements, guarded
+from icekit.engine.bridge import elements, guarded_table
 from icekit.engine.tables import EmbeddedTables
 from icekit.maintain import execute as execution
 from icekit.maintain import rewrite as rewriting
@@ -265,7 +265,7 @@ class World:
 
         Under icekit's guard, as Iceberg's own commit drops deletes that what it adds still needs.
         """
-        table = guarded(self.elsewhere, self.files(model).table())
+        table = guarded_table(self.elsewhere, self.files(model).table())
         rewrite = table.newRewrite().validateFromSnapshot(planned.start)
         if with_sequence:
             rewrite = rewrite.dataSequenceNumber(planned.sequence)

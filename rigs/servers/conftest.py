@@ -167,14 +167,14 @@ def connected(
         for key, value in profile.items():
             patch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key}", value)
         patch.setenv("ICEKIT_LEDGER", str(factory.mktemp("ledger") / "ledger.db"))
-        session.stop_own()
+        session.stop_own_session()
         lake = icekit.connect(name)
         assert lake.spark is not None
         # A command ends with its own lake, and would take the session with it.
-        patch.setattr(session, "stop_own", lambda: None)
+        patch.setattr(session, "stop_own_session", lambda: None)
         yield lake
     lake.close()
-    session.stop_own()
+    session.stop_own_session()
 
 
 @pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import icekit
 from icekit.common.sql import identifier
-from icekit.engine.errors import kind_of
+from icekit.engine.errors import failure_kind
 from rigs.lab.deletes import UpsertStream
 from rigs.soak.table import desk, rows_sql, upserts
 
@@ -49,7 +49,7 @@ def main(namespace: str, name: str, partitions: int, seed: int, least: int, log:
                 except Exception as error:
                     # The compaction has replaced the files that it deletes from: as any writer, it
                     # tries again.
-                    if kind_of(error) not in {"conflict", "refused"}:
+                    if failure_kind(error) not in {"conflict", "refused"}:
                         raise
                     again += 1
             else:

@@ -160,7 +160,7 @@ def test_orphans_in_an_object_store_are_listed_by_prefix_and_others_by_folder(
     ],
 )
 def test_a_transform_is_written_as_sparks_ddl_has_it(transform: str, written: str) -> None:
-    assert sql.transform_of("`a`", transform) == written
+    assert sql.transform_sql("`a`", transform) == written
 
 
 SHUFFLE, PLANNING = "spark.sql.shuffle.partitions", "spark.sql.iceberg.planning-mode"

@@ -17,9 +17,9 @@ import pytest
 from icekit.common import terminal
 from icekit.common.terminal import (
     counter,
-    counting,
     is_command_attended,
-    never_silent,
+    report_waiting,
+    show_progress,
     stderr_to_file,
 )
 from tests.kernels import kernel
@@ -54,7 +54,7 @@ def a_terminal() -> Iterator[Iterator[str]]:
 def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file() -> None:
     with (
         a_terminal() as lines,
-        never_silent("starting Spark", at_once=True),
+        report_waiting("starting Spark", at_once=True),
         stderr_to_file(),
     ):
         assert next(lines) == "icekit: starting Spark…\n"
@@ -75,9 +75,9 @@ def test_somebody_at_a_terminal_may_read_what_a_command_prints_and_nobody_in_cro
 
 
 def test_of_two_waits_the_inner_one_is_named() -> None:
-    with a_terminal() as lines, never_silent("building"):
+    with a_terminal() as lines, report_waiting("building"):
         assert next(lines).startswith("icekit: building… ")
-        with never_silent("starting Spark"):
+        with report_waiting("starting Spark"):
             next(line for line in lines if line.startswith("icekit: starting Spark… "))
         next(line for line in lines if line.startswith("icekit: building… "))
 
@@ -85,7 +85,7 @@ def test_of_two_waits_the_inner_one_is_named() -> None:
 def test_a_pipe_reads_nothing() -> None:
     with (
         contextlib.redirect_stderr(io.StringIO()) as pipe,
-        never_silent("starting Spark", at_once=True),
+        report_waiting("starting Spark", at_once=True),
     ):
         pass
     assert pipe.getvalue() == ""
@@ -111,7 +111,7 @@ def test_a_counter_is_one_line_that_is_empty_in_the_end(monkeypatch: pytest.Monk
         return f"listing \x1b[2J: {number} files"
 
     with a_terminal() as lines:
-        with counting(what):
+        with show_progress(what):
             assert has_counted.wait(10)
         print("done", file=sys.stderr)
     # Each carriage return ends a line here.
@@ -127,11 +127,11 @@ def test_a_counter_is_one_line_that_is_empty_in_the_end(monkeypatch: pytest.Monk
 
 def test_what_is_done_at_once_and_a_pipe_have_no_counter() -> None:
     with a_terminal() as lines:
-        with counting(lambda: "listing"):
+        with show_progress(lambda: "listing"):
             pass
         print("done", file=sys.stderr)
     assert until_done(lines) == ["done\n"]
-    with contextlib.redirect_stderr(io.StringIO()) as pipe, counting(lambda: "listing"):
+    with contextlib.redirect_stderr(io.StringIO()) as pipe, show_progress(lambda: "listing"):
         pass
     assert pipe.getvalue() == ""
 
@@ -141,7 +141,7 @@ def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it()
 import time
 from icekit.common import terminal
 terminal.PATIENCE = 0.1
-with terminal.never_silent("starting Spark", at_once=True):
+with terminal.report_waiting("starting Spark", at_once=True):
     time.sleep(1)
 """
     with kernel() as asked:
@@ -169,7 +169,7 @@ def test_a_counter_of_many_says_how_many_are_done(monkeypatch: pytest.MonkeyPatc
             count_to(1200)
             assert any("1,200 of 1,200" in line for line in lines)
             # What it waits for has no line of its own.
-            with counting(lambda: "inner"):
+            with show_progress(lambda: "inner"):
                 time.sleep(0.1)
         print("done", file=sys.stderr)
     assert not any("inner" in line for line in until_done(lines))

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from icekit.deletes import convert as converting
 from icekit.deletes.convert import convert
-from icekit.engine.bridge import guarded, load_now
+from icekit.engine.bridge import guarded_table, load_latest_table
 from icekit.engine.interrupting import Stop
 from icekit.maintain import rewrite_session
 from icekit.maintain.execute import execute
@@ -230,7 +230,7 @@ def run(table: Table, *procedure: str, **options: Any) -> None:
 
 def rewrite(table: Table, *, check: bool = True, **options: Any) -> None:
     """Rewrite every data file in icekit's own way."""
-    made = guarded(table.spark, load_now(table.spark, table.full))
+    made = guarded_table(table.spark, load_latest_table(table.spark, table.full))
     spark: Any = table.spark
     if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
         spark.conf.set(

@@ -25,7 +25,7 @@ import icekit
 from icekit.cli.main import main
 from icekit.common.errors import CatalogUnreachable, DiskUnusable
 from icekit.common.saving import write_text
-from icekit.engine.errors import outside, reason
+from icekit.engine.errors import environment_error, reason
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in
 
@@ -210,7 +210,7 @@ def test_a_full_disk_is_named_with_the_file_and_leaves_no_half_of_it(tmp_path: P
     with pytest.raises(OSError, match="File too large") as caught, no_file_larger_than(10):
         write_text(tmp_path / "page.html", "x" * 100_000)
 
-    assert str(tmp_path / "page.html") in str(outside(caught.value))
+    assert str(tmp_path / "page.html") in str(environment_error(caught.value))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -314,7 +314,7 @@ ERRORS: dict[type, list[Exception]] = {
 def test_an_error_of_a_disk_or_another_machine_is_said_of_it_and_a_bug_stays_one(
     kind: type, error: Exception
 ) -> None:
-    explained = outside(error)
+    explained = environment_error(error)
 
     assert isinstance(explained, kind)
     if explained is not None:
@@ -340,9 +340,9 @@ def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is
     with pytest.raises(sqlite3.DatabaseError) as of_use:
         db.execute("SELECT 1")
 
-    assert isinstance(outside(of_file.value), DiskUnusable)
-    assert outside(of_statement.value) is None
-    assert outside(of_use.value) is None
+    assert isinstance(environment_error(of_file.value), DiskUnusable)
+    assert environment_error(of_statement.value) is None
+    assert environment_error(of_use.value) is None
 
 
 def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:

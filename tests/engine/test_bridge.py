@@ -12,7 +12,13 @@ from pyspark.errors.exceptions import captured
 from icekit.api import Lake
 from icekit.common.errors import EngineFailed
 from icekit.engine import bridge
-from icekit.engine.bridge import _changed_to, elements, make_active, missing_api, temporary_settings
+from icekit.engine.bridge import (
+    _temporary_value,
+    elements,
+    make_active,
+    old_iceberg_message,
+    temporary_settings,
+)
 from icekit.maintain.execute import require_api
 from icekit.maintain.model import Action, Prediction
 
@@ -87,7 +93,7 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
         held[:] = [value]
 
     def changed_to(value: str) -> AbstractContextManager[None]:
-        return _changed_to(lake.spark, "icekit.test", value, lambda: held[0], write)
+        return _temporary_value(lake.spark, "icekit.test", value, lambda: held[0], write)
 
     with pytest.raises(ConnectionError), changed_to("down"):
         pass
@@ -101,7 +107,7 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
 def test_an_iceberg_that_is_too_old_is_refused_before_anything_is_written(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert missing_api(lake.spark) is None
+    assert old_iceberg_message(lake.spark) is None
     monkeypatch.setattr(bridge, "iceberg_version", lambda *_: "1.10.3")
     actions = {
         name: Action("a1", name, lake.name, ("db", "t"), "", Prediction())

@@ -495,7 +495,7 @@ def test_a_session_that_iceberg_has_no_runtime_for_is_refused_with_the_newest_th
 def test_a_session_of_other_work_that_iceberg_has_no_runtime_for_is_not_used(
     own_lake: SqlCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake, "_borrowed", lambda _: _Session("4.2.0"))
+    monkeypatch.setattr(lake, "_borrowed_session", lambda _: _Session("4.2.0"))
 
     assert not icekit.connect().spark_is_running
     assert icekit.connect().observe("db.events").data.record_count == 3

@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.common.sql import identifier
-from icekit.engine.effort import CPU, TASKS, delete_threads, metered, unit_for
+from icekit.engine.effort import CPU, TASKS, cost_unit, delete_thread_times, measure_effort
 
 pytestmark = pytest.mark.spark
 
@@ -23,9 +23,9 @@ def _run(lake: Lake, sql: str) -> None:
 def test_a_block_costs_what_its_own_tasks_worked(lake: Lake, unit: str) -> None:
     _run(lake, _WORK)
 
-    with metered(lake.spark, unit) as work:
+    with measure_effort(lake.spark, unit) as work:
         _run(lake, _WORK)
-    with metered(lake.spark, unit) as nothing:
+    with measure_effort(lake.spark, unit) as nothing:
         pass
 
     assert work.cost > 0
@@ -36,7 +36,7 @@ def test_a_block_costs_what_its_own_tasks_worked(lake: Lake, unit: str) -> None:
 
 
 def test_jobs_of_another_thread_are_not_counted(lake: Lake) -> None:
-    with metered(lake.spark, TASKS) as effort:
+    with measure_effort(lake.spark, TASKS) as effort:
         other = threading.Thread(target=_run, args=(lake, _WORK))
         other.start()
         other.join()
@@ -53,15 +53,15 @@ def test_reading_delete_files_is_counted_though_no_task_does_it(lake: Lake, scra
     lake.spark.sql(f"INSERT INTO {table} SELECT id, CAST(id % 4 AS int) FROM range(0, 4000, 1, 1)")
     lake.spark.sql(f"DELETE FROM {table} WHERE id % 7 = 0")
 
-    threads = delete_threads(lake.spark)
+    threads = delete_thread_times(lake.spark)
     before = threads.cpuNanos()
 
-    with metered(lake.spark, CPU) as effort:
+    with measure_effort(lake.spark, CPU) as effort:
         _run(lake, f"SELECT * FROM {table}")
 
     assert 0 < (threads.cpuNanos() - before) / 1e9 <= effort.cost
 
 
 def test_cpu_time_is_for_local_sessions_with_local_files(lake: Lake) -> None:
-    assert unit_for(lake.spark, "file:/tmp/lake/table") == CPU
-    assert unit_for(lake.spark, "s3://bucket/table") == TASKS
+    assert cost_unit(lake.spark, "file:/tmp/lake/table") == CPU
+    assert cost_unit(lake.spark, "s3://bucket/table") == TASKS

@@ -7,7 +7,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.engine.interrupting import cancel, new_tag, tagged, watching
+from icekit.engine.interrupting import act_on_request, cancel_jobs, new_job_tag, tag_jobs
 
 #: Hours of work, if nobody cancels it.
 ENDLESS = "SELECT sum(hash(a.id, b.id)) FROM range(10000000) a CROSS JOIN range(10000000) b"
@@ -27,28 +27,28 @@ def test_one_place_knows_how_to_cancel() -> None:
 @pytest.mark.spark
 def test_work_is_cancelled_from_another_thread_and_other_work_is_not(lake: Lake) -> None:
     spark, asked = lake.spark, threading.Event()
-    tag = new_tag()
+    tag = new_job_tag()
     timer = threading.Timer(1.0, asked.set)
     timer.start()
 
     with (
         pytest.raises(Exception, match=r"(?i)cancel"),
-        tagged(spark, tag),
-        watching(asked.is_set, lambda: cancel(spark, tag)),
+        tag_jobs(spark, tag),
+        act_on_request(asked.is_set, lambda: cancel_jobs(spark, tag)),
     ):
         spark.sql(ENDLESS).collect()
 
     assert asked.is_set()
     assert tag not in spark.sparkContext.getJobTags()
-    cancel(spark, tag)
+    cancel_jobs(spark, tag)
     assert spark.range(3).count() == 3
 
 
 @pytest.mark.spark
 def test_a_tag_is_gone_also_after_an_error(lake: Lake) -> None:
-    tag = new_tag()
+    tag = new_job_tag()
 
-    with pytest.raises(ZeroDivisionError), tagged(lake.spark, tag):
+    with pytest.raises(ZeroDivisionError), tag_jobs(lake.spark, tag):
         raise ZeroDivisionError(lake.spark.sparkContext.getJobTags())
 
     assert tag not in lake.spark.sparkContext.getJobTags()

@@ -21,14 +21,16 @@ SOURCES = {
 def load(lake: Lake, name: str) -> Any:
     jvm: Any = lake.spark._jvm
     actions = jvm.org.apache.iceberg.spark.actions.SparkActions.get(lake.spark._jsparkSession)
-    return bridge._loader(jvm, actions.getClass().getClassLoader()).loadClass(f"icekit.{name}")
+    return bridge._class_loader(jvm, actions.getClass().getClassLoader()).loadClass(
+        f"icekit.{name}"
+    )
 
 
 def test_every_class_is_asked_for_and_there() -> None:
     asked = {
         name
         for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r'(?<!\w)compiled\([^"]*?"(\w+)"', path.read_text())
+        for name in re.findall(r'(?<!\w)java_object\([^"]*?"(\w+)"', path.read_text())
     }
     assert asked == {name for name, source in SOURCES.items() if "\npublic class " in source}
 

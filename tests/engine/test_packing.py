@@ -19,7 +19,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField, StringType, Struc
 import icekit
 from icekit.api import Lake
 from icekit.common.errors import ParameterError
-from icekit.engine.packing import folder_of
+from icekit.engine.packing import table_folder
 from icekit.engine.tables import EmbeddedTables
 from icekit.health import TableFacts
 from icekit.iceberg.pack import PackUnusable
@@ -212,7 +212,7 @@ def test_pyiceberg_reads_a_table_that_was_packed_with_its_data(
 
 @pytest.mark.parametrize("name", [("..", "t"), ("db", "../../t"), ("a/b", ".t"), (".", "")])
 def test_no_name_leads_out_of_the_lake(tmp_path: Path, name: tuple[str, ...]) -> None:
-    folder = folder_of(tmp_path, name)
+    folder = table_folder(tmp_path, name)
 
     assert folder.resolve() == folder
     assert folder.is_relative_to(tmp_path / "warehouse")

@@ -26,9 +26,9 @@ from icekit.common.errors import (
     trace,
 )
 from icekit.common.waiting import DeadlineExceeded
-from icekit.engine.compat import classic
-from icekit.engine.errors import outside
-from icekit.engine.lake import in_time
+from icekit.engine.compat import sql_package
+from icekit.engine.errors import environment_error
+from icekit.engine.lake import run_in_time
 from icekit.engine.session import add_catalog, check_settings
 from icekit.engine.spark_conf import ICEBERG, spark_conf
 from icekit.engine.tables import SessionTables
@@ -183,10 +183,10 @@ def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sp
 def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(
     secretive: SparkSession,
 ) -> None:
-    active = classic(secretive).SparkSession.getActiveSession()
+    active = sql_package(secretive).SparkSession.getActiveSession()
     spark = icekit.connect("secretive", spark=secretive).spark
 
-    assert classic(secretive).SparkSession.getActiveSession() == active
+    assert sql_package(secretive).SparkSession.getActiveSession() == active
     assert "canary" not in str(settings_of(spark))
     assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(
         settings_of(spark)
@@ -257,7 +257,7 @@ def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(la
     def raised(work: Callable[[], object]) -> IcekitError | None:
         with pytest.raises(Exception) as caught:  # noqa: PT011  of Java's many, the one that comes
             work()
-        return outside(caught.value)
+        return environment_error(caught.value)
 
     divided = raised(lambda: lake.spark.sql("SELECT 1 / (id - id) FROM range(1)").collect())
     assert isinstance(divided, EngineFailed)
@@ -290,6 +290,6 @@ def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> No
             over.set()
 
     with pytest.raises(DeadlineExceeded):
-        in_time(lake, 1.0, work)
+        run_in_time(lake, 1.0, work)
     assert over.wait(60)
     assert "cancel" in str(ended[0]).lower()

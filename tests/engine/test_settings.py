@@ -63,7 +63,7 @@ def test_only_a_session_of_one_command_on_little_data_or_of_the_kernel_is_compil
     session.own_session(conf)
     session.own_session(conf, small_work=True)
     session.own_session(conf, light_work=True)
-    with session.kept():
+    with session.keep_session():
         session.own_session(conf, small_work=True)
 
     options = "spark.driver.extraJavaOptions"
@@ -80,4 +80,4 @@ def test_a_failed_start_is_explained_by_its_cause_and_no_line_of_a_trace() -> No
     cause = "Caused by: java.nio.file.FileSystemException: /disk/a: No space left on device"
     frame = "\tat java.base/sun.nio.fs.UnixException.rethrowAsIOException(UnixException.java:106)"
 
-    assert session._reason(f"Exception in thread main\n{cause}\n{frame}\n") == cause
+    assert session._start_failure(f"Exception in thread main\n{cause}\n{frame}\n") == cause

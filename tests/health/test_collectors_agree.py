@@ -10,7 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.health import Kind
 from icekit.health.facts import spark
-from icekit.learn.lab import embedded
+from icekit.learn.lab import lake_folder
 from tests.damage import on_disk
 from tests.deletes.tables import Table
 from tests.health.both import facts_of
@@ -149,7 +149,7 @@ def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
 def test_a_snapshot_that_is_new_to_the_session_is_read(table: Table) -> None:
     """A writer outside this session commits; the session's cached table must not be trusted."""
     table.create("id int").insert("VALUES (1)").sql("SELECT * FROM {t}")
-    with catalog_of(embedded(table.lake)) as other:
+    with catalog_of(lake_folder(table.lake)) as other:
         other.load_table(table.name).append(pa.table({"id": pa.array([2, 3], pa.int32())}))
 
     assert facts_of(table).data.record_count == 3

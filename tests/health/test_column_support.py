@@ -8,7 +8,7 @@ import pytest
 
 from icekit.common.errors import ColumnsUnsupported, ConversionRefused
 from icekit.deletes.keys import keys_of
-from icekit.engine.column_types import Ability, Engine, reading_engine
+from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.column_support import limits_of, newer_engine, unsupported_columns
@@ -133,9 +133,9 @@ def test_what_an_engine_lacks_is_named_with_the_engine_that_has_it() -> None:
     )
     assert newer_engine(shapes) == ""
     assert newer_engine(shapes[:1]) == "Spark 4.1 with Iceberg 1.12 can read them."
-    assert str(reading_engine("variant")) == "Spark 4.0 with Iceberg 1.10"
-    assert reading_engine("geometry(EPSG:4326)") is None
-    assert reading_engine("a type of tomorrow") is None
+    assert str(first_reading_engine("variant")) == "Spark 4.0 with Iceberg 1.10"
+    assert first_reading_engine("geometry(EPSG:4326)") is None
+    assert first_reading_engine("a type of tomorrow") is None
 
 
 def facts_with(*columns: UnsupportedColumn) -> TableFacts:

@@ -15,7 +15,7 @@ from icekit.common.sql import identifier
 from icekit.engine.planner import plan_scan
 from icekit.health import TableFacts
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.learn.lab import embedded
+from icekit.learn.lab import lake_folder
 from tests.deletes.tables import Table
 from tests.iceberg.moving import packed, readable, unpacked
 from tests.offline import catalog_of
@@ -95,11 +95,11 @@ def test_a_moved_table_is_the_same_table(
 ) -> None:
     build(table)
     source = table.lake.tables.source(table.name)
-    folder = embedded(table.lake) / "warehouse" / table.name[0] / f"{table.name[1]}_moved"
+    folder = lake_folder(table.lake) / "warehouse" / table.name[0] / f"{table.name[1]}_moved"
     moved = unpacked(packed(source.metadata_location, source.read), folder)
     moved.write()
     again = Table(table.lake, table.name[0], f"{table.name[1]}_moved")
-    with catalog_of(embedded(table.lake)) as catalog:
+    with catalog_of(lake_folder(table.lake)) as catalog:
         catalog.register_table(again.name, moved.metadata_location)
     try:
         _compare(table, again)

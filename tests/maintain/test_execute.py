@@ -15,8 +15,8 @@ from icekit.common.errors import (
     SparkUnavailable,
     TableNotFound,
 )
-from icekit.engine.causes import described, raised_messages
-from icekit.engine.errors import CommitConflict, FailureKind, explain, kind_of, reason
+from icekit.engine.causes import causes_text, raise_error_messages
+from icekit.engine.errors import CommitConflict, FailureKind, explain, failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.maintain.execute import execute
 
@@ -95,7 +95,7 @@ def of_engine(*chain: tuple[str, str | None]) -> Exception:
 def test_failures_are_distinguished_by_class(
     chain: list[tuple[str, str | None]], kind: FailureKind
 ) -> None:
-    assert kind_of(raised("An error occurred while calling o99.execute", *chain)) == kind
+    assert failure_kind(raised("An error occurred while calling o99.execute", *chain)) == kind
 
 
 def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_class() -> None:
@@ -106,9 +106,9 @@ def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_cla
         "name says ValidationException"
     )
 
-    assert kind_of(PySparkException(said)) == "conflict"
+    assert failure_kind(PySparkException(said)) == "conflict"
     assert (
-        kind_of(PySparkException("a.b.c is no class, and CommitFailedException no package"))
+        failure_kind(PySparkException("a.b.c is no class, and CommitFailedException no package"))
         == "other"
     )
 
@@ -128,13 +128,13 @@ HOSTILE = (
 def test_words_in_the_text_of_an_error_are_not_taken_for_the_error() -> None:
     error = raised(f"An error occurred\n: {HOSTILE}", (ANALYSIS, HOSTILE))
 
-    assert kind_of(error) == "other"
+    assert failure_kind(error) == "other"
     assert explain(error, ("lake", "db", "t")) is error
     for name in ("java.lang.IllegalArgumentException", "org.apache.spark.SparkException"):
         error = raised(f"An error occurred\n: {HOSTILE}", (name, f"odd: {HOSTILE}"))
-        assert kind_of(error) == "other"
+        assert failure_kind(error) == "other"
         assert explain(error, ("lake", "db", "t")) is error
-        assert raised_messages(error) == []
+        assert raise_error_messages(error) == []
 
 
 @pytest.mark.parametrize(
@@ -194,13 +194,13 @@ def test_what_ended_a_task_is_recognized_where_spark_gives_only_a_text() -> None
         "ExecutorLostFailure (executor 3 exited) Reason: x": "capacity",
     }
     for end, kind in ends.items():
-        assert kind_of(raised("x", (spark, f"{lost}{end}"))) == kind
+        assert failure_kind(raised("x", (spark, f"{lost}{end}"))) == kind
     odd = f"{lost}java.lang.RuntimeException: OutOfMemoryError: no\n\tat x"
-    assert kind_of(raised("x", (spark, odd))) == "other"
+    assert failure_kind(raised("x", (spark, odd))) == "other"
 
 
 def test_only_what_raise_error_says_is_a_raised_message() -> None:
-    assert raised_messages(
+    assert raise_error_messages(
         raised(
             "x",
             ("org.apache.spark.SparkException", "Job aborted: a"),
@@ -217,9 +217,9 @@ def test_only_what_raise_error_says_is_a_raised_message() -> None:
 def test_a_python_exception_is_described_by_itself() -> None:
     odd = ValueError("odd")
 
-    assert described(odd) == reason(odd) == "ValueError: odd"
-    assert kind_of(odd) == "other"
-    assert kind_of(CommitConflict("older equality deletes were added")) == "conflict"
+    assert causes_text(odd) == reason(odd) == "ValueError: odd"
+    assert failure_kind(odd) == "other"
+    assert failure_kind(CommitConflict("older equality deletes were added")) == "conflict"
 
 
 def test_the_innermost_cause_that_says_something_is_the_sentence() -> None:
@@ -242,13 +242,13 @@ def test_a_chain_without_end_is_cut() -> None:
     error: Any = RuntimeError("x")
     error.java_exception = loop
 
-    assert described(error).count("again") == 20
+    assert causes_text(error).count("again") == 20
 
 
 def test_secrets_are_not_in_what_is_said_of_a_failure() -> None:
     secrets.remember({"s3.secret-access-key": "hush-hush-hush"})
 
-    assert "hush" not in described(
+    assert "hush" not in causes_text(
         raised("x", ("java.io.IOException", "403 for key hush-hush-hush"))
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.engine import metadata_tables
-from icekit.engine.bridge import load_now
+from icekit.engine.bridge import load_latest_table
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.maintain import bundles
@@ -143,7 +143,7 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
 
 def limit_age(table: Table, milliseconds: int) -> None:
     """Let snapshots of the branch ``short`` expire after so long."""
-    load_now(table.spark, table.full).manageSnapshots().setMaxSnapshotAgeMs(
+    load_latest_table(table.spark, table.full).manageSnapshots().setMaxSnapshotAgeMs(
         "short", milliseconds
     ).commit()
 
@@ -223,7 +223,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around
     [
         (attempt, "execute", False),
         (guard, "prove_live", False),
-        (maintenance, "spread", True),
+        (maintenance, "sample_paths", True),
     ],
 )
 def test_an_expiry_while_orphans_are_removed_is_no_loss(
@@ -244,7 +244,7 @@ def test_an_expiry_while_orphans_are_removed_is_no_loss(
 def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = metadata_tables.spread
+    real = metadata_tables.sample_paths
 
     def and_write(*given: Any) -> Any:
         table.sql("INSERT INTO {t} VALUES (9)")
@@ -252,7 +252,7 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
 
     (file,) = table.data_files()
     file.unlink()
-    monkeypatch.setattr(maintenance, "spread", and_write)
+    monkeypatch.setattr(maintenance, "sample_paths", and_write)
 
     looked = maintenance.prove_live(table.lake, table.name)
 

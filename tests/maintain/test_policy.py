@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import ParameterError
-from icekit.common.parsing import moment, seconds, size_in_bytes
+from icekit.common.parsing import parse_time, seconds, size_in_bytes
 from icekit.maintain.policy import Policy
 
 SIZES = {
@@ -53,7 +53,7 @@ def test_sizes_and_lengths_of_time_are_read_as_people_write_them() -> None:
             ["", "5", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms"],
             r"is not a duration\. Write it as 30 minutes",
         ),
-        (moment, ["yesterday"], "is not a date"),
+        (parse_time, ["yesterday"], "is not a date"),
     ],
 )
 def test_what_is_no_size_duration_or_date_is_refused_with_an_example(
@@ -65,11 +65,15 @@ def test_what_is_no_size_duration_or_date_is_refused_with_an_example(
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
-    assert moment("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
-    assert moment("2026-01-31T06:00") == dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC)
-    assert moment("2026-01-31T06:00+02:00") == dt.datetime(2026, 1, 31, 4, tzinfo=dt.UTC)
-    assert moment(dt.date(2026, 1, 31)) == moment(dt.datetime(2026, 1, 31)) == moment("2026-01-31")  # noqa: DTZ001
-    assert Policy(since=dt.datetime(2026, 1, 31)).since == moment("2026-01-31")  # noqa: DTZ001
+    assert parse_time("2026-01-31") == dt.datetime(2026, 1, 31, tzinfo=dt.UTC)
+    assert parse_time("2026-01-31T06:00") == dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC)
+    assert parse_time("2026-01-31T06:00+02:00") == dt.datetime(2026, 1, 31, 4, tzinfo=dt.UTC)
+    assert (
+        parse_time(dt.date(2026, 1, 31))
+        == parse_time(dt.datetime(2026, 1, 31))  # noqa: DTZ001
+        == parse_time("2026-01-31")
+    )
+    assert Policy(since=dt.datetime(2026, 1, 31)).since == parse_time("2026-01-31")  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(

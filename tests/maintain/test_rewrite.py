@@ -14,8 +14,8 @@ from icekit.common.errors import ReadersDisagree
 from icekit.deletes import join
 from icekit.deletes.applies import unless_ruled_out
 from icekit.deletes.resolved import resolved
-from icekit.engine.bridge import guarded, load_now
-from icekit.engine.errors import kind_of
+from icekit.engine.bridge import guarded_table, load_latest_table
+from icekit.engine.errors import failure_kind
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
@@ -527,7 +527,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Aroun
 
     with pytest.raises(Exception, match="row ids") as error:
         run(table)
-    assert kind_of(error.value) == "refused"
+    assert failure_kind(error.value) == "refused"
     run(table)
 
     assert table.lineage() == seen[0]
@@ -597,7 +597,7 @@ def test_where_keys_are_few_every_row_under_deletes_is_checked(table: Table) -> 
 def test_nothing_is_written_or_committed_after_a_request_to_stop(table: Table) -> None:
     two_files(table)
     stop = Stop()
-    made = guarded(table.spark, load_now(table.spark, table.full))
+    made = guarded_table(table.spark, load_latest_table(table.spark, table.full))
     rewrite = CheckedRewrite(table.spark, of_every_file(table), made, {}, stop=stop)
     stop.set()
 

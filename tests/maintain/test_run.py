@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit.engine.bridge import load_now
+from icekit.engine.bridge import load_latest_table
 from icekit.engine.interrupting import Stop
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
@@ -94,7 +94,7 @@ def test_what_expires_is_what_iceberg_expires(neglected: Table, retain_last: int
     ):
         neglected.sql(f"ALTER TABLE {{t}} CREATE {ref}")
     neglected.sql(f"INSERT INTO {neglected.sql_name}.branch_young SELECT 1, 1, 2")
-    java: Any = load_now(neglected.spark, neglected.full)
+    java: Any = load_latest_table(neglected.spark, neglected.full)
     java.manageSnapshots().setMaxRefAgeMs("fleeting", 1).setMaxSnapshotAgeMs(
         "young", 1
     ).setMinSnapshotsToKeep("young", 2).commit()

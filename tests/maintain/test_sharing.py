@@ -15,7 +15,7 @@ from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention
-from icekit.learn.lab import embedded
+from icekit.learn.lab import lake_folder
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
 from icekit.maintain.run import guard
@@ -260,7 +260,7 @@ def forgotten(table: Table, snapshots: int | None = None) -> None:
     does.
     """
     lake = table.lake
-    with catalog_of(embedded(lake)) as catalog:
+    with catalog_of(lake_folder(lake)) as catalog:
         for snapshot in in_order(lake, table.name)[:-1][:snapshots]:
             catalog.load_table(table.name).maintenance.expire_snapshots().by_id(
                 int(snapshot["snapshot-id"])

@@ -19,7 +19,7 @@ from nbformat.sign import NotebookNotary
 from icekit.common.commands import NotebookOptions
 from icekit.common.errors import EXIT_MISCONFIGURED
 from icekit.learn import notebooks
-from icekit.learn.notebooks import copied
+from icekit.learn.notebooks import update_copies
 from tests.commands import command
 from tests.learn.lessons.books import book
 
@@ -38,7 +38,7 @@ class Copies:
         )
 
     def update(self) -> list[str]:
-        return copied(self.folder)
+        return update_copies(self.folder)
 
 
 def change(path: Path, act: Callable[[Any], None]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from icekit.common.commands import ReportOptions
 from icekit.common.errors import IcekitError
 from icekit.engine.interrupting import Stopped
-from icekit.engine.lake import in_time
+from icekit.engine.lake import run_in_time
 from icekit.report.observing import FactsCache
 from tests.factories import table_facts
 
@@ -72,8 +72,8 @@ def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() ->
         gone.set()
 
     with pytest.raises(TimeoutError):
-        in_time(lake, 0.05, work)
+        run_in_time(lake, 0.05, work)
     may_go.set()
     gone.wait(600)
     assert [type(error) for error in told] == [Stopped]
-    assert in_time(lake, None, lambda taken: taken.spark) is lake.spark
+    assert run_in_time(lake, None, lambda taken: taken.spark) is lake.spark

@@ -209,11 +209,13 @@ def purging(patch: pytest.MonkeyPatch) -> None:
     """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties
     say.
     """
-    drop, paths = scratch.drop_sql, making.own_paths
+    drop, paths = scratch.drop_sql, making.isolating_properties
     patch.setattr(making, "_keeping", WeakKeyDictionary())
     for module in (scratch, making):
         patch.setattr(module, "drop_sql", lambda table: f"{drop(table)} PURGE")
-    patch.setattr(making, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
+    patch.setattr(
+        making, "isolating_properties", lambda scratch: {**paths(scratch), "gc.enabled": "true"}
+    )
 
 
 def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(

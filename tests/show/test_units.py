@@ -23,7 +23,7 @@ WRITTEN: dict[Callable[..., str], dict[tuple[Any, ...], str]] = {
         (4e11,): "13 years",
     },
     # A number, with about so many digits and without an exponent.
-    units.plain: {
+    units.plain_number: {
         (0,): "0",
         (0.00001,): "0.00001",
         (3.14159,): "3.14",
@@ -63,7 +63,7 @@ WRITTEN: dict[Callable[..., str], dict[tuple[Any, ...], str]] = {
         (1, "branch or tag", "branches and tags"): "1 branch or tag",
         (2, "branch or tag", "branches and tags"): "2 branches and tags",
     },
-    units.moment: {(1_767_323_045_000,): "2026-01-02 03:04 UTC"},
+    units.minute_text: {(1_767_323_045_000,): "2026-01-02 03:04 UTC"},
     # A shortened text keeps both ends.
     units.shorten: {
         (ALPHABET, 1): "…",
@@ -72,7 +72,7 @@ WRITTEN: dict[Callable[..., str], dict[tuple[Any, ...], str]] = {
         (ALPHABET, 26): ALPHABET,
     },
     # No line ends between a figure and its unit.
-    units.unbroken: {
+    units.with_no_break_units: {
         ("3 % of 4 Bees in 1 B",): "3\N{NO-BREAK SPACE}% of 4 Bees in 1\N{NO-BREAK SPACE}B",
     },
     # What a terminal would obey is replaced.
@@ -90,4 +90,4 @@ def test_a_figure_is_written_as_a_person_reads_it(write: Callable[..., str]) -> 
 
 
 def test_a_time_is_told_in_utc() -> None:
-    assert units.at(1_500) == dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=dt.UTC)
+    assert units.utc_time(1_500) == dt.datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=dt.UTC)

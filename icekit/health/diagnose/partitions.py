@@ -109,8 +109,8 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
         column = context.facts.by_name.get(field.source or "")
         if column and (coarse := coarser(column, field.transform, factor)):
             source = sql.identifier(*column.names)
-            old = sql.transform_of(source, field.transform)
-            new = sql.transform_of(source, coarse)
+            old = sql.transform_sql(source, field.transform)
+            new = sql.transform_sql(source, coarse)
             return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     return ()
 

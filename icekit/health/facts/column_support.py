@@ -8,7 +8,7 @@ from typing import Any
 from icekit.common.errors import ColumnsUnsupported
 from icekit.common.sql import display_name
 from icekit.common.units import first_names
-from icekit.engine.column_types import Ability, Engine, reading_engine
+from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.iceberg.metadata import Field, Json, children, properties_of, schema_of
 
@@ -69,7 +69,9 @@ def limits_of(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:
 
 def newer_engine(columns: Sequence[UnsupportedColumn]) -> str:
     """The engine that can read all of them, as a sentence; empty if there is none."""
-    engines = [reading_engine(column.type) for column in columns if column.ability is Ability.READ]
+    engines = [
+        first_reading_engine(column.type) for column in columns if column.ability is Ability.READ
+    ]
     versions = [(each.spark, each.iceberg) for each in engines if each is not None]
     if not engines or len(versions) < len(engines):
         return ""

@@ -19,7 +19,7 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.parsing import seconds
-from icekit.common.units import count, counted, moment, span
+from icekit.common.units import count, count_with_verb, minute_text, span
 from icekit.health.facts.writer_states import (
     Lineages,
     Range,
@@ -237,11 +237,13 @@ class ExpirySummary:
         sentences = []
         if self.kept_for_writers:
             writers = [kept.state.text for kept in self.states_kept if kept.snapshot_count]
-            snapshots_more = counted(self.kept_for_writers, "more snapshot", "stays", "stay")
+            snapshots_more = count_with_verb(
+                self.kept_for_writers, "more snapshot", "stays", "stay"
+            )
             sentences.append(f"{snapshots_more}: {_several(writers)}")
         if self.staged_kept:
             writes = [write.text for write in self.staged_kept]
-            staged = counted(len(writes), "unpublished staged write", "stays", "stay")
+            staged = count_with_verb(len(writes), "unpublished staged write", "stays", "stay")
             sentences.append(f"{staged}: {_several(writes)}")
         return tuple(sentences)
 
@@ -250,15 +252,15 @@ class ExpirySummary:
         """What goes for good: snapshots with their time travel, refs, states and staged writes."""
         sentences = []
         if self.snapshots_removed:
-            oldest = moment(self.oldest_removed_ms or 0)
-            newest = moment(self.newest_removed_ms or 0)
+            oldest = minute_text(self.oldest_removed_ms or 0)
+            newest = minute_text(self.newest_removed_ms or 0)
             times = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
             sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {times}")
         before_ms = self.reach_before_ms
         after_ms = self.reach_after_ms
         if before_ms is not None and after_ms is not None and before_ms != after_ms:
             sentences.append(
-                f"time travel to before {moment(after_ms)} (it reached back to {moment(before_ms)})"
+                f"time travel to before {minute_text(after_ms)} (it reached back to {minute_text(before_ms)})"
             )
         if self.refs_removed:
             sentences.append(f"refs older than their max-ref-age: {_several(self.refs_removed)}")

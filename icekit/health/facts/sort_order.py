@@ -2,7 +2,13 @@
 
 from collections.abc import Mapping
 
-from icekit.common.sql import Identifier, identifier, set_properties, transform_of, unset_properties
+from icekit.common.sql import (
+    Identifier,
+    identifier,
+    set_properties,
+    transform_sql,
+    unset_properties,
+)
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import Column, SortField
 
@@ -39,5 +45,5 @@ def undo_order(table: Identifier, facts: TableFacts) -> tuple[str, str]:
 
 
 def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_of(quoted(columns, field.source), field.transform)
+    term = transform_sql(quoted(columns, field.source), field.transform)
     return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"

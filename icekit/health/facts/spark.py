@@ -12,7 +12,7 @@ from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.units import count
 from icekit.engine.bridge import iceberg_version, temporary_settings
 from icekit.engine.compat import arrow_of
-from icekit.engine.errors import explaining
+from icekit.engine.errors import explain_errors
 from icekit.health.facts.counts import NEVER, Rollup, add
 from icekit.health.facts.integrity import DeleteState, NarrowManifest
 from icekit.health.facts.spark_entries import (
@@ -52,7 +52,7 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     to compare the key bounds of equality deletes.
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
-    with explaining(table):
+    with explain_errors(table):
         rows = _files(snapshot).persist()
         try:
             if rollup.has_deletes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icekit.common import frozen
 from icekit.common.sql import Identifier
 from icekit.common.units import count
-from icekit.engine.bridge import encryption_of, has_bridge, load_table
+from icekit.engine.bridge import encryption_class, has_bridge, load_table
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import complaint
 from icekit.engine.metadata_tables import metadata_table, with_lengths
@@ -134,7 +134,7 @@ def _in_spark(
         spark, table, named_files.repartition(max(1, -(-files // _FILES_PER_TASK)))
     )
     # An encrypted file is longer than what its entry says.
-    compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
+    compared = "" if encryption_class(load_table(spark, table)) else " OR length <> size"
     missing = checked.where(f"length < 0{compared}").persist()
     try:
         return _summarized(missing, partitions, searched)

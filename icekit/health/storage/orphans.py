@@ -18,8 +18,8 @@ from icekit.common.sql import Identifier, call, display_name, identifier, orphan
 from icekit.common.units import count, span
 from icekit.common.waiting import each_within
 from icekit.engine.bridge import has_bridge, load_table
-from icekit.engine.errors import explaining
-from icekit.engine.metadata_tables import spread
+from icekit.engine.errors import explain_errors
+from icekit.engine.metadata_tables import sample_paths
 from icekit.engine.tables import SessionTables
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.health.facts.storage import EXAMPLES, SharedPlace, Sharing, StorageFacts
@@ -57,10 +57,10 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
         **orphan_arguments(display_name(table[1:]), location),
         older_than=older_than,
     )
-    with explaining(table):
+    with explain_errors(table):
         orphan_files = spark.sql(statement).toDF("file_path")
         total = orphan_files.count()
-        weighed_files = spread(orphan_files, WEIGHED)
+        weighed_files = sample_paths(orphan_files, WEIGHED)
         sizes = _sizes(spark, table, weighed_files)
     return StorageFacts(
         int(older_than.timestamp() * 1000),

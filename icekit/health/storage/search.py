@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from icekit.common.errors import IcekitError, MetadataUnreadable, first_line, require
 from icekit.common.sql import Identifier
-from icekit.common.terminal import counting, never_silent
+from icekit.common.terminal import report_waiting, show_progress
 from icekit.engine.errors import complaint
 from icekit.engine.file_systems import FileSystem
 from icekit.health.facts.head import head
@@ -94,7 +94,7 @@ def search_storage(
     has_gc = properties_of(searched.metadata).get("gc.enabled", "true").lower() != "false"
     others = Sharing()
     search = _Search(source, searched, collector)
-    with counting(lambda: search.progress):
+    with show_progress(lambda: search.progress):
         if has_gc:
             query = TableQuery(say=say or search.report)
             others = sharing(lake, table, query, max_age=REMEMBERED_SECONDS)
@@ -129,7 +129,7 @@ def _search_in_spark(
     if reason:
         what = f"{what}, because {reason}"
         require("pyspark", f"Because {reason}, the search of the storage")
-    with never_silent(what, at_once=bool(reason)):
+    with report_waiting(what, at_once=bool(reason)):
         missing = None
         if searched.snapshot is not None:
             missing = missing_files(lake, table, searched)

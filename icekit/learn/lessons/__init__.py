@@ -15,8 +15,8 @@ from icekit.common.sql import Identifier
 from icekit.common.terminal import ATTENDED, say
 from icekit.common.units import count, elapsed, size
 from icekit.common.view import FIGURE, TEXT, Block, Grid, Sentence, Shown
-from icekit.engine.planner import kind, metric, nodes, query_of_frame
-from icekit.learn.lab import NAMESPACE, embedded, unpack_lab
+from icekit.engine.planner import frame_execution, metric, node_class, walk_plan
+from icekit.learn.lab import NAMESPACE, lake_folder, unpack_lab
 
 #: The number of runs that count, after one warm-up run.
 RUNS = 3
@@ -55,7 +55,7 @@ class QueryCost(Shown):
         )
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
         sentence = (
-            f"The query takes {elapsed(self.seconds)} (median of {_warm(self)}, {self.spread}), "
+            f"The query takes {elapsed(self.seconds)} (median of {_warm_run_count(self)}, {self.spread}), "
             f"including {elapsed(self.planning_seconds)} to plan. It reads "
             f"{count(self.manifests, 'manifest')} and opens {opened}."
         )
@@ -94,7 +94,7 @@ def begin(*tables: str) -> Lake:
     # What is wrong with a table is for the learner to find.
     unpack_lab(lake, tables, reset=True, progress=lambda _: None)
     say(f"Put back as unpacked: {', '.join(f'{NAMESPACE}.{name}' for name in tables)}.")
-    ledger = embedded(lake) / "lessons" / f"{tables[0]}.db"
+    ledger = lake_folder(lake) / "lessons" / f"{tables[0]}.db"
     ledger.parent.mkdir(exist_ok=True)
     if os.environ.setdefault("ICEKIT_LEDGER", str(ledger)) == str(ledger):
         ledger.unlink(missing_ok=True)
@@ -117,8 +117,8 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
         started = time.monotonic()
         rows = frame.collect()
         took.append(time.monotonic() - started)
-        plan = query_of_frame(frame).executedPlan()
-        scans = [node for node in nodes(plan) if kind(node) == "BatchScanExec"]
+        plan = frame_execution(frame).executedPlan()
+        scans = [node for node in walk_plan(plan) if node_class(node) == "BatchScanExec"]
         if not scans:
             raise ParameterError(
                 "The query opens no files of an Iceberg table, so there is nothing to measure; "
@@ -145,7 +145,7 @@ def storage(lake: Lake, table: str | Identifier) -> FolderSize:
     """Count the files in the folder of a table of the embedded lake, including files that no
     snapshot references.
     """
-    home = embedded(lake).joinpath("warehouse", *lake.identifier(table))
+    home = lake_folder(lake).joinpath("warehouse", *lake.identifier(table))
     # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
     data = [path.stat().st_size for path in home.glob("data/**/[!.]*") if path.is_file()]
     metadata = [path.stat().st_size for path in home.glob("metadata/**/[!.]*") if path.is_file()]
@@ -178,14 +178,14 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = "the same" if before.rows == after.rows else "not the same: rows changed in between"
         note = (
-            f"The result is {same}. Times are medians of {_warm(before)} before and {_warm(after)} "
+            f"The result is {same}. Times are medians of {_warm_run_count(before)} before and {_warm_run_count(after)} "
             f"after ({before.spread} before, {after.spread} after)."
         )
         return BeforeAfter(rows, note)
     return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
 
 
-def _warm(cost: QueryCost) -> str:
+def _warm_run_count(cost: QueryCost) -> str:
     return count(len(cost.runs), "warm run")
 
 

@@ -19,10 +19,10 @@ from icekit.common.errors import (
     ParameterError,
 )
 from icekit.common.sql import display_name
-from icekit.common.units import count, counted
+from icekit.common.units import count, count_with_verb
 from icekit.deletes.convert import is_refused
 from icekit.engine.causes import java_classes
-from icekit.engine.errors import kind_of, reason
+from icekit.engine.errors import failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import Head, head
@@ -266,7 +266,7 @@ class Runner:
         for lost in broken:
             raise CommitBroken(f"{lost.text} Nothing else may be lost: do this first.")
         self.say(
-            f"  {counted(len(own_ids), 'commit', 'is', 'are')} in the table although the attempt "
+            f"  {count_with_verb(len(own_ids), 'commit', 'is', 'are')} in the table although the attempt "
             "failed, and no file of them is missing"
         )
 
@@ -280,7 +280,7 @@ class Runner:
         has_committed: bool,
     ) -> Exception:
         """What is raised for a failed attempt."""
-        if kind_of(failure) == "full":
+        if failure_kind(failure) == "full":
             return DiskFull(full_disk(self.lake, failure, action))
         # Another job's expiry came first.
         is_expired = action.procedure == "expire_snapshots" and self._unexpired(action) != action

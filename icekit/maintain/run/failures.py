@@ -13,9 +13,9 @@ from icekit.common.errors import (
     Status,
 )
 from icekit.common.units import size
-from icekit.engine.causes import is_of_engine, was_writing_for_spark
-from icekit.engine.disks import disk_of, free_memory, fullest_local_disk
-from icekit.engine.errors import is_file_gone, kind_of, reason
+from icekit.engine.causes import is_engine_error, was_writing_for_spark
+from icekit.engine.disks import collect_garbage, disk_of, fullest_local_disk
+from icekit.engine.errors import failure_kind, is_file_gone, reason
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
@@ -68,7 +68,7 @@ def cause_of(
     changed anything. ``has_committed``: the attempt itself has moved the branch. ``is_expired``:
     snapshots that an expiry was to remove are gone.
     """
-    kind = kind_of(failure)
+    kind = failure_kind(failure)
     message = reason(failure)
     if kind == "capacity":
         return TooLarge(message)
@@ -88,7 +88,7 @@ def cause_of(
                 "the next attempt, too."
             )
         return failure
-    if is_of_engine(failure) and (outside.is_gone or (outside.any and not is_repeated)):
+    if is_engine_error(failure) and (outside.is_gone or (outside.any and not is_repeated)):
         return conflict
     return failure
 
@@ -106,7 +106,7 @@ def unreachable_as_conflict() -> Iterator[None]:
     except CatalogUnreachable as error:
         raise Conflict(str(error).rstrip(".")) from error
     except Exception as error:
-        if kind_of(error) != "unreachable":
+        if failure_kind(error) != "unreachable":
             raise
         raise Conflict(reason(error)) from error
 
@@ -115,7 +115,7 @@ def full_disk(lake: Lake, failure: Exception, action: Action) -> str:
     """Sentences that say which disk is full, how much is needed, and what to do."""
     prediction = action.prediction
     # A file that could not be closed holds its space although it was removed.
-    free_memory(lake.spark)
+    collect_garbage(lake.spark)
     if was_writing_for_spark(failure):
         disk = fullest_local_disk(lake.spark)
         whose = "Spark's local directory"

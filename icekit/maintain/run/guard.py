@@ -13,8 +13,8 @@ from icekit.common import sql
 from icekit.common.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.common.units import count, first_names
-from icekit.engine.errors import explain, explaining
-from icekit.engine.interrupting import cancel, new_tag, tagged, watching
+from icekit.engine.errors import explain, explain_errors
+from icekit.engine.interrupting import act_on_request, cancel_jobs, new_job_tag, tag_jobs
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import (
@@ -170,14 +170,14 @@ class _Removal(Guard):
         :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
         """
         spark = self.lake.spark
-        tag = new_tag()
+        tag = new_job_tag()
         uuid = self.metadata().get("table-uuid")
 
         def named(table: Identifier) -> str | None:
             try:
                 if not self.of_clones and self._is_clone(table, uuid):
                     return None
-                with tagged(spark, tag):
+                with tag_jobs(spark, tag):
                     # A search that begins after the request would no longer be cancelled.
                     if not may_name(self.lake, table, files.folders) or self._is_asked():
                         return None
@@ -187,7 +187,7 @@ class _Removal(Guard):
             except Exception as error:
                 raise explain(error, self.lake.sql_name(table)) from error
 
-        with watching(self._is_asked, lambda: cancel(spark, tag)):
+        with act_on_request(self._is_asked, lambda: cancel_jobs(spark, tag)):
             users, unchecked = of_others(
                 self.lake,
                 self.action.table,
@@ -196,7 +196,7 @@ class _Removal(Guard):
                 TableQuery(seconds=LOOKING_SECONDS, say=self.say, stopped=self._is_asked),
             )
         if self._is_asked():
-            cancel(spark, tag)
+            cancel_jobs(spark, tag)
         self.stop.check()
         return {name: path for name, path in sorted(users.items()) if path is not None}, unchecked
 
@@ -220,7 +220,7 @@ class _Removal(Guard):
 
     def _wanted(self, files: DataFrame) -> Wanted:
         """Files of the table to look for in others."""
-        with explaining(self.action.sql_name):
+        with explain_errors(self.action.sql_name):
             return wanted(self.lake.spark, files, declared_paths(self.metadata()))
 
     def _is_asked(self) -> bool:
@@ -494,6 +494,6 @@ class OrphanGuard(_Removal):
             options=action.options,
             **action.arguments,
         )
-        with explaining(action.sql_name):
+        with explain_errors(action.sql_name):
             self.lake.spark.sql(f"REFRESH TABLE {identifier(*action.sql_name)}")
             return self.lake.spark.sql(statement).selectExpr("orphan_file_location AS file_path")

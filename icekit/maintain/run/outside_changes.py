@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from icekit.common import frozen
-from icekit.common.units import at, count, first_names
+from icekit.common.units import count, first_names, utc_time
 from icekit.health.facts.head import Head, since
 from icekit.iceberg.metadata import (
     Json,
@@ -77,8 +77,8 @@ class OutsideChanges:
     def _when(self) -> str:
         if self.first_ms is None or self.last_ms is None:
             return ""
-        first = f"{at(self.first_ms):%Y-%m-%d %H:%M:%S} UTC"
-        last = f"{at(self.last_ms):%H:%M:%S} UTC"
+        first = f"{utc_time(self.first_ms):%Y-%m-%d %H:%M:%S} UTC"
+        last = f"{utc_time(self.last_ms):%H:%M:%S} UTC"
         if first.endswith(last):
             return f" (at {first})"
         return f" (between {first} and {last})"

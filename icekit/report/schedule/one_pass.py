@@ -17,9 +17,9 @@ from icekit.common.errors import RunDisproved, Status, TableClaimed, TableNotFou
 from icekit.common.saving import write_json
 from icekit.common.sql import display_name, matches, parse_identifier
 from icekit.common.units import count
-from icekit.engine.errors import outside
+from icekit.engine.errors import environment_error
 from icekit.engine.interrupting import Ending, Stop, Stopped, sigterm_as_interrupt, stop_on_request
-from icekit.engine.lake import Lake, let_go
+from icekit.engine.lake import Lake, close_at_end
 from icekit.health.diagnose.findings import Findings
 from icekit.health.facts.model import TableFacts
 from icekit.maintain.actual import Actual
@@ -70,7 +70,7 @@ def run_policy(
         ending = stack.enter_context(sigterm_as_interrupt())
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = Lake.connect(policy.catalog)
-        stack.callback(let_go, lake, ending)
+        stack.callback(close_at_end, lake, ending)
         facts_cache = FactsCache(Path(folder))
         try:
             _Pass(policy, result, lake, ending, facts_cache, clock, say, dry_run).go()
@@ -190,7 +190,7 @@ class _Pass:
             except Exception as problem:
                 self.ending.check()
                 # What was run must not go without a result because a history or a disk fails.
-                if (outside_error := outside(problem)) is None:
+                if (outside_error := environment_error(problem)) is None:
                     raise
                 self.result.problems.append(str(outside_error))
                 continue

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING
 
 from icekit.common import frozen
 from icekit.common.errors import ParameterError, StatementRefused
-from icekit.common.sql import reset_session, set_session, transform_of
+from icekit.common.sql import reset_session, set_session, transform_sql
 from icekit.common.units import count, size
 from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.bridge import temporary_settings
-from icekit.engine.errors import explaining
-from icekit.engine.lake import session_of
-from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
+from icekit.engine.errors import explain_errors
+from icekit.engine.lake import session_in_catalog
+from icekit.engine.planner import (
+    executed_command_plan,
+    is_scan_of,
+    metric,
+    node_class,
+    nodes_with_searches,
+)
 from icekit.health.facts.model import TableFacts
 from icekit.prove.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
@@ -68,7 +74,7 @@ def partitioned_join_change(
 
     settings = {key: value for key, value in SETTINGS.items() if spark.conf.get(key, None) != value}
     if not avoids_shuffle(settings):
-        field_texts = (transform_of(*astuple(f)) for f in fields_of(facts.default_spec))
+        field_texts = (transform_sql(*astuple(f)) for f in fields_of(facts.default_spec))
         target_fields_text = ", ".join(field_texts) or "nothing"
         equalities_text = (
             ", ".join(f"{e.column} = {e.expression}" for e in keys.equalities) or "no column"
@@ -132,7 +138,7 @@ def review_merge(
     catalog.
     """
     budget = Budget(budget_seconds, budget_bytes)
-    with session_of(lake) as spark:
+    with session_in_catalog(lake) as spark:
         statement = _parse_merge(spark, sql)
         catalog, *name = statement.target
         if catalog != lake.name:
@@ -192,9 +198,9 @@ def _try_on_clones(
             fingerprints[name] = str(
                 fingerprint(box.lake.spark, statement.with_branch(box.name))[()]
             )
-        plan_nodes = list(nodes_with_searches(ran_command(execution.frame)))
+        plan_nodes = list(nodes_with_searches(executed_command_plan(execution.frame)))
         scans = [node for node in plan_nodes if is_scan_of(node, box.name)]
-        shuffles = [node for node in plan_nodes if kind(node) == SHUFFLE]
+        shuffles = [node for node in plan_nodes if node_class(node) == SHUFFLE]
         return {
             FILES: sum(metric(node, "resultDataFiles") for node in scans),
             OPENED: sum(metric(node, "totalDataFileSize") for node in scans),
@@ -231,7 +237,7 @@ class MergeReview:
         """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the
         target only metadata.
         """
-        with explaining(statement.target):
+        with explain_errors(statement.target):
             plan = merge_plan(spark, statement.sql, statement.target)
             keys = merge_keys(plan, facts)
             return cls(

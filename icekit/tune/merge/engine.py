@@ -15,7 +15,13 @@ from icekit.common import frozen
 from icekit.common.errors import StatementRefused
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.bridge import elements
-from icekit.engine.planner import is_scan_of, kind, nodes, query_of, searches
+from icekit.engine.planner import (
+    is_scan_of,
+    match_searches,
+    node_class,
+    query_execution,
+    walk_plan,
+)
 from icekit.tune.filters import filters_of
 
 if TYPE_CHECKING:
@@ -86,16 +92,20 @@ class MergePlan:
 
 def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
     """How Spark would run a MERGE of ``target``, which is named with its catalog."""
-    query = query_of(spark, sql)
+    query = query_execution(spark, sql)
     physical_plan = query.executedPlan()
-    plan_nodes = list(nodes(physical_plan))
-    join_node = next((n for n in plan_nodes if kind(n).endswith(("JoinExec", "ProductExec"))), None)
+    plan_nodes = list(walk_plan(physical_plan))
+    join_node = next(
+        (n for n in plan_nodes if node_class(n).endswith(("JoinExec", "ProductExec"))), None
+    )
     join_type = str(join_node.joinType().toString()) if join_node is not None else ""
     # Only a MERGE that inserts and nothing else has the source on the left.
     is_target_left = join_type != "LeftAnti"
     join_sides = [plan_nodes, []]
     if join_node is not None:
-        join_sides = [list(nodes(target_nodes)) for target_nodes in elements(join_node.children())]
+        join_sides = [
+            list(walk_plan(target_nodes)) for target_nodes in elements(join_node.children())
+        ]
     target_nodes, source_nodes = join_sides if is_target_left else join_sides[::-1]
     scan_node = next((n for n in target_nodes if is_scan_of(n, target)), None)
     if scan_node is None:
@@ -103,14 +113,19 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
             f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can "
             "match, as when the source is empty), so there is nothing to review."
         )
-    search_nodes = (n for plan in searches(scan_node) for n in nodes(plan) if is_scan_of(n, target))
+    search_nodes = (
+        n for plan in match_searches(scan_node) for n in walk_plan(plan) if is_scan_of(n, target)
+    )
     return MergePlan(
         f"{join_type} {join_node.nodeName()}" if join_node is not None else "no join",
         is_target_left,
         Scan.from_node(scan_node),
         next(map(Scan.from_node, search_nodes), None),
-        any(kind(n) == SHUFFLE for n in target_nodes),
-        any(kind(n) == SHUFFLE for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)),
+        any(node_class(n) == SHUFFLE for n in target_nodes),
+        any(
+            node_class(n) == SHUFFLE
+            for n in takewhile(lambda n: not n.equals(join_node), plan_nodes)
+        ),
         _partitioning_text(source_nodes),
         query.analyzed(),
     )
@@ -119,7 +134,7 @@ def merge_plan(spark: SparkSession, sql: str, target: Identifier) -> MergePlan:
 def _partitioning_text(plan_nodes: Iterable[Any]) -> str:
     """How the only table of a plan is partitioned, in words."""
     leaf_nodes = [n for n in plan_nodes if n.children().isEmpty()]
-    if [kind(n) for n in leaf_nodes] != ["BatchScanExec"]:
+    if [node_class(n) for n in leaf_nodes] != ["BatchScanExec"]:
         return "is not a plain Iceberg table"
     # Spark writes identity(d), Iceberg d.
     transforms = (
@@ -131,7 +146,8 @@ def _partitioning_text(plan_nodes: Iterable[Any]) -> str:
 
 def full_scan(spark: SparkSession, table: Identifier) -> Scan:
     """A scan of all of a table, or of the branch that its name ends with."""
-    physical_plan = query_of(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
+    physical_plan = query_execution(spark, f"SELECT * FROM {identifier(*table)}").executedPlan()
     return next(
-        (Scan.from_node(n) for n in nodes(physical_plan) if kind(n) == "BatchScanExec"), Scan()
+        (Scan.from_node(n) for n in walk_plan(physical_plan) if node_class(n) == "BatchScanExec"),
+        Scan(),
     )

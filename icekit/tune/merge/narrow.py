@@ -21,7 +21,7 @@ from icekit.common.errors import StatementRefused
 from icekit.common.sql import identifier
 from icekit.engine.bridge import elements
 from icekit.engine.errors import engine_errors, reason
-from icekit.engine.planner import kind, nodes
+from icekit.engine.planner import node_class, walk_plan
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.values import to_scalar
@@ -116,14 +116,14 @@ class ImpliedPredicate:
 
 def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
     """The equalities of a MERGE's ON, as Spark has resolved them; the facts are the target's."""
-    join = next((n for n in nodes(plan.analyzed_plan) if kind(n) == "Join"), None)
+    join = next((n for n in walk_plan(plan.analyzed_plan) if node_class(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return MergeKeys()
     join_sides = join.left(), join.right()
     target, source = join_sides if plan.is_target_left else join_sides[::-1]
     equalities: dict[str, Equality | None] = {}
     for conjunct in _conjuncts(join.condition().get()):
-        if kind(conjunct) in {"EqualTo", "EqualNullSafe"}:
+        if node_class(conjunct) in {"EqualTo", "EqualNullSafe"}:
             for target_expression, source_expression in (
                 (conjunct.left(), conjunct.right()),
                 (conjunct.right(), conjunct.left()),
@@ -133,7 +133,7 @@ def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
                         facts,
                         target_expression,
                         source_expression,
-                        kind(conjunct) == "EqualNullSafe",
+                        node_class(conjunct) == "EqualNullSafe",
                     )
                     equalities[str(conjunct.sql())] = equality
     return MergeKeys(
@@ -144,7 +144,7 @@ def merge_keys(plan: MergePlan, facts: TableFacts) -> MergeKeys:
 
 
 def _conjuncts(expression: Any) -> list[Any]:
-    if kind(expression) != "And":
+    if node_class(expression) != "And":
         return [expression]
     return [*_conjuncts(expression.left()), *_conjuncts(expression.right())]
 
@@ -158,10 +158,12 @@ def _equality(
     facts: TableFacts, target_expression: Any, source_expression: Any, is_null_safe: bool
 ) -> Equality | None:
     """One equality; None if its values could rule out a file that has a match."""
-    column = target_expression.child() if kind(target_expression) == "Cast" else target_expression
+    column = (
+        target_expression.child() if node_class(target_expression) == "Cast" else target_expression
+    )
     column_type = str(column.dataType().simpleString())
     compared_type = str(target_expression.dataType().simpleString())
-    if kind(column) != "AttributeReference" or (
+    if node_class(column) != "AttributeReference" or (
         column_type != compared_type and (column_type, compared_type) != ("int", "bigint")
     ):
         return None
@@ -202,9 +204,9 @@ def _iceberg_type(spark_type: str) -> str:
 
 def unstable_part_of(plan: Any) -> str | None:
     """What makes a plan return different rows each time it is read; None if nothing does."""
-    for node in nodes(plan):
-        if kind(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
-            return kind(node)
+    for node in walk_plan(plan):
+        if node_class(node) in {"GlobalLimit", "LocalLimit", "Offset", "Sample"}:
+            return node_class(node)
         for expression in elements(node.expressions()):
             if not expression.deterministic() or _OF_TIME.search(str(expression.toString())):
                 return str(expression.sql())[:80]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import EngineFailed
-from icekit.engine.causes import is_of_engine
-from icekit.engine.errors import explain, kind_of, reason
+from icekit.engine.causes import is_engine_error
+from icekit.engine.errors import explain, failure_kind, reason
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.iceberg.dropped_fields import fields_hiding_files, fields_hiding_positions
@@ -68,7 +68,7 @@ def fails(table: Table, name: str) -> bool:
     try:
         table.sql(f"SELECT * FROM {{t}}.{name}")
     except Exception as error:
-        if not is_of_engine(error):
+        if not is_engine_error(error):
             raise
         return True
     return False
@@ -109,7 +109,7 @@ def test_what_iceberg_says_is_said_in_plain_words_and_not_tried_again(neglected:
         assert "the column of a partition field was dropped" in text
         assert "ADD PARTITION FIELD" in text
         assert "struct<" not in text
-    assert kind_of(error) == "other"
+    assert failure_kind(error) == "other"
 
 
 def test_maintenance_leaves_out_what_iceberg_cannot_do_and_does_the_rest(

@@ -161,7 +161,7 @@ def test_the_printed_statement_loses_no_delete_either(streamed: Table) -> None:
 def test_where_nothing_can_look_at_the_commit_nothing_is_rewritten(
     streamed: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bridge, "compiled", lambda *_: 1 // 0)
+    monkeypatch.setattr(bridge, "java_object", lambda *_: 1 // 0)
     before, snapshots = streamed.rows(), streamed.snapshots()
     (action,) = streamed.run(streamed.plan(min_files=5)).actions
 

@@ -22,11 +22,11 @@ from icekit.engine.interrupting import (
     Stop,
     Stopped,
     _not_of_py4j,
-    handler_kept,
+    keep_interrupt_handler,
     sigterm_as_interrupt,
     stop_on_request,
 )
-from icekit.engine.lake import let_go
+from icekit.engine.lake import close_at_end
 from icekit.maintain.outcome import ActionOutcome, Outcome
 from icekit.prove.proof import Check, Proof
 from icekit.report.schedule.one_pass import run_policy
@@ -113,12 +113,12 @@ def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_an
 @pytest.mark.usefixtures("interruptible")
 def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_own() -> None:
     with sigterm_as_interrupt() as ending:
-        with handler_kept():
+        with keep_interrupt_handler():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert ending.is_asked
-    with handler_kept():
+    with keep_interrupt_handler():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "in no block, Spark's is left alone"
 
@@ -126,16 +126,16 @@ def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
 def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) -> None:
     lake = Mock(**{"close.side_effect": error})
-    let_go(lake, asked())
+    close_at_end(lake, asked())
     assert not asked().takes(SystemExit(2))
     with pytest.raises(type(error)):
-        let_go(lake, Ending())
+        close_at_end(lake, Ending())
 
 
 def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    let_go(Mock(**{"close.side_effect": BROKEN[0]}), asked())
+    close_at_end(Mock(**{"close.side_effect": BROKEN[0]}), asked())
     own = {"pathname": java_gateway.__file__, "levelno": logging.ERROR, "msg": "of py4j itself"}
     # What earlier tests left to the garbage collector may log now too.
     with caplog.at_level(logging.ERROR):
@@ -157,14 +157,14 @@ def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(
         hanging.wait(600)
         ended.set()
 
-    let_go(Mock(close=hang), asked())
+    close_at_end(Mock(close=hang), asked())
     assert not ended.is_set()
     hanging.set()
     # A signal while it stops: the pass was whole by then, and says that it was asked to end.
     lake = Mock(**{"close.side_effect": [KeyboardInterrupt, None, None]})
     for is_asked in (True, False):
         ending = Ending()
-        let_go(lake, ending)
+        close_at_end(lake, ending)
         assert ending.is_asked is is_asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 from icekit.common.sql import identifier
-from icekit.engine.lake import session_of
+from icekit.engine.lake import session_in_catalog
 from icekit.sandbox.clones import clone
 from icekit.tune.answer import Answer
 from icekit.tune.merge import MergeReview, review_merge
@@ -46,7 +46,7 @@ class Target(tables.Table):
         return f"MERGE INTO {self.sql_name} {alias} USING {source} ON {on} {clauses}"
 
     def review(self, sql: str = "") -> MergeReview:
-        with session_of(self.lake) as spark:
+        with session_in_catalog(self.lake) as spark:
             statement = parse(spark, sql or self.merge())
             return MergeReview.from_statement(spark, statement, self.lake.observe(self.name))
 
@@ -59,7 +59,7 @@ class Target(tables.Table):
 
     def after(self, sql: str) -> list[tuple[Any, ...]]:
         """The rows of a clone on which a statement was run."""
-        with session_of(self.lake) as spark, clone(self.lake, self.name) as copy:
+        with session_in_catalog(self.lake) as spark, clone(self.lake, self.name) as copy:
             on = self.lake.sql_name(copy.table)
             spark.sql(parse(spark, sql).on(on))
             return self.rows(identifier(*on))

@@ -9,7 +9,7 @@ import pytest
 from icekit.api import Lake
 from icekit.common.sql import set_session
 from icekit.engine.bridge import temporary_settings
-from icekit.engine.lake import session_of
+from icekit.engine.lake import session_in_catalog
 from icekit.tune.merge.engine import merge_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, Target, said
 
@@ -56,7 +56,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     assert review.plan.is_target_shuffled
     assert joined.is_change
     assert set(joined.sql) == {set_session(key, value) for key, value in settings}
-    with session_of(lake) as spark:
+    with session_in_catalog(lake) as spark:
         for left_out in settings:
             with temporary_settings(spark, dict(settings - {left_out})):
                 assert merge_plan(
