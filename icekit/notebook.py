@@ -40,12 +40,12 @@ def begin(
     the nearest known, and for a value that cannot be read.
     """
     _plain_errors()
-    kind = NOTEBOOKS.get(notebook, Settings)
-    settings = kind.declared
-    own, by_papermill = _set_names(cell_globals.get("In", ()))
-    for name in by_papermill:
-        require_known(name, [*settings, *own], "parameter")
-    if by_papermill and not has_front_end():
+    settings_class = NOTEBOOKS.get(notebook, Settings)
+    settings = settings_class.declared
+    own_names, papermill_names = _set_names(cell_globals.get("In", ()))
+    for name in papermill_names:
+        require_known(name, [*settings, *own_names], "parameter")
+    if papermill_names and not has_front_end():
         # papermill runs it with parameters: nobody is there to move a slider.
         os.environ.setdefault(SWITCH, "off")
     if is_kernel() and not has_front_end():
@@ -56,38 +56,42 @@ def begin(
         raise ParameterError(
             f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more_values!r}."
         )
-    if twice := [name for name in more_values if name in own]:
-        raise ParameterError(f"{twice[0]} has a line of its own above more; set it there.")
+    if repeated_names := [name for name in more_values if name in own_names]:
+        raise ParameterError(f"{repeated_names[0]} has a line of its own above more; set it there.")
     # Not every front end keeps the cells: then each variable with the name of a setting is one.
     stated_values = {
         name: cell_globals[name]
-        for name in [*own, *by_papermill] or settings
+        for name in [*own_names, *papermill_names] or settings
         if name in settings and name in cell_globals
     }
-    read = kind.of({**more_values, **stated_values})
-    cell_globals.update({name: getattr(read, name) for name in stated_values})
-    where = f"{getattr(read, 'table', '')} {getattr(read, 'sql', '')}"
-    if lab and not getattr(read, "catalog", "") and re.search(r"(^| )lab\.", where):
-        own_values = {*more_values, *by_papermill, *read.changed()}
-        read = read.replaced(
-            **{name: value for name, value in lab.items() if name not in own_values}
+    setting_values = settings_class.of({**more_values, **stated_values})
+    cell_globals.update({name: getattr(setting_values, name) for name in stated_values})
+    table_and_sql = f"{getattr(setting_values, 'table', '')} {getattr(setting_values, 'sql', '')}"
+    if (
+        lab
+        and not getattr(setting_values, "catalog", "")
+        and re.search(r"(^| )lab\.", table_and_sql)
+    ):
+        names_set = {*more_values, *papermill_names, *setting_values.changed()}
+        setting_values = setting_values.replaced(
+            **{name: value for name, value in lab.items() if name not in names_set}
         )
-    return read
+    return setting_values
 
 
 def _set_names(cells: Iterable[str]) -> tuple[list[str], list[str]]:
     """The names that the cell tagged ``parameters`` declares with their types, as no other cell
     does, and those that papermill sets after it.
     """
-    own_values: list[str] = []
-    by_papermill: list[str] = []
+    own_names: list[str] = []
+    papermill_names: list[str] = []
     for cell in cells:
         if cell.lstrip().startswith("# Parameters"):
-            by_papermill = re.findall(r"^(\w+) =", cell, re.M)
-        elif declared := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
-            own_values = declared
-            by_papermill = []
-    return own_values, by_papermill
+            papermill_names = re.findall(r"^(\w+) =", cell, re.M)
+        elif declared_names := re.findall(r"^(\w+)\s*:[^=\n]*=", cell, re.M):
+            own_names = declared_names
+            papermill_names = []
+    return own_names, papermill_names
 
 
 def _find_lake_above() -> None:
@@ -95,11 +99,11 @@ def _find_lake_above() -> None:
     root find the same lake.
     """
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
-        above = next(
+        lake_folder = next(
             (folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None
         )
-        if above is not None:
-            os.environ["ICEKIT_LAKE"] = str(above.resolve())
+        if lake_folder is not None:
+            os.environ["ICEKIT_LAKE"] = str(lake_folder.resolve())
 
 
 def _plain_errors() -> None:
@@ -122,7 +126,7 @@ def _one_sentence(
     return lines
 
 
-def observe(settings: Any, **more: Any) -> tuple[Lake, TableFacts, Thresholds]:
+def observe(settings: Any, **collect_options: Any) -> tuple[Lake, TableFacts, Thresholds]:
     """The catalog, the facts and the thresholds of a notebook's settings; or the facts that a
     report has already collected. ``more`` goes to :func:`icekit.health.observe`.
     """
@@ -133,7 +137,7 @@ def observe(settings: Any, **more: Any) -> tuple[Lake, TableFacts, Thresholds]:
 
         return lake, load_facts(Path(path)), thresholds
     known_settings = {"ref", "filter_columns", "collector", "storage"} & settings.declared.keys()
-    options = settings.only(*known_settings) | more
+    options = settings.only(*known_settings) | collect_options
     facts = lake.observe(settings.table, size_ratios=thresholds.size_ratios, **options)
     return lake, facts, thresholds
 
@@ -146,16 +150,16 @@ def read_now(lake: Lake, table: str, is_wanted: bool) -> Any:
         return "The table was not read: read_now is false."
     from icekit.deletes.resolved import resolved
 
-    started = time.monotonic()
+    start_time = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
     with resolved(lake, lake.identifier(table)) as rows:
         return (
             f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in "
-            f"{time.monotonic() - started:.0f} s"
+            f"{time.monotonic() - start_time:.0f} s"
         )
 
 
-def asked(options: Settings) -> dict[str, Any]:
+def changed_arguments(options: Settings) -> dict[str, Any]:
     """What a tuning question or a review is asked with: what differs from its default, and for a
     file its text.
     """

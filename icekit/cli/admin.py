@@ -53,7 +53,7 @@ def unpack_example_tables(options: LabOptions) -> int:
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
     with connected(OfCatalog(catalog="")) as lake:
-        unpack_lab(lake, options.names, every=options.all, reset=options.reset, progress=say)
+        unpack_lab(lake, options.names, all_archives=options.all, reset=options.reset, progress=say)
     return EXIT_HEALTHY
 
 
@@ -146,9 +146,9 @@ def clones(options: ClonesOptions) -> int:
         if not all_clones:
             say("There are no stale clones.")
         for stale in all_clones:
-            say(stale.line(now))
+            say(stale.summary(now))
             say(f"  {drop_sql(lake.sql_name(stale.table))};")
-            folder = stale.whose.scratch if stale.whose else "unknown"
+            folder = stale.ownership.scratch if stale.ownership else "unknown"
             say(f"  folder {folder}")
         dead_clones = [stale for stale in all_clones if stale.is_dead]
         if options.remove and dead_clones:

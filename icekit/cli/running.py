@@ -251,7 +251,7 @@ def _run(
             return outcome.exit_status
         except Exception as error:
             # Report lost rows even to a user who asked the run to stop.
-            if ending.takes(error) and not isinstance(error, RunDisproved):
+            if ending.explains(error) and not isinstance(error, RunDisproved):
                 raise KeyboardInterrupt from error
             raise
         finally:

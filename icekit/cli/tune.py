@@ -82,9 +82,9 @@ def review_merge(options: ReviewMergeOptions) -> int:
 
 
 def _answered(options: Any, ask: Callable[..., Any]) -> int:
-    from icekit.notebook import asked
+    from icekit.notebook import changed_arguments
 
-    question_arguments = asked(options)
+    question_arguments = changed_arguments(options)
     with connected(options) as lake:
         answer = ask(lake, question_arguments)
         say(f"\n{answer.text()}")

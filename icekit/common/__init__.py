@@ -7,6 +7,6 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(of: type[T]) -> type[T]:
+def frozen(record_class: type[T]) -> type[T]:
     """A dataclass with slots whose values are set once, as most classes of icekit are."""
-    return dataclass(frozen=True, slots=True)(of)
+    return dataclass(frozen=True, slots=True)(record_class)

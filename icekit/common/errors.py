@@ -45,10 +45,10 @@ _SHOWN = 200
 def shortened(message: str) -> str:
     """Cut the middle out of long names and quoted texts."""
     return _LONG.sub(
-        lambda found: (
-            found[0]
-            if "/" in found[0] and len(found[0]) < _LONGEST_PATH
-            else shorten(found[0], _SHOWN)
+        lambda match: (
+            match[0]
+            if "/" in match[0] and len(match[0]) < _LONGEST_PATH
+            else shorten(match[0], _SHOWN)
         ),
         message,
     )
@@ -247,22 +247,22 @@ LONGEST_WAIT = 1e9
 
 
 def require_number(
-    name: str, value: object, *, above: bool = False, most: float = math.inf
+    name: str, value: object, *, is_positive: bool = False, maximum: float = math.inf
 ) -> None:
-    """Reject anything but a finite number of 0 or more (``above``: more than 0), and at most
-    ``most``; None means not given.
+    """Reject anything but a finite number of 0 or more (``is_positive``: more than 0), and at most
+    ``maximum``; None means not given.
     """
     if value is None:
         return
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, float))
-        or not 0 <= value <= most
+        or not 0 <= value <= maximum
         or math.isinf(value)
-        or (above and value == 0)
+        or (is_positive and value == 0)
     ):
-        least = "more than 0" if above else "0 or more"
-        limit = "finite" if math.isinf(most) else f"at most {most:,.0f}"
+        least = "more than 0" if is_positive else "0 or more"
+        limit = "finite" if math.isinf(maximum) else f"at most {maximum:,.0f}"
         raise ParameterError(f"{name} must be {least}, and {limit}, not {value!r}.")
 
 
@@ -435,12 +435,12 @@ def _with_extra(folder: Path, extra: str) -> str:
 def _source_folder() -> Path | None:
     """The folder that pip installed icekit from, if it was one (PEP 610)."""
     try:
-        recorded = json.loads(distribution("icekit").read_text("direct_url.json") or "{}")
+        install_record = json.loads(distribution("icekit").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         return None
-    if "dir_info" not in recorded:
+    if "dir_info" not in install_record:
         return None
-    return Path(url2pathname(urlsplit(recorded["url"]).path))
+    return Path(url2pathname(urlsplit(install_record["url"]).path))
 
 
 class Status(StrEnum):

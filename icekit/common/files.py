@@ -6,7 +6,7 @@ from icekit.common.errors import ParameterError, first_line
 from icekit.common.units import size
 
 
-def bounded_text(path: Path, most_bytes: int, instead: str) -> str:
+def bounded_text(path: Path, most_bytes: int, advice: str) -> str:
     """The text of a file of at most this many bytes; of a larger one, no more is read.
 
     Raises :class:`~icekit.common.errors.ParameterError`, which ends with the sentence ``instead``,
@@ -18,5 +18,5 @@ def bounded_text(path: Path, most_bytes: int, instead: str) -> str:
         if len(content) <= most_bytes:
             return content.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path} cannot be read ({first_line(error)}). {instead}") from None
-    raise ParameterError(f"{path} is larger than {size(most_bytes)}. {instead}")
+        raise ParameterError(f"{path} cannot be read ({first_line(error)}). {advice}") from None
+    raise ParameterError(f"{path} is larger than {size(most_bytes)}. {advice}")

@@ -25,7 +25,7 @@ class Owner:
     pid_started: int | None
 
     @classmethod
-    def here(cls) -> Owner:
+    def this_process(cls) -> Owner:
         """This process; asked again each time, as a fork is another one."""
         pid = os.getpid()
         status = _process_status(pid)
@@ -39,7 +39,7 @@ class Owner:
         A process id means something only on the same host since the same boot, and in the same pid
         namespace: containers may share a host name, and see only their own processes.
         """
-        this_process = Owner.here()
+        this_process = Owner.this_process()
         return (
             replace(self, pid=this_process.pid, pid_started=this_process.pid_started)
             == this_process
@@ -51,9 +51,9 @@ class Owner:
             return False
         status = _process_status(self.pid)
         if status is not None and self.pid_started is not None:
-            state, started = status
+            state, start_ticks = status
             # Killed, and its parent has not asked for its status yet: Z.
-            return state in "ZX" or started != self.pid_started
+            return state in "ZX" or start_ticks != self.pid_started
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:

@@ -35,17 +35,17 @@ def seconds(text: str) -> float:
 
 
 def _quantity(
-    text: str, units: Mapping[str, int], most_value: int, noun: str, such_as: str
+    text: str, units: Mapping[str, int], most_value: int, noun: str, example: str
 ) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
     unit = match[2].lower() if match else ""
     # A plural; but ms is no minute.
     unit = unit if unit in units or len(unit) < 3 else unit.removesuffix("s")
     if not match or unit not in units:
-        raise ParameterError(f"{text!r} is not a {noun}. Write it as {such_as}.")
+        raise ParameterError(f"{text!r} is not a {noun}. Write it as {example}.")
     value = float(match[1]) * units[unit]
     if value > most_value:
-        raise ParameterError(f"{text!r} is too large a {noun}. Write it as {such_as}.")
+        raise ParameterError(f"{text!r} is too large a {noun}. Write it as {example}.")
     return value
 
 

@@ -27,10 +27,10 @@ class Result(Protocol):
 
 def slug(name: str) -> str:
     """A file name for a table: its own where that is safe, distinct otherwise."""
-    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
-    if safe == name and len(safe) < _LONGEST_NAME:
-        return safe
-    return f"{safe[:100]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+    safe_name = "".join(c if c.isalnum() or c in "._-" else "_" for c in name)
+    if safe_name == name and len(safe_name) < _LONGEST_NAME:
+        return safe_name
+    return f"{safe_name[:100]}-{hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
 def versions() -> dict[str, str]:
@@ -91,14 +91,14 @@ def as_json(document: Any) -> str:
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:
     """Write text without secrets (unless it is ``clean``); a reader never sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial_file = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text if clean else mask(text), encoding="utf-8")
-        partial.replace(path)
+        partial_file.write_text(text if clean else mask(text), encoding="utf-8")
+        partial_file.replace(path)
     except OSError as error:
         # On a full disk, not even half a file may stay.
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            partial_file.unlink(missing_ok=True)
         # An error from an open file does not name it.
         error.filename = error.filename or str(path)
         raise

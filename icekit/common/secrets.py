@@ -207,41 +207,45 @@ def remember(properties: Mapping[str, str]) -> None:
             is_header = "header." in key
             # Client credentials are "id:secret"; the secret alone gives them away, as does what
             # follows "Bearer".
-            parts = [
+            secret_parts = [
                 value,
                 *(value.split(":", 1)[1:] if key.endswith("credential") else []),
                 *(value.split()[1:] if is_header else []),
             ]
-            for part in parts:
-                long_enough = len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
-                if long_enough and part.lower() not in _COMMON and not _PLACEHOLDER.fullmatch(part):
+            for part in secret_parts:
+                is_long_enough = len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
+                if (
+                    is_long_enough
+                    and part.lower() not in _COMMON
+                    and not _PLACEHOLDER.fullmatch(part)
+                ):
                     _remember_one(part)
             for line in value.splitlines()[1:] and value.splitlines():
                 if len(line) >= _SHORTEST_LINE and not line.startswith("-----"):
                     _remember_one(line)
-        forms = (_URI_PASSWORD(), _SQL_PASSWORD(), _MEANT_PASSWORD())
-        for match in (match for form in forms for match in form.finditer(value)):
+        password_patterns = (_URI_PASSWORD(), _SQL_PASSWORD(), _MEANT_PASSWORD())
+        for match in (match for form in password_patterns for match in form.finditer(value)):
             if not _PLACEHOLDER.fullmatch(match["v"]):
                 _remember_one(match["v"])
 
 
 def _remember_one(value: str) -> None:
     """Remember a value as it is, and in the spellings of URLs, JSON, XML and HTML."""
-    for plain in (value, unquote(value)):
-        escaped = html.escape(plain)
+    for spelling in (value, unquote(value)):
+        escaped = html.escape(spelling)
         _known.update(
             (
-                plain,
-                json.dumps(plain)[1:-1],
-                json.dumps(plain, ensure_ascii=False)[1:-1],
-                repr(plain)[1:-1],
+                spelling,
+                json.dumps(spelling)[1:-1],
+                json.dumps(spelling, ensure_ascii=False)[1:-1],
+                repr(spelling)[1:-1],
                 escaped,
-                html.escape(plain, quote=False),
+                html.escape(spelling, quote=False),
                 # As templates spell quotes.
                 escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
-                quote(plain),
-                quote(plain, safe=""),
-                quote_plus(plain),
+                quote(spelling),
+                quote(spelling, safe=""),
+                quote_plus(spelling),
             )
         )
 
@@ -289,9 +293,9 @@ def _without_secrets(text: str, patterns: _Patterns) -> str:
 
 
 def _without_matches(text: str, patterns: _Patterns) -> str:
-    lowered = text.lower()
+    lower_text = text.lower()
     for words, pattern in patterns:
-        if any(word in lowered for word in words):
+        if any(word in lower_text for word in words):
             text = pattern().sub(_masked, text)
     return text
 
@@ -330,10 +334,10 @@ def own_text_stream(stream: TextIO) -> TextIO:
     """The stream for icekit's own text; other programs' output and logs count as text from
     outside.
     """
-    clean: Any = (
+    masking_stream: Any = (
         _MaskingStream(stream._stream, mask) if isinstance(stream, _MaskingStream) else stream
     )
-    return clean  # type: ignore[no-any-return]
+    return masking_stream  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

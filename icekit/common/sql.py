@@ -119,8 +119,8 @@ def identifier(*parts: str) -> str:
 
 def free_name(name: str, names: Iterable[str]) -> str:
     """A name, lengthened until no other name equals it, whatever the case."""
-    lowered = {each.lower() for each in names}
-    while name.lower() in lowered:
+    lower_names = {each.lower() for each in names}
+    while name.lower() in lower_names:
         name += "_"
     return name
 
@@ -129,8 +129,8 @@ def free_prefix(prefix: str, names: Iterable[str]) -> str:
     """A prefix, lengthened until no other name begins with it, whatever the case: for columns that
     icekit adds to those of a table.
     """
-    lowered = [each.lower() for each in names]
-    while any(each.startswith(prefix.lower()) for each in lowered):
+    lower_names = [each.lower() for each in names]
+    while any(each.startswith(prefix.lower()) for each in lower_names):
         prefix += "_"
     return prefix
 
@@ -180,26 +180,26 @@ def call(
     to that (:mod:`icekit.engine.bridge`). With a new one they are a conflict: the call fails, and
     has to be repeated.
     """
-    given = dict(options or {})
+    procedure_options = dict(options or {})
     if procedure == "rewrite_data_files":
-        given.setdefault("use-starting-sequence-number", "false")
-    rendered = []
+        procedure_options.setdefault("use-starting-sequence-number", "false")
+    argument_texts = []
     for name, value in arguments.items():
         if isinstance(value, tuple):
-            rendered.append(f"{name} => array({', '.join(map(literal, value))})")
+            argument_texts.append(f"{name} => array({', '.join(map(literal, value))})")
         else:
-            rendered.append(f"{name} => {literal(value)}")
-    if given:
-        pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in given.items())
-        rendered.append(f"options => map({pairs})")
-    return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(rendered)})"
+            argument_texts.append(f"{name} => {literal(value)}")
+    if procedure_options:
+        pairs = ", ".join(f"{literal(k)}, {literal(v)}" for k, v in procedure_options.items())
+        argument_texts.append(f"options => map({pairs})")
+    return f"CALL {identifier(catalog)}.system.{procedure}({', '.join(argument_texts)})"
 
 
 def orphan_arguments(table: str, location: str) -> dict[str, Any]:
     """The arguments of a dry run; object stores are listed by prefix, as their FileIO must be."""
-    by_prefix = location.startswith(("s3", "gs:", "abfs", "wasb"))
+    is_listed_by_prefix = location.startswith(("s3", "gs:", "abfs", "wasb"))
     arguments = {"table": table, "dry_run": True}
-    return arguments | ({"prefix_listing": True} if by_prefix else {})
+    return arguments | ({"prefix_listing": True} if is_listed_by_prefix else {})
 
 
 def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
@@ -236,10 +236,10 @@ def transform_sql(column: str, transform: str) -> str:
     """A partition transform, named as in a spec (``bucket[16]``, ``day``), of a quoted column, as
     Spark's DDL writes it.
     """
-    kind, _, width = transform.partition("[")
+    transform_name, _, width = transform.partition("[")
     if width:
-        return f"{kind}({width.rstrip(']')}, {column})"
-    return column if kind == "identity" else f"{kind}s({column})"
+        return f"{transform_name}({width.rstrip(']')}, {column})"
+    return column if transform_name == "identity" else f"{transform_name}s({column})"
 
 
 _QUOTED = re.compile(

@@ -63,18 +63,18 @@ class SqliteFile(ABC):
         def transaction() -> T:
             if not self.path.exists():
                 return empty
-            with self._connected("rw") as db:
+            with self._connection("rw") as db:
                 db.execute("BEGIN")
                 return empty if self._schema(db) is None else work(db)
 
-        return self._patiently(transaction, writing=False)
+        return self._with_retries(transaction, writing=False)
 
     def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in one immediate transaction; creates the file and its folder if necessary."""
 
         def transaction() -> T:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=self.FOLDER_MODE)
-            with self._connected("rwc") as db:
+            with self._connection("rwc") as db:
                 if self._schema(db) is None and self.IS_WAL:
                     db.execute("PRAGMA journal_mode = WAL")
                 db.execute("BEGIN IMMEDIATE")
@@ -87,10 +87,10 @@ class SqliteFile(ABC):
                 db.execute("COMMIT")
                 return result
 
-        return self._patiently(transaction, writing=True)
+        return self._with_retries(transaction, writing=True)
 
     @contextlib.contextmanager
-    def _connected(self, mode: str) -> Iterator[sqlite3.Connection]:
+    def _connection(self, mode: str) -> Iterator[sqlite3.Connection]:
         if not is_sqlite(self.path):
             raise NotOurs("file is not a database")
         uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
@@ -105,19 +105,19 @@ class SqliteFile(ABC):
         another version.
         """
         # One statement, and so one moment: another process may be making the tables right now.
-        version, application, tables = db.execute(
+        version, application_id, table_count = db.execute(
             "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM "
             "pragma_application_id), count(*) FROM sqlite_master"
         ).fetchone()
-        if not tables and not version and application in {0, self.APPLICATION}:
+        if not table_count and not version and application_id in {0, self.APPLICATION}:
             return None
-        if application != self.APPLICATION:
+        if application_id != self.APPLICATION:
             raise NotOurs("it is another program's database")
         if version != self.SCHEMA:
             raise OtherSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         return int(version)
 
-    def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:
+    def _with_retries(self, work: Callable[[], T], *, writing: bool) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
         try:
             return _RETRYING(work)

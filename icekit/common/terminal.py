@@ -84,9 +84,9 @@ def open_closed_streams() -> None:
     """Take the places of standard streams that are closed (``>&-``), before a file or the JVM's
     output does.
     """
-    for number in range(3):
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
             with contextlib.suppress(OSError):
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
@@ -101,9 +101,9 @@ def is_attended() -> bool:
 
     Raises :class:`~icekit.common.errors.ParameterError` for a value other than yes and no.
     """
-    state = os.environ.get(ATTENDED) or "yes"
-    require_known(state, ("yes", "no"), f"{ATTENDED} value")
-    return state == "yes"
+    setting = os.environ.get(ATTENDED) or "yes"
+    require_known(setting, ("yes", "no"), f"{ATTENDED} value")
+    return setting == "yes"
 
 
 def is_command_attended() -> bool:
@@ -149,50 +149,50 @@ def report_waiting(work_name: str, *, at_once: bool = False) -> Iterator[None]:
     nothing is said.
     """
     with contextlib.ExitStack() as stack:
-        waiting = (work_name, time.monotonic())
-        _waiting.append(waiting)
-        stack.callback(_waiting.remove, waiting)
-        tell = _line_writer(stack)
-        if at_once and tell is not None:
-            tell(f"icekit: {work_name}…")
-        if tell is not None and len(_waiting) == 1:
-            _run_in_thread(stack, partial(_show_waiting, tell))
+        wait_entry = (work_name, time.monotonic())
+        _waiting.append(wait_entry)
+        stack.callback(_waiting.remove, wait_entry)
+        show_line = _line_writer(stack)
+        if at_once and show_line is not None:
+            show_line(f"icekit: {work_name}…")
+        if show_line is not None and len(_waiting) == 1:
+            _run_in_thread(stack, partial(_show_waiting, show_line))
         yield
 
 
 def _run_in_thread(stack: contextlib.ExitStack, work: Callable[[threading.Event], None]) -> None:
     """Let a thread work until the stack ends, which sets the event and waits for the thread."""
-    is_over = threading.Event()
+    end_event = threading.Event()
     # In the same context: a kernel knows by it which cell an output belongs to.
-    run = partial(contextvars.copy_context().run, work, is_over)
+    run = partial(contextvars.copy_context().run, work, end_event)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     stack.callback(thread.join)
-    stack.callback(is_over.set)
+    stack.callback(end_event.set)
 
 
 @contextlib.contextmanager
-def show_progress(count_text: Callable[[], str]) -> Iterator[None]:
+def show_progress(progress_text: Callable[[], str]) -> Iterator[None]:
     """Show what icekit is doing and how far it is, in one line that is written again and again, and
     is empty afterwards; nothing for what is done at once, inside of another counter, and where
     nobody looks on.
     """
     with contextlib.ExitStack() as stack:
-        tell = None
+        show_line = None
         if _counter_line.acquire(blocking=False):
             stack.callback(_counter_line.release)
-            tell = _line_writer(stack, is_replaced=True)
-        if tell is not None:
-            _run_in_thread(stack, partial(_show_count, tell, count_text))
+            show_line = _line_writer(stack, is_replaced=True)
+        if show_line is not None:
+            _run_in_thread(stack, partial(_show_count, show_line, progress_text))
         yield
 
 
 def _show_count(
-    tell: Callable[[str], None], count_text: Callable[[], str], is_over: threading.Event
+    show_line: Callable[[str], None], progress_text: Callable[[], str], end_event: threading.Event
 ) -> None:
-    while not is_over.wait(COUNTING_SECONDS):
+    while not end_event.wait(COUNTING_SECONDS):
         with contextlib.suppress(OSError):
-            tell(f"icekit: {count_text()}")
+            show_line(f"icekit: {progress_text()}")
 
 
 @contextlib.contextmanager
@@ -200,13 +200,13 @@ def counter(noun: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many are done, ``icekit: reading tables: 12 of 40``; threads may share what it
     yields.
     """
-    number_done = 0
+    done_count = 0
 
     def count_to(number: int) -> None:
-        nonlocal number_done
-        number_done = number
+        nonlocal done_count
+        done_count = number
 
-    with show_progress(lambda: f"{noun}: {number_done:,} of {total:,}"):
+    with show_progress(lambda: f"{noun}: {done_count:,} of {total:,}"):
         yield count_to
 
 
@@ -242,18 +242,18 @@ def _line_writer(
     return lambda line: display_handle.update({"text/plain": harmless(line)}, raw=True)
 
 
-def _show_waiting(tell: Callable[[str], None], is_over: threading.Event) -> None:
-    begun = last_message = time.monotonic()
-    while not is_over.wait(
+def _show_waiting(show_line: Callable[[str], None], end_event: threading.Event) -> None:
+    start_time = last_message = time.monotonic()
+    while not end_event.wait(
         max(max(_last_written, last_message) + PATIENCE - time.monotonic(), 0.01)
     ):
         now = time.monotonic()
-        waiting = _waiting[-1:]
-        if waiting and now - max(_last_written, last_message) >= PATIENCE:
-            work_name, since = waiting[0]
+        innermost_wait = _waiting[-1:]
+        if innermost_wait and now - max(_last_written, last_message) >= PATIENCE:
+            work_name, wait_start = innermost_wait[0]
             last_message = now
             with contextlib.suppress(OSError):
-                tell(f"icekit: {work_name}… {now - max(since, begun):.0f} s")
+                show_line(f"icekit: {work_name}… {now - max(wait_start, start_time):.0f} s")
 
 
 @contextlib.contextmanager
@@ -267,13 +267,13 @@ def stderr_to_file() -> Iterator[Path]:
 
     with tempfile.NamedTemporaryFile(prefix="icekit-", suffix=".log", delete=False) as log:
         path = Path(log.name)
-        saved = os.dup(2)
+        stderr_copy = os.dup(2)
         os.dup2(log.fileno(), 2)
     try:
         yield path
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)
         path.unlink(missing_ok=True)
 
 
@@ -292,11 +292,11 @@ def quiet_errors() -> Iterator[None]:
         PySparkLogger.getLogger(name)
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     ]
-    before = [logger.disabled for logger in loggers]
+    disabled_before = [logger.disabled for logger in loggers]
     try:
         for logger in loggers:
             logger.disabled = True
         yield
     finally:
-        for logger, was in zip(loggers, before, strict=True):
+        for logger, was in zip(loggers, disabled_before, strict=True):
             logger.disabled = was

@@ -16,9 +16,9 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} " + (noun if number == 1 else plural or f"{noun}s")
 
 
-def count_with_verb(number: int, noun: str, verb: str, plural: str) -> str:
+def count_with_verb(number: int, noun: str, verb: str, plural_verb: str) -> str:
     """A number of things and a verb that agrees: ``1 file is``, ``2 files are``."""
-    return f"{count(number, noun)} " + (verb if number == 1 else plural)
+    return f"{count(number, noun)} " + (verb if number == 1 else plural_verb)
 
 
 def first_names(names: Iterable[str], most_names: int) -> str:
@@ -78,10 +78,10 @@ def span(milliseconds: float) -> str:
     ``36 hours``.
     """
     seconds = milliseconds / 1000
-    for unit, length in _SPANS:
-        units = seconds / length
-        if units >= 1 and abs(units - round(units)) <= units / 10:
-            return count(round(units), unit)
+    for unit, unit_seconds in _SPANS:
+        unit_count = seconds / unit_seconds
+        if unit_count >= 1 and abs(unit_count - round(unit_count)) <= unit_count / 10:
+            return count(round(unit_count), unit)
     return "under 1 second"
 
 
@@ -119,8 +119,8 @@ def shorten(text: str, width: int) -> str:
     """Cut out the middle of a long text: both ends of a partition path identify it."""
     if len(text) <= width:
         return text
-    tail = (width - 1) // 2
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+    tail_length = (width - 1) // 2
+    return f"{text[: width - 1 - tail_length]}…{text[len(text) - tail_length :]}"
 
 
 def with_no_break_units(text: str) -> str:

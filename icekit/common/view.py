@@ -64,7 +64,7 @@ class Grid:
     """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole
     numbers; None is missing.
 
-    A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
+    A terminal and a page show the first ``row_limit`` rows and say so; pandas and JSON have all rows.
     Without rows they say so. ``grid["file_count"]`` is a list of a column's
     values, ``grid.frame()`` a pandas DataFrame of all values.
     """
@@ -72,7 +72,7 @@ class Grid:
     caption: str
     columns: Mapping[str, Unit]
     rows: Sequence[Sequence[Any]]
-    shown: int = SHOWN
+    row_limit: int = SHOWN
 
     def __getitem__(self, name: str) -> list[Any]:
         index = list(self.columns).index(name)
@@ -91,21 +91,22 @@ class Grid:
         """The headings and rows for a terminal, in aligned columns; empty without rows."""
         if not self.rows:
             return []
-        rows = self._written()
+        rows = self._cell_texts()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
+        alignments = ["<" if unit.is_text else ">" for unit in self.columns.values()]
         lines = [
-            indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows
+            indent + "  ".join(map("{:{}{}}".format, row, alignments, widths)).rstrip()
+            for row in rows
         ]
-        return [*lines, indent + self._more()] if self._more() else lines
+        return [*lines, indent + self._row_limit_note()] if self._row_limit_note() else lines
 
     def html(self) -> str:
         """The same as HTML, with the caption above if there is one; empty without rows."""
         if not self.rows:
             return ""
-        numeric = [not unit.is_text for unit in self.columns.values()]
-        heads, *rows = self._written()
-        return html.block("grid", self.caption, heads, rows, numeric, self._more())
+        is_numeric = [not unit.is_text for unit in self.columns.values()]
+        headings, *rows = self._cell_texts()
+        return html.block("grid", self.caption, headings, rows, is_numeric, self._row_limit_note())
 
     def frame(self) -> pd.DataFrame:
         """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with
@@ -114,20 +115,20 @@ class Grid:
         require("pandas", "A DataFrame")
         import pandas as pd
 
-        whole = [name for name, unit in self.columns.items() if unit.is_whole]
+        whole_number_columns = [name for name, unit in self.columns.items() if unit.is_whole]
         return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(
-            dict.fromkeys(whole, "Int64")
+            dict.fromkeys(whole_number_columns, "Int64")
         )
 
     def records(self) -> list[dict[str, Any]]:
         """All values for JSON, unrounded, one dict per row; times in ISO 8601."""
-        plain = (
+        plain_rows = (
             [value.isoformat() if isinstance(value, dt.datetime) else value for value in row]
             for row in self.rows
         )
-        return [dict(zip(self.columns, row, strict=True)) for row in plain]
+        return [dict(zip(self.columns, row, strict=True)) for row in plain_rows]
 
-    def _written(self) -> list[list[str]]:
+    def _cell_texts(self) -> list[list[str]]:
         """The heads of the columns, and the cells of each row."""
         heads = [
             name.replace("_", " ") if unit.head is None else unit.head
@@ -138,14 +139,14 @@ class Grid:
                 ABSENT if value is None or value != value else unit.write(value)
                 for unit, value in zip(self.columns.values(), row, strict=True)
             ]
-            for row in self.rows[: self.shown]
+            for row in self.rows[: self.row_limit]
         )
         return [heads, *rows]
 
-    def _more(self) -> str:
+    def _row_limit_note(self) -> str:
         return (
-            f"The first {self.shown} of {len(self.rows):,} rows."
-            if len(self.rows) > self.shown
+            f"The first {self.row_limit} of {len(self.rows):,} rows."
+            if len(self.rows) > self.row_limit
             else ""
         )
 
@@ -277,11 +278,11 @@ def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
                 else []
             )
         case Item():
-            names = max((len(name) for name, _ in block.pairs), default=0)
+            name_width = max((len(name) for name, _ in block.pairs), default=0)
             pairs = [
                 line
                 for name, text in block.pairs
-                for line in _wrapped(f"  {name:{names}}  ", text, width)
+                for line in _wrapped(f"  {name:{name_width}}  ", text, width)
             ]
             title = _wrapped("", block.title, width) if block.title else []
             return [*title, *pairs, *(f"  {each}" for each in block.statements)]
@@ -294,22 +295,24 @@ def _lines(block: Block, width: int | None, explain: bool) -> list[str]:
             return [f"  {line}" for line in block.text.splitlines()]
         case Folded():
             shown_blocks = () if block.only_explains and not explain else block.blocks
-            inside = [
+            inner_lines = [
                 line for part in shown_blocks for line in _lines(part, width and width - 2, explain)
             ]
-            return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
+            return (
+                [f"{block.summary}:", *(f"  {line}" for line in inner_lines)] if inner_lines else []
+            )
 
 
 def _wrapped(head: str, text: str, width: int | None) -> list[str]:
     """A sentence, wrapped below itself; what may be pasted is never broken."""
     if width is None:
         return [head + text]
-    below = " " * len(head)
+    indent = " " * len(head)
     return wrap(
         text,
         max(width, 40),
         initial_indent=head,
-        subsequent_indent=below,
+        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -53,28 +53,28 @@ def each_within(
     ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
     does not answer.
     """
-    todo = iter(items)
-    ended = threading.Event()
-    one_at_a_time = threading.Lock()
+    remaining_items = iter(items)
+    end_event = threading.Event()
+    next_item_lock = threading.Lock()
 
     def run() -> None:
-        while not ended.is_set():
-            with one_at_a_time:
-                item = next(todo, ended)
-            if item is ended:
+        while not end_event.is_set():
+            with next_item_lock:
+                item = next(remaining_items, end_event)
+            if item is end_event:
                 return
             work(item)  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(at_once)]
-    until = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     try:
         for thread in threads:
             thread.start()
         while (
-            (alive := [thread for thread in threads if thread.is_alive()])
-            and time.monotonic() < until
+            (living_threads := [thread for thread in threads if thread.is_alive()])
+            and time.monotonic() < deadline
             and goes_on()
         ):
-            alive[0].join(min(0.2, max(0.0, until - time.monotonic())))
+            living_threads[0].join(min(0.2, max(0.0, deadline - time.monotonic())))
     finally:
-        ended.set()
+        end_event.set()

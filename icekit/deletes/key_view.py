@@ -105,7 +105,7 @@ class KeyView:
             "split-size": str(min(max(split, _SMALLEST_SPLIT), _SPLIT)),
             "file-open-cost": str(_FILE_COST),
         }
-        return self._stack.enter_context(staging.reading(tasks, options))
+        return self._stack.enter_context(staging.staged_rows(tasks, options))
 
 
 def _metadata(

@@ -107,8 +107,8 @@ def read_bytes(io: Any, location: str) -> bytes:
 def metadata_of(spark: SparkSession, table: Any) -> dict[str, Any]:
     """The metadata JSON of a table from :func:`load_table`, as it was loaded or refreshed."""
     parser = getattr(spark._jvm, "org.apache.iceberg.TableMetadataParser")
-    loaded: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
-    return loaded
+    document: dict[str, Any] = json.loads(parser.toJson(table.operations().current()))
+    return document
 
 
 def elements(collection: Any) -> Iterator[Any]:
@@ -129,8 +129,8 @@ def frame_of_rows(spark: SparkSession, rows: Any, schema: str) -> DataFrame:
     """A frame of a Java list of rows; ``schema`` is DDL."""
     from pyspark.sql import DataFrame
 
-    kind = getattr(spark._jvm, "org.apache.spark.sql.types.StructType").fromDDL(schema)
-    return DataFrame(spark._jsparkSession.createDataFrame(rows, kind), spark)
+    row_type = getattr(spark._jvm, "org.apache.spark.sql.types.StructType").fromDDL(schema)
+    return DataFrame(spark._jsparkSession.createDataFrame(rows, row_type), spark)
 
 
 def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
@@ -159,7 +159,7 @@ def _temporary_value(
     Threads may overlap: the value is that of the block which came last and is not over, and after
     all of them the old one.
     """
-    block = object()
+    block_key = object()
     with _changing:
         values = _changed.setdefault(spark, {}).setdefault(key, {})
         if not values:
@@ -170,16 +170,16 @@ def _temporary_value(
             if len(values) == 1:
                 values.clear()  # no block is there: the next one reads the old value for itself
             raise
-        values[block] = value
+        values[block_key] = value
     try:
         yield
     finally:
         with _changing:
-            del values[block]
-            last = values[next(reversed(values))]
+            del values[block_key]
+            latest_value = values[next(reversed(values))]
             if len(values) == 1:
                 values.clear()
-            write(last)
+            write(latest_value)
 
 
 @contextlib.contextmanager
@@ -263,9 +263,13 @@ def guarded_table(
     changes with its commits.
     """
     jvm: Any = spark._jvm
-    branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
+    branch_name, branch_head_id = (
+        (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
+    )
     try:
-        return java_object(spark, table, "GuardedTable", table, branch, head, positions)
+        return java_object(
+            spark, table, "GuardedTable", table, branch_name, branch_head_id, positions
+        )
     except Exception as error:
         raise EngineFailed(
             "icekit cannot check the commits of this table, so it makes none: the JVM compiles no "
@@ -291,22 +295,22 @@ def java_object(spark: SparkSession, loaded: Any, name: str, *arguments: Any) ->
     loaders, constructors = vars(jvm._gateway_client).setdefault("icekit_classes", ([], {}))
     with _compiling:
         if name not in constructors:
-            parent = loaded.getClass().getClassLoader()
+            parent_loader = loaded.getClass().getClassLoader()
             # The classes know each other only from one loader.
             loader = next(
-                (loader_found for loader_found in loaders if loader_found.getParent() == parent),
+                (each for each in loaders if each.getParent() == parent_loader),
                 None,
             )
             if loader is None:
-                loaders.append(loader := _class_loader(jvm, parent))
+                loaders.append(loader := _class_loader(jvm, parent_loader))
             constructors[name] = loader.loadClass(f"icekit.{name}").getConstructors()[0]
     return constructors[name].newInstance(jvm.java.util.ArrayList(arguments).toArray())
 
 
-def _class_loader(jvm: Any, parent: Any) -> Any:
+def _class_loader(jvm: Any, parent_loader: Any) -> Any:
     """A class loader that has all sources, and compiles what it is asked for."""
     sources = jvm.java.util.HashMap()
     for file in Path(__file__).with_name("java").iterdir():
         sources.put(f"icekit/{file.name}", file.read_bytes())
     finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
-    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent, finder, "UTF-8")
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(parent_loader, finder, "UTF-8")

@@ -46,14 +46,14 @@ class Sign:
             return re.fullmatch(self.format, cause.message, re.S)
         return None
 
-    def first(self, causes: Iterable[Cause]) -> re.Match[str] | None:
+    def first_match(self, causes: Iterable[Cause]) -> re.Match[str] | None:
         """The match of the first of some exceptions that has one."""
         return next(filter(None, map(self.match, causes)), None)
 
 
 def match_any(*signs: Sign) -> Callable[[Sequence[Cause]], re.Match[str] | None]:
     """The match of the first sign that has one."""
-    return lambda causes: next(filter(None, (sign.first(causes) for sign in signs)), None)
+    return lambda causes: next(filter(None, (sign.first_match(causes) for sign in signs)), None)
 
 
 # As Spark begins the reason of a job's end.
@@ -85,11 +85,11 @@ def was_writing_for_spark(error: BaseException) -> bool:
             if cause.getCause() is None:
                 break
             cause = cause.getCause()
-        for frame in cause.getStackTrace():
-            name = str(frame.getClassName())
-            if name.startswith(_SPARKS_OWN):
+        for stack_frame in cause.getStackTrace():
+            frame_class = str(stack_frame.getClassName())
+            if frame_class.startswith(_SPARKS_OWN):
                 return True
-            if name.startswith(_OF_FILES):
+            if frame_class.startswith(_OF_FILES):
                 return False
     return False
 
@@ -127,21 +127,29 @@ def causes_of(error: BaseException) -> list[Cause]:
     if not causes:
         text = scrub(str(error))
         if text.startswith("An error occurred while calling"):
-            pairs = _IN_TRACE.findall(text)
+            class_messages = _IN_TRACE.findall(text)
         else:
-            pairs = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
-        causes = [_cause(name, message or "") for name, message in pairs]
+            class_messages = [match.groups()] if (match := _IN_CONNECT.match(text)) else []
+        causes = [_cause(name, message or "") for name, message in class_messages]
         if not causes and is_engine_error(error):
             # PySpark 3.5 has the older name.
-            of_kind = getattr(error, "getCondition", None) or getattr(error, "getErrorClass", None)
-            causes = [Cause(type(error).__name__, text, str(of_kind() or "") if of_kind else "")]
-    of_tasks = [
+            read_condition = getattr(error, "getCondition", None) or getattr(
+                error, "getErrorClass", None
+            )
+            causes = [
+                Cause(
+                    type(error).__name__,
+                    text,
+                    str(read_condition() or "") if read_condition else "",
+                )
+            ]
+    task_causes = [
         _cause(match[1], match[2] or "")
         for cause in causes
         if cause.class_name == "org.apache.spark.SparkException"
         and (match := _IN_TASK.fullmatch(cause.message))
     ]
-    return [*causes, *of_tasks]
+    return [*causes, *task_causes]
 
 
 def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
@@ -152,8 +160,8 @@ def _cause(class_name: str, message: str, exception: Any = None) -> Cause:
         # Its name before Spark 4, which later versions have too.
         return Cause(class_name, message, str(exception.getErrorClass() or ""))
     # Where there is only a text, it begins with the kind.
-    kind = _KIND.match(message)
-    return Cause(class_name, message, kind[1] if kind else "")
+    condition_match = _KIND.match(message)
+    return Cause(class_name, message, condition_match[1] if condition_match else "")
 
 
 def _java_causes(error: BaseException) -> list[Cause]:
@@ -161,8 +169,8 @@ def _java_causes(error: BaseException) -> list[Cause]:
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
         while cause is not None and len(causes) < _MOST_CAUSES:
-            name = str(cause.getClass().getName())
-            causes.append(_cause(name, scrub(str(cause.getMessage())), cause))
+            class_name = str(cause.getClass().getName())
+            causes.append(_cause(class_name, scrub(str(cause.getMessage())), cause))
             cause = cause.getCause()
     return causes
 

@@ -45,8 +45,8 @@ def caches_deletes(conf: Mapping[str, str]) -> bool:
 
 def memory_bytes(text: str) -> int:
     """Bytes of Spark's ``4g``, ``512m``, ``4gb``; a bare number is MiB."""
-    unit = text.strip().lower().removesuffix("b")
-    return size_in_bytes(unit + "mib" if unit[-1:].isdigit() else unit + "ib")
+    size_text = text.strip().lower().removesuffix("b")
+    return size_in_bytes(size_text + "mib" if size_text[-1:].isdigit() else size_text + "ib")
 
 
 @frozen
@@ -107,22 +107,22 @@ class Cluster:
 def cluster_of(spark: SparkSession) -> Cluster:
     """Read the actual cores and heap from the JVM's context; needs a classic session."""
     context: Any = spark.sparkContext
-    java = context._jsc.sc()
+    java_context = context._jsc.sc()
     settings = dict(context.getConf().getAll())
-    executors = 1
-    where = "in one JVM"
-    if java.isLocal():
+    executor_count = 1
+    location_text = "in one JVM"
+    if java_context.isLocal():
         # The JVM knows of a container's limits.
         runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
         settings["spark.master"] = context.master.replace("*", str(runtime.availableProcessors()))
         executor = replace(Executor.of_settings(settings), heap_bytes=int(runtime.maxMemory()))
     else:
-        executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-        where = f"in each of {count(executors, 'executor')}"
+        executor_count = max(int(java_context.getExecutorMemoryStatus().size()) - 1, 1)
+        location_text = f"in each of {count(executor_count, 'executor')}"
         # What the executors report, unless spark.default.parallelism is set.
-        reported = str(max(int(java.defaultParallelism()) // executors, 1))
-        executor = Executor.of_settings({"spark.executor.cores": reported} | settings)
-    return Cluster(executor, executors, f"{executor} {where} ({context.master})")
+        reported_cores = str(max(int(java_context.defaultParallelism()) // executor_count, 1))
+        executor = Executor.of_settings({"spark.executor.cores": reported_cores} | settings)
+    return Cluster(executor, executor_count, f"{executor} {location_text} ({context.master})")
 
 
 def is_local(spark: SparkSession) -> bool:

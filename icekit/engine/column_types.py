@@ -99,29 +99,29 @@ class Engine:
         """Whether it has an ability for a primitive type, as a schema of Iceberg names it; no type
         that is not in the table has any.
         """
-        kind = _TYPES.get(_base_type(type_name))
-        first_minor = None if kind is None else kind.first_minors.get(self._spark)
-        if kind is None or first_minor is None or not is_at_least(self._iceberg, first_minor):
+        type_entry = _TYPES.get(_base_type(type_name))
+        first_minor = None if type_entry is None else type_entry.first_minors.get(self._spark)
+        if type_entry is None or first_minor is None or not is_at_least(self._iceberg, first_minor):
             return False
         if not _has_known_crs(type_name):
             return False
         return {
             Ability.READ: True,
-            Ability.WRITE: file_format in kind.formats,
-            Ability.SORT: kind.is_sortable,
-            Ability.CURVE: kind.curves_minor is not None
-            and is_at_least(self._iceberg, kind.curves_minor),
-            Ability.MATCH: kind.is_key,
+            Ability.WRITE: file_format in type_entry.formats,
+            Ability.SORT: type_entry.is_sortable,
+            Ability.CURVE: type_entry.curves_minor is not None
+            and is_at_least(self._iceberg, type_entry.curves_minor),
+            Ability.MATCH: type_entry.is_key,
         }[ability]
 
 
 def first_reading_engine(type_name: str) -> Engine | None:
     """The first engine that reads a type; None if none does."""
-    kind = _TYPES.get(_base_type(type_name), _UNREAD)
-    if not kind.first_minors or not _has_known_crs(type_name):
+    type_entry = _TYPES.get(_base_type(type_name), _UNREAD)
+    if not type_entry.first_minors or not _has_known_crs(type_name):
         return None
-    spark = min(kind.first_minors)
-    return Engine(spark, f"1.{kind.first_minors[spark]}")
+    spark_version = min(type_entry.first_minors)
+    return Engine(spark_version, f"1.{type_entry.first_minors[spark_version]}")
 
 
 def _base_type(type_name: str) -> str:
@@ -130,9 +130,12 @@ def _base_type(type_name: str) -> str:
 
 
 def _has_known_crs(type_name: str) -> bool:
-    base, _, arguments = type_name.partition("(")
-    systems = _SYSTEMS.get(base.strip())
-    if systems is None:
+    type_base, _, arguments = type_name.partition("(")
+    known_systems = _SYSTEMS.get(type_base.strip())
+    if known_systems is None:
         return True
-    system, _, edges = arguments.rstrip(") ").partition(",")
-    return (system.strip() or systems[0]) in systems and edges.strip() in ("", _EDGES)
+    system, _, edge_algorithm = arguments.rstrip(") ").partition(",")
+    return (system.strip() or known_systems[0]) in known_systems and edge_algorithm.strip() in (
+        "",
+        _EDGES,
+    )

@@ -22,11 +22,11 @@ class Disk:
 
 def disk_of(spark: SparkSession, location: str) -> Disk | None:
     """The disk of a location on this machine; None for a location elsewhere."""
-    parts = urlsplit(location)
-    if parts.scheme not in {"", "file"} or not has_bridge(spark):
+    location_parts = urlsplit(location)
+    if location_parts.scheme not in {"", "file"} or not has_bridge(spark):
         return None
     jvm: Any = spark._jvm
-    return Disk(parts.path, int(jvm.java.io.File(parts.path).getUsableSpace()))
+    return Disk(location_parts.path, int(jvm.java.io.File(location_parts.path).getUsableSpace()))
 
 
 def fullest_local_disk(spark: SparkSession) -> Disk | None:

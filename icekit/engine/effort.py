@@ -56,15 +56,15 @@ def measure_effort(spark: SparkSession, unit: str) -> Iterator[Effort]:
     """
     effort = Effort()
     tag = new_job_tag()
-    threads = delete_thread_times(spark) if unit == CPU else None
-    before = int(threads.cpuNanos()) if threads is not None else 0
+    delete_times = delete_thread_times(spark) if unit == CPU else None
+    start_nanos = int(delete_times.cpuNanos()) if delete_times is not None else 0
     with tag_jobs(spark, tag):
-        started = time.monotonic()
+        start_time = time.monotonic()
         yield effort
-        effort.seconds = time.monotonic() - started
+        effort.seconds = time.monotonic() - start_time
     effort.cost = _task_seconds(spark, tag, unit)
-    if threads is not None:
-        effort.cost += (int(threads.cpuNanos()) - before) / 1e9
+    if delete_times is not None:
+        effort.cost += (int(delete_times.cpuNanos()) - start_nanos) / 1e9
 
 
 def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
@@ -72,17 +72,22 @@ def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:
     context: Any = spark.sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
     tracker = context.statusTracker()
-    store = context.statusStore()
-    infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
-    stages = {
-        stage for info in infos if info.isDefined() for stage in elements(info.get().stageIds())
+    status_store = context.statusStore()
+    job_infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
+    stage_ids = {
+        stage_id
+        for job_info in job_infos
+        if job_info.isDefined()
+        for stage_id in elements(job_info.get().stageIds())
     }
-    attempts = [
-        store.lastStageAttempt(stage) for stage in stages if tracker.getStageInfo(stage).isDefined()
+    stage_attempts = [
+        status_store.lastStageAttempt(stage_id)
+        for stage_id in stage_ids
+        if tracker.getStageInfo(stage_id).isDefined()
     ]
     return sum(
         int(a.executorCpuTime()) / 1e9 if unit == CPU else int(a.executorRunTime()) / 1e3
-        for a in attempts
+        for a in stage_attempts
     )
 
 

@@ -74,9 +74,9 @@ def not_found_error(
     if table in existing_tables:
         return no_metadata_error(table)
     name = display_name(table)
-    near = nearest(name, [display_name(k) for k in existing_tables])
-    listing = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
-    return TableNotFound(f"There is no table {name}{near or listing}")
+    suggestion = nearest(name, [display_name(k) for k in existing_tables])
+    listing_advice = f"; list the tables with `{command_line('admin tables', catalog, [])}`."
+    return TableNotFound(f"There is no table {name}{suggestion or listing_advice}")
 
 
 def no_metadata_error(table: Identifier) -> TableNotFound:
@@ -214,14 +214,14 @@ _Meanings = tuple[
 ]
 _OF_TABLE: _Meanings = (
     (
-        _MISFILED.first,
+        _MISFILED.first_match,
         MetadataUnreadable,
         "{0} deletes rows of {1}, but is filed under another partition or partition spec, so "
         "Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the data file with "
         "Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
     ),
     (
-        _HIDDEN_FILES.first,
+        _HIDDEN_FILES.first_match,
         EngineFailed,
         "Iceberg cannot read the metadata tables of {name}, because the column of a partition "
         f"field was dropped. {ADD_A_FIELD}.",
@@ -241,7 +241,7 @@ _OF_TABLE: _Meanings = (
         "for your storage) to the session.",
     ),
     (
-        Sign(("SdkClientException",), format="Unable to load region.*").first,
+        Sign(("SdkClientException",), format="Unable to load region.*").first_match,
         CatalogUnreachable,
         "Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
     ),
@@ -263,7 +263,7 @@ _OF_TABLE: _Meanings = (
         Sign(
             ("NoSuchTableException", "NoSuchNamespaceException"),
             ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"),
-        ).first,
+        ).first_match,
         TableNotFound,
         "There is no table {name}; list the tables with `icekit admin tables`.",
     ),
@@ -281,13 +281,13 @@ _OF_TABLE: _Meanings = (
         "Reading {name} is not permitted. Ask for read access to its catalog and location.",
     ),
     (
-        _GONE.first,
+        _GONE.first_match,
         MetadataUnreadable,
         "{missing} is missing, and {name} cannot be read without it. Restore the file, or roll "
         "back to an earlier snapshot.",
     ),
     (
-        Sign(_UNREACHABLE).first,
+        Sign(_UNREACHABLE).first_match,
         CatalogUnreachable,
         "Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
     ),
@@ -295,7 +295,7 @@ _OF_TABLE: _Meanings = (
         Sign(
             (*_CHECKS, "UnsupportedOperationException"),
             format=r"Cannot read unsupported version (\d+).*",
-        ).first,
+        ).first_match,
         MetadataUnreadable,
         "{name} has format version {0}, which this session's Iceberg does not read. Use a newer "
         "iceberg-spark-runtime (ICEKIT_ICEBERG).",
@@ -334,21 +334,23 @@ def explain_errors(table: Identifier) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        explained = explain(error, table)
-        if explained is error:
+        explained_error = explain(error, table)
+        if explained_error is error:
             raise
-        raise explained from error
+        raise explained_error from error
 
 
 def _first_meaning(meanings: _Meanings, error: BaseException, name: str) -> IcekitError | None:
     """The first meaning that an engine's error has, of the table that it names; or None."""
     causes = causes_of(error)
-    paths = (_PATH.search(cause.message) for cause in causes if _GONE.match(cause))
-    missing = next((path[1] for path in paths if path), "a file of its metadata")
-    for match_of, kind, sentence in meanings:
-        if match := match_of(causes):
-            words = {"name": name, "reason": reason(error), "missing": missing}
-            return kind(sentence.format(*match.groups(), **words))
+    path_matches = (_PATH.search(cause.message) for cause in causes if _GONE.match(cause))
+    missing_path = next(
+        (path_match[1] for path_match in path_matches if path_match), "a file of its metadata"
+    )
+    for match_causes, error_class, sentence in meanings:
+        if match := match_causes(causes):
+            values = {"name": name, "reason": reason(error), "missing": missing_path}
+            return error_class(sentence.format(*match.groups(), **values))
     return None
 
 
@@ -387,7 +389,7 @@ def reason(error: BaseException) -> str:
             "the snapshot's manifest list does not give the numbers of files of a manifest, and "
             "Iceberg needs them (finding unreadable_metadata)"
         )
-    if _HIDDEN_FILES.first(causes_of(error)):
+    if _HIDDEN_FILES.first_match(causes_of(error)):
         return (
             "Iceberg cannot read the table's metadata tables, because the column of a partition "
             f"field was dropped. {ADD_A_FIELD}"
@@ -409,23 +411,23 @@ def complaint(error: BaseException) -> str:
 def failure_kind(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     causes = causes_of(error)
-    classes = {cause.class_name for cause in causes}
-    if _MISFILED.first(causes) or _HIDDEN_FILES.first(causes):
+    class_names = {cause.class_name for cause in causes}
+    if _MISFILED.first_match(causes) or _HIDDEN_FILES.first_match(causes):
         return "other"
     if _FULL(causes):
         return "full"
     if _CAPACITY(causes):
         return "capacity"
-    if isinstance(error, CommitConflict) or classes & _CONFLICTS or _BUSY.first(causes):
+    if isinstance(error, CommitConflict) or class_names & _CONFLICTS or _BUSY.first_match(causes):
         return "conflict"
-    if _REFUSED in classes:
+    if _REFUSED in class_names:
         return "refused"
-    return "unreachable" if _NO_ANSWER.first(causes) else "other"
+    return "unreachable" if _NO_ANSWER.first_match(causes) else "other"
 
 
 def is_file_gone(error: BaseException) -> bool:
     """Whether an engine's error says that a file does not exist."""
-    return _GONE.first(causes_of(error)) is not None
+    return _GONE.first_match(causes_of(error)) is not None
 
 
 # What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all
@@ -451,7 +453,7 @@ _CLIENTS = (
 _OF_ENGINE: _Meanings = (
     _OF_TABLE[0],
     (
-        _NO_SPACE.first,
+        _NO_SPACE.first_match,
         EngineFailed,
         "Spark has no space left on a disk: {reason}; free some space, or set spark.local.dir.",
     ),
@@ -459,13 +461,13 @@ _OF_ENGINE: _Meanings = (
         Sign(
             ("IOException", "FileSystemException", "FileNotFoundException"),
             format=r"(?:.*[: (])?Read-only file system\)?",
-        ).first,
+        ).first_match,
         EngineFailed,
         "Spark cannot write to a disk: {reason}; set spark.local.dir, or the table's location, to "
         "one that can be written.",
     ),
     (
-        _NO_MEMORY.first,
+        _NO_MEMORY.first_match,
         EngineFailed,
         "Spark ran out of memory: {reason}; give it more memory (spark.driver.memory in "
         "ICEKIT_SPARK_CONF).",
@@ -505,8 +507,8 @@ def environment_error(error: BaseException) -> IcekitError | None:
     """
     if isinstance(error, IcekitError):
         return error
-    if (missing := missing_extra(error)) is not None:
-        return missing
+    if (missing_library := missing_extra(error)) is not None:
+        return missing_library
     if is_engine_error(error):
         return _engine_error(error)
     if _is_client_error(error):
@@ -559,18 +561,18 @@ def _system_error(error: OSError) -> IcekitError:
 
 
 def _engine_error(error: BaseException) -> IcekitError | None:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
+    class_names = {error_class.__name__ for error_class in type(error).__mro__}
     # A call that does not exist, or SQL that icekit wrote and Spark cannot read, is nobody else's
     # fault: what a person states is read, and refused, where it is stated.
     if (
-        not kinds
+        not class_names
         & {"Py4JJavaError", "Py4JNetworkError", "CapturedException", "SparkConnectException"}
-        or "ParseException" in kinds
+        or "ParseException" in class_names
     ):
         return None
-    if Sign(conditions=("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")).first(causes_of(error)):
+    if Sign(conditions=("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")).first_match(causes_of(error)):
         return None
-    if "Py4JNetworkError" in kinds:
+    if "Py4JNetworkError" in class_names:
         return SparkUnavailable(
             "Spark's process has ended, or does not answer. Try again, with more memory if Spark "
             "ran out of memory."

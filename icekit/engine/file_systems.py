@@ -35,7 +35,7 @@ class ListedFile(NamedTuple):
     """A file below a listed folder: its path from there, and what the listing says of it.
 
     ``link`` is the linked folder, a path from there too, through which it was reached; empty
-    without one. A linked folder with ``is_second_way`` is no file: its files are listed under
+    without one. A linked folder with ``is_repeated_link`` is no file: its files are listed under
     another path.
     """
 
@@ -43,7 +43,7 @@ class ListedFile(NamedTuple):
     size: int
     modified_ms: int
     link: str = ""
-    is_second_way: bool = False
+    is_repeated_link: bool = False
 
 
 #: Whether a subfolder is listed, by its path from the listed folder.
@@ -72,16 +72,16 @@ class LocalFiles(FileSystem):
 
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
-        top = local_path(location).rstrip("/")
-        real_top = os.path.realpath(top or "/")
+        top_folder = local_path(location).rstrip("/")
+        real_top = os.path.realpath(top_folder or "/")
         # Folders by their paths from the top, each with the linked folder that it lies in.
         folders = [("", "")]
         real_paths: set[str] = set()
         while folders:
-            folder, link = folders.pop()
+            folder, linked_folder = folders.pop()
             files: list[ListedFile] = []
             try:
-                entries = os.scandir(f"{top}/{folder}")
+                entries = os.scandir(f"{top_folder}/{folder}")
             except (FileNotFoundError, NotADirectoryError):
                 continue
             with entries:
@@ -92,19 +92,23 @@ class LocalFiles(FileSystem):
                         continue
                     if not stat.S_ISDIR(status.st_mode):
                         modified_ms = status.st_mtime_ns // 1_000_000
-                        files.append(ListedFile(path, status.st_size, modified_ms, link))
+                        files.append(ListedFile(path, status.st_size, modified_ms, linked_folder))
                     elif not enters(path):
                         continue
-                    elif not (link or entry.is_symlink()):
+                    elif not (linked_folder or entry.is_symlink()):
                         folders.append((f"{path}/", ""))
                     else:
-                        real = os.path.realpath(entry.path)
-                        is_second_way = f"{real}/".startswith(f"{real_top}/") or real in real_paths
-                        if is_second_way:
-                            files.append(ListedFile(path, 0, 0, link or path, is_second_way))
+                        real_path = os.path.realpath(entry.path)
+                        is_repeated_link = (
+                            f"{real_path}/".startswith(f"{real_top}/") or real_path in real_paths
+                        )
+                        if is_repeated_link:
+                            files.append(
+                                ListedFile(path, 0, 0, linked_folder or path, is_repeated_link)
+                            )
                         else:
-                            real_paths.add(real)
-                            folders.append((f"{path}/", link or path))
+                            real_paths.add(real_path)
+                            folders.append((f"{path}/", linked_folder or path))
             yield files
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
@@ -144,13 +148,13 @@ class ArrowFiles(FileSystem):
         import pyarrow.fs
 
         scheme, authority, path = _uri_parts(location)
-        files = self.file_system(scheme, authority)
+        file_system = self.file_system(scheme, authority)
 
-        def listed(folder: str, recursive: bool) -> _Listed:
+        def list_folder(folder: str, recursive: bool) -> _Listed:
             selector = pyarrow.fs.FileSelector(
                 f"{path}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive
             )
-            entries = files.get_file_info(selector)
+            entries = file_system.get_file_info(selector)
             return _Listed(
                 [
                     ListedFile(_relative_path(path, each.path), each.size, _arrow_modified_ms(each))
@@ -164,7 +168,7 @@ class ArrowFiles(FileSystem):
                 ],
             )
 
-        yield from _walk_folders(listed, enters)
+        yield from _walk_folders(list_folder, enters)
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
@@ -186,35 +190,38 @@ class FsspecFiles(FileSystem):
 
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
-        files = self.file_system(location)
-        top = str(files._strip_protocol(location)).rstrip("/")
+        file_system = self.file_system(location)
+        top_folder = str(file_system._strip_protocol(location)).rstrip("/")
         # What it listed before may have changed.
-        files.invalidate_cache()
+        file_system.invalidate_cache()
 
-        def listed(folder: str, recursive: bool) -> _Listed:
-            path = f"{top}/{folder}".rstrip("/")
+        def list_folder(folder: str, recursive: bool) -> _Listed:
+            path = f"{top_folder}/{folder}".rstrip("/")
             try:
                 if recursive:
-                    entries = list(files.find(path, detail=True).values())
+                    entries = list(file_system.find(path, detail=True).values())
                 else:
-                    entries = files.ls(path, detail=True)
+                    entries = file_system.ls(path, detail=True)
             except FileNotFoundError:
                 entries = []
-            names = [(_relative_path(top, str(each["name"]).rstrip("/")), each) for each in entries]
+            named_entries = [
+                (_relative_path(top_folder, str(each["name"]).rstrip("/")), each)
+                for each in entries
+            ]
             return _Listed(
                 [
                     ListedFile(name, int(each["size"] or 0), _fsspec_modified_ms(each))
-                    for name, each in names
+                    for name, each in named_entries
                     if name and each["type"] != "directory"
                 ],
                 [
                     name
-                    for name, each in names
+                    for name, each in named_entries
                     if each["type"] == "directory" and name != folder.rstrip("/")
                 ],
             )
 
-        yield from _walk_folders(listed, enters)
+        yield from _walk_folders(list_folder, enters)
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
@@ -237,15 +244,15 @@ class CatalogFiles(FileSystem):
 
     def walk(self, location: str, enters: Enters) -> Iterator[list[ListedFile]]:
         """The files below a folder; see :meth:`FileSystem.walk`."""
-        return self._of(location).walk(location, enters)
+        return self._file_system_of(location).walk(location, enters)
 
     def sizes(self, locations: Sequence[str]) -> Iterator[tuple[str, int | None]]:
         """The bytes of files; see :meth:`FileSystem.sizes`."""
-        on_disk = list(filter(is_local, locations))
-        yield from self.local.sizes(on_disk)
+        local_locations = list(filter(is_local, locations))
+        yield from self.local.sizes(local_locations)
         yield from self.storage.sizes([each for each in locations if not is_local(each)])
 
-    def _of(self, location: str) -> FileSystem:
+    def _file_system_of(self, location: str) -> FileSystem:
         return self.local if is_local(location) else self.storage
 
 
@@ -274,24 +281,24 @@ def _walk_folders(
     folders = [""]
     with _pool() as pool:
         while folders:
-            deeper: list[str] = []
+            next_folders: list[str] = []
             for result in pool.map(lambda folder: list_folder(folder, False), folders):
-                entered = list(filter(enters, result.folders))
-                if len(entered) <= _MANY_FOLDERS:
-                    deeper += entered
+                subfolders = list(filter(enters, result.folders))
+                if len(subfolders) <= _MANY_FOLDERS:
+                    next_folders += subfolders
                     yield result.files
                 else:
-                    yield list_folder(entered[0].rpartition("/")[0], True).files
-            folders = deeper
+                    yield list_folder(subfolders[0].rpartition("/")[0], True).files
+            folders = next_folders
 
 
 def _sizes_in_threads(
-    locations: Sequence[str], size: Callable[[str], int | None]
+    locations: Sequence[str], size_of: Callable[[str], int | None]
 ) -> Iterator[tuple[str, int | None]]:
     with _pool() as pool:
         for start in range(0, len(locations), _BEGUN):
             chunk = locations[start : start + _BEGUN]
-            yield from zip(chunk, pool.map(size, chunk), strict=True)
+            yield from zip(chunk, pool.map(size_of, chunk), strict=True)
 
 
 @contextlib.contextmanager
@@ -308,17 +315,17 @@ def _uri_parts(location: str) -> tuple[str, str, str]:
     """The scheme, the authority and the path that pyarrow gets for a location: pyiceberg would take
     what follows # or ? away.
     """
-    scheme, _, rest = location.partition("://")
-    authority, _, path = rest.partition("/")
-    base = "" if scheme in _WITHOUT_AUTHORITY else authority
-    return scheme, authority, f"{base}/{path}".rstrip("/")
+    scheme, _, authority_and_path = location.partition("://")
+    authority, _, path = authority_and_path.partition("/")
+    path_start = "" if scheme in _WITHOUT_AUTHORITY else authority
+    return scheme, authority, f"{path_start}/{path}".rstrip("/")
 
 
-def _relative_path(top: str, path: str) -> str:
+def _relative_path(top_folder: str, path: str) -> str:
     """A listed path from the listed folder; empty for that folder."""
-    if path != top and not path.startswith(f"{top}/"):
-        raise ValueError(f"the storage lists {path} in {top}")
-    return path[len(top) + 1 :]
+    if path != top_folder and not path.startswith(f"{top_folder}/"):
+        raise ValueError(f"the storage lists {path} in {top_folder}")
+    return path[len(top_folder) + 1 :]
 
 
 def _arrow_modified_ms(info: Any) -> int:
@@ -330,11 +337,11 @@ def _arrow_modified_ms(info: Any) -> int:
 def _fsspec_modified_ms(entry: Any) -> int:
     """When a file was written; each file system has its own name for that."""
     for key in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
-        moment = entry.get(key)
-        if isinstance(moment, str):
-            moment = dt.datetime.fromisoformat(moment)
-        if isinstance(moment, dt.datetime):
-            return int(moment.timestamp() * 1000)
-        if isinstance(moment, int | float):
-            return int(moment * 1000)
+        modified_time = entry.get(key)
+        if isinstance(modified_time, str):
+            modified_time = dt.datetime.fromisoformat(modified_time)
+        if isinstance(modified_time, dt.datetime):
+            return int(modified_time.timestamp() * 1000)
+        if isinstance(modified_time, int | float):
+            return int(modified_time * 1000)
     raise ValueError(f"the storage does not say when {entry['name']} was written")

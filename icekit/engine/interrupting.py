@@ -31,30 +31,32 @@ class Ending:
     """Whether the process was asked to end, by Ctrl-C or a scheduler's signal (SIGTERM)."""
 
     def __init__(self) -> None:
-        self.is_asked = False
-        self._is_heard = False
-        self._asked_at: float | None = None
+        self.is_requested = False
+        self._is_acknowledged = False
+        self._request_time: float | None = None
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending
         already.
 
         Who asks again within some seconds has sent the same wish twice (to the process and to its
         group, say); it must not break into what the first one has begun.
         """
-        self.is_asked = True
+        self.is_requested = True
         _silence_py4j()
         now = time.monotonic()
-        before = self._asked_at
-        self._asked_at = now
-        if not self._is_heard and (before is None or now - before > _TWICE_SECONDS):
+        previous_request = self._request_time
+        self._request_time = now
+        if not self._is_acknowledged and (
+            previous_request is None or now - previous_request > _TWICE_SECONDS
+        ):
             raise KeyboardInterrupt
 
     def acknowledge(self) -> None:
         """Say that the end has begun: further signals do not break into what is written and told on
         the way out.
         """
-        self.is_asked = self._is_heard = True
+        self.is_requested = self._is_acknowledged = True
         _silence_py4j()
 
     def check(self) -> None:
@@ -63,10 +65,10 @@ class Ending:
         Python drops what is raised while it collects garbage, and what is raised in a callback of
         another library may become that library's own error.
         """
-        if self.is_asked and not self._is_heard:
+        if self.is_requested and not self._is_acknowledged:
             raise KeyboardInterrupt
 
-    def takes(self, error: BaseException) -> bool:
+    def explains(self, error: BaseException) -> bool:
         """Whether an error is part of ending.
 
         Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole
@@ -77,7 +79,7 @@ class Ending:
         is, but one that is a verdict on rows, which is a step's result and not an error.
         """
         return isinstance(error, KeyboardInterrupt) or (
-            self.is_asked and isinstance(error, Exception)
+            self.is_requested and isinstance(error, Exception)
         )
 
 
@@ -105,7 +107,7 @@ def stop_on_request(stop: Callable[[], None]) -> Iterator[None]:
     """
     ending = _blocks[-1] if _blocks else Ending()
     # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
-    with act_on_request(lambda: ending.is_asked, stop):
+    with act_on_request(lambda: ending.is_requested, stop):
         yield
 
 
@@ -123,28 +125,28 @@ def sigterm_as_interrupt() -> Iterator[Ending]:
     ending = Ending()
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        ending.ask()
+        ending.request()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         # A person's second Ctrl-C means it.
-        ending.is_asked = True
+        ending.is_requested = True
         _silence_py4j()
         raise KeyboardInterrupt
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    previous_handlers = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
     # What ignores Ctrl-C, or has a way of its own with it, goes on doing so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
+        previous_handlers[signal.SIGINT] = signal.signal(signal.SIGINT, interrupt)
     _blocks.append(ending)
-    level = logging.getLogger("py4j").level
+    log_level = logging.getLogger("py4j").level
     try:
         yield ending
     finally:
         _blocks.pop()
-        logging.getLogger("py4j").setLevel(level)
+        logging.getLogger("py4j").setLevel(log_level)
         logging.getLogger().removeFilter(_not_of_py4j)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in previous_handlers.items():
+            signal.signal(signal_number, handler)
 
 
 @contextlib.contextmanager
@@ -187,28 +189,28 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
     that is begun later.
     """
     with contextlib.suppress(Exception):
-        *_, interrupt = _tag_methods(spark)
-        interrupt(tag)
+        *_, cancel_by_tag = _tag_methods(spark)
+        cancel_by_tag(tag)
 
 
 @contextlib.contextmanager
-def act_on_request(asked: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
+def act_on_request(is_requested: Callable[[], bool], act: Callable[[], None]) -> Iterator[None]:
     """Act in another thread, from the moment that ``asked`` says so until the block ends.
 
     Again and again: what is asked to stop may start another job before it hears of it.
     """
-    ended = threading.Event()
+    end_event = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(POLL_SECONDS):
-            if asked():
+        while not end_event.wait(POLL_SECONDS):
+            if is_requested():
                 act()
 
     threading.Thread(target=watch, name="icekit-watch", daemon=True).start()
     try:
         yield
     finally:
-        ended.set()
+        end_event.set()
 
 
 #: Who asks work to end: a person, the end of its time, or the loss of its claim on the table.
@@ -232,7 +234,7 @@ class Stop:
     @property
     def reason(self) -> Reason | None:
         """Who asked; None as long as nobody has."""
-        return self._reason or ("clock" if self._is_over() else None)
+        return self._reason or ("clock" if self._is_time_up() else None)
 
     def set(self, reason: Reason = "person") -> None:
         """Ask to stop: running groups are abandoned, commits stay. A person's request overrides the
@@ -245,9 +247,9 @@ class Stop:
     @property
     def is_set(self) -> bool:
         """Whether a stop was requested, or the time is up."""
-        return self._event.is_set() or self._is_over()
+        return self._event.is_set() or self._is_time_up()
 
-    def _is_over(self) -> bool:
+    def _is_time_up(self) -> bool:
         return self._ends is not None and time.monotonic() >= self._ends
 
     def check(self) -> None:
@@ -257,12 +259,14 @@ class Stop:
 
     def sleep(self, seconds: float) -> None:
         """Wait, but not after a request to stop; raises :class:`Stopped`."""
-        left = seconds if self._ends is None else min(seconds, self._ends - time.monotonic())
-        self._event.wait(max(0.0, left))
+        wait_seconds = (
+            seconds if self._ends is None else min(seconds, self._ends - time.monotonic())
+        )
+        self._event.wait(max(0.0, wait_seconds))
         self.check()
 
     @contextlib.contextmanager
-    def watching(self, spark: SparkSession) -> Iterator[None]:
+    def cancel_jobs_on_stop(self, spark: SparkSession) -> Iterator[None]:
         """Cancel the Spark jobs that this thread starts within the block, once somebody asks; an
         error is :class:`Stopped` then.
         """

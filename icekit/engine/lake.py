@@ -77,8 +77,8 @@ class Lake:
         name = catalog or EMBEDDED
         borrowed = _borrowed_session(spark)
         if borrowed is not None:
-            is_needed = spark is not None or _has_own_catalog(borrowed, name)
-            if is_needed:
+            is_session_needed = spark is not None or _has_own_catalog(borrowed, name)
+            if is_session_needed:
                 remedy = "Use a session of that, or leave it out."
                 require_runtime(borrowed.version, "session", remedy)
             elif not has_runtime(borrowed.version):
@@ -157,22 +157,24 @@ class Lake:
         globs are added to it, and the method raises only if nothing at all was found.
         """
         names: dict[Identifier, None] = {}
-        lost: list[str] = []
+        unmatched_sentences: list[str] = []
         all_names: list[Identifier] | None = None
         for pattern in patterns:
             if not is_pattern(pattern):
                 names[self.identifier(pattern)] = None
                 continue
             all_names = self.tables.names() if all_names is None else all_names
-            hits = [name for name in all_names if matches(pattern, name, self.name)]
-            names.update(dict.fromkeys(hits))
-            if not hits:
-                near = nearest(pattern, {f"{name[0]}.*" for name in all_names})
-                lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
+            matching_names = [name for name in all_names if matches(pattern, name, self.name)]
+            names.update(dict.fromkeys(matching_names))
+            if not matching_names:
+                suggestion = nearest(pattern, {f"{name[0]}.*" for name in all_names})
+                unmatched_sentences.append(
+                    f"No table of catalog {self.name!r} matches {pattern!r}{suggestion or '.'}"
+                )
         if unmatched is not None:
-            unmatched += lost
-        if lost and (unmatched is None or not names):
-            raise TableNotFound(" ".join(lost))
+            unmatched += unmatched_sentences
+        if unmatched_sentences and (unmatched is None or not names):
+            raise TableNotFound(" ".join(unmatched_sentences))
         return list(names)
 
     def sql_name(self, table: Identifier) -> Identifier:
@@ -205,15 +207,20 @@ def _borrowed_session(given_session: SparkSession | None) -> SparkSession | None
         return None
     from icekit.engine import session
 
-    running = given_session or session.running_session()
-    return None if running is None or session.is_own_session(running) else running
+    running_session = given_session or session.running_session()
+    return (
+        None
+        if running_session is None or session.is_own_session(running_session)
+        else running_session
+    )
 
 
 def _has_own_catalog(spark: SparkSession, name: str) -> bool:
     """Tell whether the session has a catalog of that name which icekit has not put there."""
-    base = f"spark.sql.catalog.{name}"
+    setting_prefix = f"spark.sql.catalog.{name}"
     return (
-        spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{ADDED}", None) is None
+        spark.conf.get(setting_prefix, None) is not None
+        and spark.conf.get(f"{setting_prefix}.{ADDED}", None) is None
     )
 
 
@@ -242,7 +249,7 @@ class _Timed:
         # Once nobody waits for the work, it would start Spark again for nobody.
         self.stop.check()
         spark = self._lake.spark
-        self.until_done.enter_context(self.stop.watching(spark))
+        self.until_done.enter_context(self.stop.cancel_jobs_on_stop(spark))
         return spark
 
 
@@ -280,15 +287,15 @@ def close_at_end(lake: Lake, ending: interrupting.Ending) -> None:
     does not wait for it forever.
     """
     try:
-        if not ending.is_asked:
+        if not ending.is_requested:
             lake.close()
             return
     except BaseException as error:
-        if not ending.takes(error):
+        if not ending.explains(error):
             raise
     ending.acknowledge()
     try:
         within(_GOING_SECONDS, lake.close)
     except BaseException as error:
-        if not ending.takes(error):
+        if not ending.explains(error):
             raise

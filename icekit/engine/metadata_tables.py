@@ -41,8 +41,8 @@ def metadata_table_sql(
         # Iceberg's CachingCatalog takes the dot for a namespace's, and keeps the metadata tables of
         # a table that was refreshed.
         spark.sql(f"REFRESH TABLE {identifier(*table, name)}")
-    version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    return f"{identifier(*table, name)}{version}"
+    version_clause = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+    return f"{identifier(*table, name)}{version_clause}"
 
 
 def frame_of_paths(spark: SparkSession, paths: Iterable[str]) -> DataFrame:

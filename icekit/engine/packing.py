@@ -37,12 +37,14 @@ class Packed:
     size_in_bytes: int
 
     def __str__(self) -> str:
-        files = self.contents.files
-        parts = ", ".join(f"{number:,} {kind}" for kind, number in files.most_common())
-        what = "with its data" if self.has_data else "metadata only, no row of data"
+        files_by_kind = self.contents.files
+        kind_counts = ", ".join(
+            f"{number:,} {kind}" for kind, number in files_by_kind.most_common()
+        )
+        data_note = "with its data" if self.has_data else "metadata only, no row of data"
         lines = [
-            f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {what}",
-            f"  {count(files.total(), 'file')}: {parts}",
+            f"{display_name(self.table)} → {self.file}: {size(self.size_in_bytes)}, {data_note}",
+            f"  {count(files_by_kind.total(), 'file')}: {kind_counts}",
         ]
         if missing_paths := self.contents.missing_paths:
             lines.append(
@@ -51,9 +53,9 @@ class Packed:
         if self.is_redacted:
             lines.append(f"  still readable: {REMAINS}")
         else:
-            rows = "all rows; " if self.has_data else ""
-            redact = "" if self.has_data else "; --redact replaces names and texts"
-            lines.append(f"  it may be private: {rows}{_PRIVATE}{redact}")
+            rows_note = "all rows; " if self.has_data else ""
+            redact_hint = "" if self.has_data else "; --redact replaces names and texts"
+            lines.append(f"  it may be private: {rows_note}{_PRIVATE}{redact_hint}")
         lines.append(f"Next:  icekit unpack {shlex.quote(str(self.file))}")
         return "\n".join(lines)
 
@@ -72,12 +74,12 @@ class Unpacked:
 
     def __str__(self) -> str:
         name = display_name(self.table)
-        missing = (
+        missing_note = (
             ""
             if self.has_data
             else " without its data files: look and plan work, a scan or a compaction fails"
         )
-        return f"{name} is in the embedded lake{missing}."
+        return f"{name} is in the embedded lake{missing_note}."
 
 
 def pack(
@@ -116,22 +118,22 @@ def unpack(lake: Lake, file: Path, name: str | Identifier = "") -> tuple[Unpacke
     Raises :class:`~icekit.common.errors.ParameterError` for a table that is there already, and
     :class:`~icekit.iceberg.pack.PackUnusable` for another file.
     """
-    with Pack(file) as packed:
-        if name and len(packed.tables) != 1:
+    with Pack(file) as archive:
+        if name and len(archive.tables) != 1:
             raise ParameterError(
-                f"{file} has {count(len(packed.tables), 'table')}, and a name is for one."
+                f"{file} has {count(len(archive.tables), 'table')}, and a name is for one."
             )
-        tables_by_name = {table.name: table for table in packed.tables}
+        tables_by_name = {table.name: table for table in archive.tables}
         if name:
             new_name = parse_identifier(name) if isinstance(name, str) else name
-            tables_by_name = {new_name: packed.tables[0]}
-        unpack_into(lake, packed, tables_by_name)
+            tables_by_name = {new_name: archive.tables[0]}
+        unpack_into(lake, archive, tables_by_name)
     return tuple(Unpacked(table, entry.has_data) for table, entry in tables_by_name.items())
 
 
 def unpack_into(
     lake: Lake,
-    packed: Pack,
+    archive: Pack,
     tables_by_name: dict[Identifier, PackedTable],
     *,
     replace: bool = False,
@@ -146,18 +148,18 @@ def unpack_into(
             f"Tables are unpacked into the embedded lake, not into catalog {lake.name!r}. Leave "
             "out --catalog."
         )
-    existing = tables.existing_names()
+    existing_names = tables.existing_names()
     for name in tables_by_name:
         if len(name) < 2:
             raise ParameterError(f"{display_name(name)} has no namespace; write db.table.")
-        if name in existing and not replace:
+        if name in existing_names and not replace:
             raise ParameterError(
                 f"{display_name(name)} exists in the lake {tables.path}. Give another name with "
                 "--name."
             )
-    packed.check_space(tables_by_name.values(), tables.path)
+    archive.check_space(tables_by_name.values(), tables.path)
     for name, table in tables_by_name.items():
-        location = packed.unpack(table, table_folder(tables.path, name), replace=replace)
+        location = archive.unpack(table, table_folder(tables.path, name), replace=replace)
         tables.register(lake.name, {name: location}, replace=replace)
         if lake.spark_is_running:
             lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *name)}")

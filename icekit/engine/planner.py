@@ -27,10 +27,10 @@ class MovedFiles:
     """Data files of one partition spec whose rows a rewrite puts into the partitions of another."""
 
     spec_id: int
-    partitions: int
-    files: int
+    partition_count: int
+    file_count: int
     size_in_bytes: int
-    rows: int
+    row_count: int
 
 
 @frozen
@@ -38,8 +38,8 @@ class PlannedRewrite:
     """The planner's answer for a rewrite: groups, files, bytes and rows in, files out; a rollup,
     whatever the table's size.
 
-    ``files_out`` is without what comes of the ``moved`` files. ``is_most``: fewer files come out
-    where deletes leave nothing of a task. ``is_about``: rows are sorted, or a file may become larger
+    ``files_out`` is without what comes of the ``moved`` files. ``is_upper_bound``: fewer files come out
+    where deletes leave nothing of a task. ``is_estimate``: rows are sorted, or a file may become larger
     than it should be, so that only writing it tells. ``scoped_deletes`` are the delete files
     that name one of the data files, and ``oversized_in`` and ``oversized_out`` the files before and
     after that a later plan would call oversized. A writer ends a file at ``max_file_bytes``.
@@ -56,8 +56,8 @@ class PlannedRewrite:
     oversized_out: int = 0
     largest_group_bytes: int = 0
     max_file_bytes: int = 0
-    is_most: bool = False
-    is_about: bool = False
+    is_upper_bound: bool = False
+    is_estimate: bool = False
     moved: tuple[MovedFiles, ...] = ()
     ranges: Mapping[str, Any] = field(default_factory=dict)
 
@@ -104,45 +104,45 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     scan = loaded.newScan().caseSensitive(is_case_sensitive(spark)).metricsReporter(reporter)
     if where is not None:
         scan = scan.filter(filter_expression(spark, table, where))
-    started = time.monotonic()
+    start_time = time.monotonic()
     # Planned by counting them in Java: none of the files comes over the bridge.
     tasks = scan.planFiles()
     jvm.org.apache.iceberg.relocated.com.google.common.collect.Iterables.size(tasks)
     tasks.close()
-    seconds = time.monotonic() - started
-    scanned = reporter.scanReport()
-    if scanned is None:
+    seconds = time.monotonic() - start_time
+    scan_report = reporter.scanReport()
+    if scan_report is None:
         # A table without a snapshot is not planned at all.
         return PlannedScan(0, 0, 0)
-    report = scanned.scanMetrics()
+    scan_metrics = scan_report.scanMetrics()
     return PlannedScan(
-        int(report.resultDataFiles().value()),
-        int(report.totalFileSizeInBytes().value()),
-        int(report.resultDeleteFiles().value()),
-        int(report.scannedDataManifests().value()),
+        int(scan_metrics.resultDataFiles().value()),
+        int(scan_metrics.totalFileSizeInBytes().value()),
+        int(scan_metrics.resultDeleteFiles().value()),
+        int(scan_metrics.scannedDataManifests().value()),
         seconds,
     )
 
 
 @frozen
 class RewriteGroups:
-    """The groups that Iceberg's planner makes of the files of a rewrite, a Java list; ``left_out``
-    are the groups of files of older specs, which its filter also selects.
+    """The groups that Iceberg's planner makes of the files of a rewrite, a Java list; ``left_out_count``
+    is the number of groups of files of older specs, which its filter also selects.
 
     ``java`` counts what comes of the groups, and ``planner`` has the bounds of their files.
     """
 
     groups: Any
-    left_out: int
+    left_out_count: int
     java: Any
     planner: Any
 
-    def rolled_up(self, *, keeps_order: bool) -> PlannedRewrite:
+    def rollup(self, *, keeps_order: bool) -> PlannedRewrite:
         """Add up the groups; ``keeps_order`` is for a rewrite that does not sort."""
-        largest = self.planner.maxFileSize()
-        sums = json.loads(str(self.java.rolledUp(self.groups, keeps_order, largest)))
-        moved = tuple(MovedFiles(*row) for row in sums.pop("moved"))
-        return PlannedRewrite(files_out=sums.pop("written"), moved=moved, **sums)
+        largest_file_bytes = self.planner.maxFileSize()
+        totals = json.loads(str(self.java.rolledUp(self.groups, keeps_order, largest_file_bytes)))
+        moved_files = tuple(MovedFiles(*row) for row in totals.pop("moved"))
+        return PlannedRewrite(files_out=totals.pop("written"), moved=moved_files, **totals)
 
     def ranges(self, most_files: int) -> dict[str, Any]:
         """The bounds of some files before and after the rewrite, as ``OrderedPlanner.ranges`` gives
@@ -185,11 +185,11 @@ def plan_rewrite(
         files_by,
         list(bounds_of),
     )
-    java = java_object(spark, table, "Rewrites", table)
+    rewrites = java_object(spark, table, "Rewrites", table)
     plan = _plan_with_options(planner, options)
-    groups = java.groups(plan.groups(), stays_in_spec)
-    left_out = int(plan.totalGroupCount()) - int(groups.size())
-    return RewriteGroups(groups, left_out, java, planner)
+    groups = rewrites.groups(plan.groups(), stays_in_spec)
+    left_out_count = int(plan.totalGroupCount()) - int(groups.size())
+    return RewriteGroups(groups, left_out_count, rewrites, planner)
 
 
 def plan_rewrite_of_deletes(
@@ -203,15 +203,17 @@ def plan_rewrite_of_deletes(
     """What Iceberg's planner takes of the position delete files, and what their bytes come to; as
     :func:`plan_rewrite` does.
     """
-    groups = files = total = out = largest = 0
+    group_count = file_count = total_bytes = output_count = largest_group_bytes = 0
     for group in elements(deletes_plan(spark, name, table, options, where=where).groups()):
         size = int(group.inputFilesSizeInBytes())
-        groups += 1
-        files += int(group.inputFileNum())
-        total += size
-        out += int(group.expectedOutputFiles())
-        largest = max(largest, size)
-    return PlannedRewrite(groups, files, total, out, largest_group_bytes=largest)
+        group_count += 1
+        file_count += int(group.inputFileNum())
+        total_bytes += size
+        output_count += int(group.expectedOutputFiles())
+        largest_group_bytes = max(largest_group_bytes, size)
+    return PlannedRewrite(
+        group_count, file_count, total_bytes, output_count, largest_group_bytes=largest_group_bytes
+    )
 
 
 def deletes_plan(
@@ -237,8 +239,8 @@ def _filter_or_all(spark: SparkSession, name: Identifier, where: str | None) -> 
 
 
 def _plan_with_options(planner: Any, options: Mapping[str, str]) -> Any:
-    valid = {str(option) for option in elements(planner.validOptions())}
-    planner.init({key: value for key, value in options.items() if key in valid})
+    valid_options = {str(option) for option in elements(planner.validOptions())}
+    planner.init({key: value for key, value in options.items() if key in valid_options})
     return planner.plan()
 
 
@@ -249,14 +251,14 @@ def partitions_with_files_up_to(
     at a sequence number; again for each group.
     """
     jvm: Any = spark._jvm
-    kind = jvm.java.lang.Class.forName("java.lang.Object")
+    object_class = jvm.java.lang.Class.forName("java.lang.Object")
     for group in elements(groups):
         if any(
             int(task.file().fileSequenceNumber() or 0) <= sequence_number
             for task in elements(group.fileScanTasks())
         ):
-            struct = group.info().partition()
-            yield tuple(str(struct.get(i, kind)) for i in range(int(struct.size())))
+            partition = group.info().partition()
+            yield tuple(str(partition.get(i, object_class)) for i in range(int(partition.size())))
 
 
 def query_execution(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
@@ -267,8 +269,8 @@ def query_execution(spark: SparkSession, sql: str, *, is_planned: bool = True) -
     jvm: Any = spark._jvm
     state = spark._jsparkSession.sessionState()
     with refuse_on_error("plan", "Fix the statement, or the tables that it reads."):
-        skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        query = state.executePlan(state.sqlParser().parsePlan(sql), skip)
+        skip_commands = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        query = state.executePlan(state.sqlParser().parsePlan(sql), skip_commands)
         query.assertAnalyzed()
         if is_planned:
             query.executedPlan()
@@ -293,8 +295,8 @@ def refuse_on_error(step: str, advice: str) -> Iterator[None]:
 
 def frame_execution(frame: DataFrame) -> Any:
     """The execution of a frame; after it was collected, its plan has metrics."""
-    java: Any = frame
-    return java._jdf.queryExecution()
+    java_frame: Any = frame
+    return java_frame._jdf.queryExecution()
 
 
 def executed_command_plan(frame: DataFrame) -> Any:
@@ -366,11 +368,11 @@ def nodes_with_searches(node: Any) -> Iterator[Any]:
                 yield from nodes_with_searches(search)
 
 
-def match_searches(scan: Any) -> Iterator[Any]:
+def match_searches(scan_node: Any) -> Iterator[Any]:
     """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it
     scans.
     """
-    for runtime_filter in elements(scan.runtimeFilters()):
+    for runtime_filter in elements(scan_node.runtimeFilters()):
         if "_file" in str(runtime_filter.toString()):
             with contextlib.suppress(Exception):
                 yield runtime_filter.child().plan()

@@ -48,14 +48,14 @@ def no_catalog_message(lake: Path) -> str:
     lines.
     """
     profiles = sorted(read_or_explain(_profiles, _profile_error))
-    demo = "No table at hand? `icekit demo` unpacks a few that need maintenance."
+    demo_sentence = "No table at hand? `icekit demo` unpacks a few that need maintenance."
     if profiles:
         lines = [
             f"No catalog is named, and there is no embedded lake at {lake} (ICEKIT_LAKE).",
             f"Add --catalog with one of {', '.join(profiles)}."
             if len(profiles) > 1
             else f"Add --catalog {profiles[0]}, the only catalog that is configured.",
-            demo,
+            demo_sentence,
         ]
     else:
         lines = [
@@ -63,7 +63,7 @@ def no_catalog_message(lake: Path) -> str:
             _search_path_sentence(),
             "To configure one, set PYICEBERG_CATALOG__PROD__URI (and __WAREHOUSE, __TOKEN), then "
             "run `icekit look --catalog prod`.",
-            demo,
+            demo_sentence,
         ]
     return "\n".join(lines)
 
@@ -119,29 +119,29 @@ def _remember_secrets(profiles: Mapping[str, Any]) -> None:
 
 
 def _leaves(properties: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    leaves: dict[str, str] = {}
+    leaf_values: dict[str, str] = {}
     for key, value in properties.items():
         if isinstance(value, Mapping):
-            leaves |= _leaves(value, f"{prefix}{key}.")
+            leaf_values |= _leaves(value, f"{prefix}{key}.")
         else:
-            leaves[f"{prefix}{key}"] = str(value)
-    return leaves
+            leaf_values[f"{prefix}{key}"] = str(value)
+    return leaf_values
 
 
 def _profile_error(error: Exception) -> ProfileError:
     """The error for a configuration that cannot be read, without a word of it."""
     problem = getattr(error, "problem", None) or getattr(error, "reason", None)
     # PyIceberg's parser fails at its own error about a character, which is then the context.
-    of_character = next((each for each in causes(error) if hasattr(each, "character")), None)
-    if of_character is not None:
-        problem_text = _forbidden_character(of_character)
+    character_error = next((each for each in causes(error) if hasattr(each, "character")), None)
+    if character_error is not None:
+        problem_text = _forbidden_character(character_error)
     elif isinstance(error, OSError):
         problem_text = f"{error.filename}: {error.strerror}"
     elif problem is not None:
         # The parser's own words. It quotes only names there, and the lines elsewhere.
-        mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f"line {mark.line + 1}: "
-        problem_text = f"{line}{unquoted_yaml(str(problem))}"
+        problem_mark = getattr(error, "problem_mark", None)
+        line_text = "" if problem_mark is None else f"line {problem_mark.line + 1}: "
+        problem_text = f"{line_text}{unquoted_yaml(str(problem))}"
     else:
         problem_text = (
             f"{type(error).__name__}; a key has a value where other keys should stand under it, in "
@@ -156,8 +156,8 @@ def _profile_error(error: Exception) -> ProfileError:
 def _forbidden_character(error: Any) -> str:
     """Which character of a YAML file is not allowed there; ``error`` is that of a YAML reader."""
     character = error.character if isinstance(error.character, int) else ord(error.character)
-    kind = "the control character " if unicodedata.category(chr(character)) == "Cc" else ""
+    kind_text = "the control character " if unicodedata.category(chr(character)) == "Cc" else ""
     return (
-        f"character {error.position + 1:,} of the file is {kind}U+{character:04X}, which YAML does "
+        f"character {error.position + 1:,} of the file is {kind_text}U+{character:04X}, which YAML does "
         "not allow"
     )

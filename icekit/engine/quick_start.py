@@ -64,27 +64,28 @@ class QuickStart:
     ) -> None:
         self.settings = dict(settings)
         master = settings.get("spark.master", "")
-        options = settings.get(_JAVA_OPTIONS, "")
+        java_options = settings.get(_JAVA_OPTIONS, "")
         self.is_possible = (
             (master == "local" or master.startswith("local["))
             and settings.get(_PACKAGES) == ",".join(packages)
             and not any(settings.get(name) for name in _OWN_JARS)
             and not any(
-                word in options for word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
+                word in java_options for word in ("SharedArchiveFile", "ArchiveClasses", "-Xshare")
             )
         )
         if not self.is_possible:
             return
         try:
-            resolving = [settings.get(name, "") for name in _RESOLVING]
+            resolution_settings = [settings.get(name, "") for name in _RESOLVING]
             self._prepare(
-                options, [str(spark.resolve()), _jar_stamps([str(java.resolve())]), resolving]
+                java_options,
+                [str(spark.resolve()), _jar_stamps([str(java.resolve())]), resolution_settings],
             )
         # A process may have no home, or none that it may read.
         except (OSError, RuntimeError, ValueError, TypeError, LookupError):
             self.is_possible = False
 
-    def _prepare(self, options: str, classpath: object) -> None:
+    def _prepare(self, java_options: str, classpath: object) -> None:
         folder = cache_folder()
         if os.pathsep in str(folder):
             raise ValueError("the JVM takes a colon for the end of the archive's name")
@@ -94,19 +95,19 @@ class QuickStart:
         jars = json.loads(self.jars_file.read_text())
         if jars != _jar_stamps(list(jars)):
             return
-        sharing = self._sharing(
+        sharing_options = self._sharing_options(
             self.jars_file.with_name(f"{self.jars_file.stem}-{_digest(jars)}.jsa")
         )
         del self.settings[_PACKAGES]
         self.settings |= {
             _CLASS_PATH: os.pathsep.join(jars),
-            _JAVA_OPTIONS: " ".join(filter(None, (options, *sharing))),
+            _JAVA_OPTIONS: " ".join(filter(None, (java_options, *sharing_options))),
         }
 
-    def _sharing(self, archive: Path) -> Sequence[str]:
+    def _sharing_options(self, archive: Path) -> Sequence[str]:
         """The JVM's options to use the archive, or to write it when Spark ends."""
         path = shlex.quote(str(archive))
-        write = (f"-XX:ArchiveClassesAtExit={path}", _SILENT)
+        write_options = (f"-XX:ArchiveClassesAtExit={path}", _SILENT)
         try:
             with archive.open("rb") as file:
                 # The JVM writes the header last.
@@ -122,9 +123,9 @@ class QuickStart:
                 archive.open("x").close()
             except FileExistsError:
                 return ()
-        return write
+        return write_options
 
-    def remember(self, context: Any) -> None:
+    def record_jars(self, context: Any) -> None:
         """Note which jars the packages of a session resolved to, for the next start; remove
         archives that are of no more use.
         """

@@ -85,7 +85,7 @@ def running_session() -> SparkSession | None:
 
 def _remote_session(remote: str) -> SparkSession:
     """The session of a Connect server, as PySpark itself takes it from ``SPARK_REMOTE``."""
-    instead = "or unset SPARK_REMOTE, and icekit starts Spark itself"
+    alternative = "or unset SPARK_REMOTE, and icekit starts Spark itself"
     address, *parameters = remote.split(";")
     for parameter in parameters:
         key, _, value = parameter.partition("=")
@@ -102,7 +102,7 @@ def _remote_session(remote: str) -> SparkSession:
         except OSError:
             raise SparkUnavailable(
                 f"No Spark Connect server answers at {host}:{port} (SPARK_REMOTE). Start it, "
-                f"{instead}."
+                f"{alternative}."
             ) from None
     try:
         from pyspark.sql import SparkSession
@@ -112,9 +112,9 @@ def _remote_session(remote: str) -> SparkSession:
     except Exception as error:
         raise SparkUnavailable(
             f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address, "
-            f"its token and the packages (`pip install 'icekit[connect]'`), {instead}."
+            f"its token and the packages (`pip install 'icekit[connect]'`), {alternative}."
         ) from None
-    require_runtime(version, "Connect server (SPARK_REMOTE)", f"Use another one, {instead}.")
+    require_runtime(version, "Connect server (SPARK_REMOTE)", f"Use another one, {alternative}.")
     return session
 
 
@@ -139,13 +139,13 @@ def own_session(
         return _own_session(conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
 
 
-def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> SparkSession:
+def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> SparkSession:
     global _started
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)
         return _started
     require("pyspark", "This")
-    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, settings_given)
+    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, extra_settings)
     remember({**_file_settings(), **settings})
     remedy = f"Run `pip install 'pyspark=={NEWEST_SPARK}.*'`."
     require_runtime(spark_version(), "installation", remedy)
@@ -155,9 +155,9 @@ def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> S
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    quick = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
-    settings = quick.settings
-    shown_settings = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
+    quick_start = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
+    settings = quick_start.settings
+    public_settings = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.
     with (
         report_waiting("starting Spark", at_once=True),
@@ -170,7 +170,7 @@ def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> S
             if SparkContext._gateway is None:
                 threading.Thread(target=_import_ahead, daemon=True).start()
                 gateway = launch_gateway(
-                    SparkConf(loadDefaults=False).setAll(shown_settings), jvm_streams()
+                    SparkConf(loadDefaults=False).setAll(public_settings), jvm_streams()
                 )  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
@@ -185,7 +185,7 @@ def _own_session(conf: SparkCatalogConf, settings_given: Mapping[str, str]) -> S
             for key, value in settings.items():
                 builder = builder.config(key, value)
             _started = builder.getOrCreate()
-            quick.remember(context)
+            quick_start.record_jars(context)
         except SparkUnavailable:
             raise
         except Exception as error:
@@ -228,15 +228,17 @@ def own_settings(
     """The settings of icekit's own session with these packages, and ``more``; ``text`` is
     ``ICEKIT_SPARK_CONF``.
     """
-    form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
+    usage = (
+        "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
+    )
     try:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
     except ValueError as error:
-        raise SparkUnavailable(f"{form}; its value cannot be parsed: {error}.") from None
-    for number, (key, equals, _) in enumerate(pairs, 1):
+        raise SparkUnavailable(f"{usage}; its value cannot be parsed: {error}.") from None
+    for word_number, (key, equals, _) in enumerate(pairs, 1):
         if not key or not equals:
             # The word may be a secret, for example after a space that should be the =.
-            raise SparkUnavailable(f"{form}; word {number} has no = after a key.")
+            raise SparkUnavailable(f"{usage}; word {word_number} has no = after a key.")
     settings = {
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
@@ -254,11 +256,11 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
     PySpark reads the session's settings to show an error; if a setting is the error, it retries for
     many minutes.
     """
-    scratch = jvm.org.apache.spark.sql.internal.SQLConf()
+    empty_conf = jvm.org.apache.spark.sql.internal.SQLConf()
     for key, value in settings.items():
         if key.startswith("spark.sql."):
             try:
-                scratch.setConfString(key, value)
+                empty_conf.setConfString(key, value)
             except Exception as error:
                 if not is_engine_error(error):
                     raise
@@ -285,12 +287,12 @@ def stop_own_session() -> None:
 def keep_session() -> Iterator[None]:
     """Keep icekit's session for the next command when one that has ended closes its lake."""
     global _is_kept
-    before = _is_kept
+    was_kept = _is_kept
     _is_kept = True
     try:
         yield
     finally:
-        _is_kept = before
+        _is_kept = was_kept
 
 
 def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
@@ -302,56 +304,58 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     :class:`~icekit.common.errors.ProfileError` if that is impossible and the session has an event
     log, and :class:`~icekit.common.errors.CatalogUnreachable` if the catalog cannot be opened.
     """
-    base = min(conf.settings, key=len)
-    if spark.conf.get(base, None) is not None:
+    setting_prefix = min(conf.settings, key=len)
+    if spark.conf.get(setting_prefix, None) is not None:
         return
-    secret = {
+    secret_settings = {
         k: v
         for k, v in conf.settings.items()
-        if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v
+        if is_masked(k.removeprefix(f"{setting_prefix}."), v) and spark.conf.get(k, None) != v
     }
-    if secret:
+    if secret_settings:
         if has_bridge(spark):
-            _open_catalog(spark, base, conf)
+            _open_catalog(spark, setting_prefix, conf)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
-            keys = ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
+            keys = ", ".join(
+                sorted(key.removeprefix(f"{setting_prefix}.") for key in secret_settings)
+            )
             raise ProfileError(
-                f"Profile {base.rpartition('.')[2]!r} cannot be used in this session: it is a "
+                f"Profile {setting_prefix.rpartition('.')[2]!r} cannot be used in this session: it is a "
                 f"remote one with an event log, and Spark would write {keys} there in plain text. "
-                f"Put {base} and the settings under it into the cluster's own configuration, or "
+                f"Put {setting_prefix} and the settings under it into the cluster's own configuration, or "
                 "turn spark.eventLog.enabled off."
             )
         else:
-            secret = {}
-    spark.conf.set(f"{base}.{ADDED}", "true")
+            secret_settings = {}
+    spark.conf.set(f"{setting_prefix}.{ADDED}", "true")
     for key, value in conf.settings.items():
-        if key not in secret and spark.conf.get(key, None) != value:
+        if key not in secret_settings and spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
 
 
-def _open_catalog(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
+def _open_catalog(spark: SparkSession, setting_prefix: str, conf: SparkCatalogConf) -> None:
     """Let a session open a catalog with settings that it does not keep: this thread temporarily
     uses those of another session.
     """
     sessions = sql_package(spark).SparkSession
     java_session: Any = spark._jsparkSession
-    lender = java_session.newSession()
+    settings_session = java_session.newSession()
     for key, value in conf.settings.items():
-        lender.conf().set(key, value)
-    before = sessions.getActiveSession()
+        settings_session.conf().set(key, value)
+    previous_session = sessions.getActiveSession()
     # A catalog that is opened reads the settings of the active session of its thread.
-    sessions.setActiveSession(lender)
+    sessions.setActiveSession(settings_session)
     try:
-        java_session.sessionState().catalogManager().catalog(base.rpartition(".")[2])
+        java_session.sessionState().catalogManager().catalog(setting_prefix.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
-            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the "
+            f"Spark cannot open catalog {setting_prefix.rpartition('.')[2]!r}: {reason(error)}. Check the "
             "profile and the network; if the session was started without the catalog's packages "
             f"({', '.join(conf.packages)}), start a new process, or restart the kernel."
         ) from None
     finally:
-        if before.isDefined():
-            sessions.setActiveSession(before.get())
+        if previous_session.isDefined():
+            sessions.setActiveSession(previous_session.get())
         else:
             sessions.clearActiveSession()
 
@@ -369,8 +373,10 @@ def require_java() -> Path:
             "Spark needs Java 17 to 22 but none was found. Install one (apt-get install "
             "openjdk-17-jre-headless) or set JAVA_HOME."
         )
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', answer)
+    version_output = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, check=False
+    ).stderr
+    version = re.search(r'version "(\d+)', version_output)
     if version and not 17 <= int(version[1]) <= 22:
         raise SparkUnavailable(
             f"Spark needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a "
@@ -387,8 +393,8 @@ def _is_alive(spark: SparkSession) -> bool:
 def _start_failure(output: str) -> str | None:
     """The line of a failed start that names the cause."""
     # The JVM's own options first.
-    wrong = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
-    lines = wrong or re.findall(
+    option_errors = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
+    lines = option_errors or re.findall(
         r"^(?!\s+at ).*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
     )
     return str(lines[-1]).strip()[:300].rstrip(".") if lines else None

@@ -82,13 +82,13 @@ def has_runtime(version: str) -> bool:
     return ".".join(version.split(".")[:2]) in RUNTIMES
 
 
-def require_runtime(version: str, whose: str, remedy: str) -> None:
+def require_runtime(version: str, installation: str, remedy: str) -> None:
     """Refuse a Spark that Iceberg has no runtime for; raises
     :class:`~icekit.common.errors.SparkUnavailable`.
     """
     if not has_runtime(version):
         raise SparkUnavailable(
-            f"This {whose} has Spark {version}, for which Iceberg has no runtime: the newest that "
+            f"This {installation} has Spark {version}, for which Iceberg has no runtime: the newest that "
             f"works is Spark {NEWEST_SPARK}. {remedy} look, plan and report work without Spark."
         )
 
@@ -112,9 +112,9 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     use them for settings without an equivalent in PyIceberg. Raises
     :class:`~icekit.common.errors.ProfileError` naming each key that cannot be translated.
     """
-    kind = catalog_type(name, properties)
-    settings, packages = _catalog_settings(name, kind, properties)
-    refused = []
+    catalog_kind = catalog_type(name, properties)
+    settings, packages = _catalog_settings(name, catalog_kind, properties)
+    untranslatable_keys = []
     for key, value in properties.items():
         if key in _PYTHON_ONLY:
             continue
@@ -126,50 +126,52 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
             is_by_host = value.lower() in {"true", "1", "yes", "y"}
             settings["s3.path-style-access"] = str(not is_by_host).lower()
         else:
-            refused.append(key)
-    if refused:
-        hints = "".join(nearest(key, _KNOWN, count=1) for key in refused)
+            untranslatable_keys.append(key)
+    if untranslatable_keys:
+        hints = "".join(nearest(key, _KNOWN, count=1) for key in untranslatable_keys)
         raise ProfileError(
             f"Profile {name!r} has keys with no Spark equivalent: "
-            f"{', '.join(sorted(refused))}{hints or '.'} Remove them, or give the Spark setting "
+            f"{', '.join(sorted(untranslatable_keys))}{hints or '.'} Remove them, or give the Spark setting "
             "as spark.<key>."
         )
     if "client.assume-role.arn" in settings:
         settings["client.factory"] = "org.apache.iceberg.aws.AssumeRoleAwsClientFactory"
         settings.setdefault("client.assume-role.region", settings.get("client.region", "us-east-1"))
     packages += _choose_file_io(settings)
-    base = f"spark.sql.catalog.{name}"
-    conf = {base: "org.apache.iceberg.spark.SparkCatalog"}
-    conf.update({f"{base}.{key}": value for key, value in settings.items()})
+    setting_prefix = f"spark.sql.catalog.{name}"
+    conf = {setting_prefix: "org.apache.iceberg.spark.SparkCatalog"}
+    conf.update({f"{setting_prefix}.{key}": value for key, value in settings.items()})
     return SparkCatalogConf(conf, tuple(dict.fromkeys(packages)))
 
 
 def catalog_type(name: str, properties: Mapping[str, str]) -> str:
     """The profile's catalog type: as stated, or from its URI as pyiceberg infers it."""
     uri = properties.get("uri", "")
-    inferred = {"http": "rest", "https": "rest", "thrift": "hive"}.get(uri.partition(":")[0])
-    if inferred is None and uri.partition(":")[0].partition("+")[0] in JDBC_DRIVERS:
-        inferred = "sql"
-    kind = properties.get("type", inferred)
-    if kind not in {"rest", "sql", "hive", "glue"}:
-        stated_type = f"type {kind!r}" if kind else "neither a type nor a uri that implies it"
+    inferred_kind = {"http": "rest", "https": "rest", "thrift": "hive"}.get(uri.partition(":")[0])
+    if inferred_kind is None and uri.partition(":")[0].partition("+")[0] in JDBC_DRIVERS:
+        inferred_kind = "sql"
+    catalog_kind = properties.get("type", inferred_kind)
+    if catalog_kind not in {"rest", "sql", "hive", "glue"}:
+        stated_type = (
+            f"type {catalog_kind!r}" if catalog_kind else "neither a type nor a uri that implies it"
+        )
         raise ProfileError(
             f"Profile {name!r} has {stated_type}; set type to rest, sql, hive or glue."
         )
-    if kind != "glue" and not uri:
-        raise ProfileError(f"Profile {name!r} is of type {kind} and has no uri. Add one.")
-    return kind
+    if catalog_kind != "glue" and not uri:
+        raise ProfileError(f"Profile {name!r} is of type {catalog_kind} and has no uri. Add one.")
+    return catalog_kind
 
 
 def _catalog_settings(
-    name: str, kind: str, properties: Mapping[str, str]
+    name: str, catalog_kind: str, properties: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
     packages = [SPARK_RUNTIME]
-    if kind == "glue":
+    if catalog_kind == "glue":
         return {"type": "glue"}, [*packages, AWS_BUNDLE]
     uri = properties["uri"]
-    if kind != "sql":
-        return {"type": kind, "uri": uri}, packages
+    if catalog_kind != "sql":
+        return {"type": catalog_kind, "uri": uri}, packages
     scheme = urlsplit(uri).scheme.partition("+")[0]
     if scheme not in JDBC_DRIVERS:
         raise ProfileError(
@@ -182,14 +184,15 @@ def _catalog_settings(
             f"jdbc:sqlite:file:{uri.partition('://')[2].removeprefix('/')}?busy_timeout=30000"
         )
     else:
-        parts = urlsplit(uri)
-        settings["uri"] = f"jdbc:{scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" + (
-            f"?{parts.query}" if parts.query else ""
+        uri_parts = urlsplit(uri)
+        settings["uri"] = (
+            f"jdbc:{scheme}://{uri_parts.netloc.rpartition('@')[2]}{uri_parts.path}"
+            + (f"?{uri_parts.query}" if uri_parts.query else "")
         )
-        if parts.username:
-            settings["jdbc.user"] = unquote(parts.username)
-        if parts.password:
-            settings["jdbc.password"] = unquote(parts.password)
+        if uri_parts.username:
+            settings["jdbc.user"] = unquote(uri_parts.username)
+        if uri_parts.password:
+            settings["jdbc.password"] = unquote(uri_parts.password)
     return settings, [*packages, JDBC_DRIVERS[scheme]]
 
 

@@ -28,12 +28,14 @@ class Staging:
         self.table = table
         self.java = java_object(spark, table, "Staging", table)
 
-    def files(self, files: Any) -> DataFrame:
+    def file_sequences(self, files: Any) -> DataFrame:
         """The ``path`` and the data ``sequence`` number of Java's files or tasks."""
         return frame_of_rows(self.spark, self.java.rows(files), "path string, sequence bigint")
 
     @contextlib.contextmanager
-    def reading(self, tasks: Any, options: Mapping[str, str] | None = None) -> Iterator[DataFrame]:
+    def staged_rows(
+        self, tasks: Any, options: Mapping[str, str] | None = None
+    ) -> Iterator[DataFrame]:
         """The rows of some tasks, with their metadata columns; valid only inside the ``with``."""
         name = str(uuid.uuid4())
         self.java.stage(tasks, name)
@@ -51,21 +53,23 @@ class Staging:
             .load(name)
         )
 
-    def sorted(self, frame: DataFrame, runner: Any, group: Any, files: int) -> DataFrame:
+    def in_group_order(
+        self, frame: DataFrame, runner: Any, group: Any, file_count: int
+    ) -> DataFrame:
         """Rows in the order in which Iceberg's own action, whose runner this is, writes those of a
         group.
         """
         from pyspark.sql import DataFrame
 
-        return DataFrame(self.java.sorted(runner, group, files, frame._jdf), self.spark)
+        return DataFrame(self.java.sorted(runner, group, file_count, frame._jdf), self.spark)
 
     def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
         """Write rows to new data files of the table, which are not committed yet; returns Java's
         set of them. A write that fails leaves no file behind.
         """
-        failed = java_object(self.spark, self.table, "FailedWrites")
+        failed_writes = java_object(self.spark, self.table, "FailedWrites")
         session: Any = self.spark._jsparkSession
-        session.listenerManager().register(failed)
+        session.listenerManager().register(failed_writes)
         try:
             frame.write.format("iceberg").options(
                 **{"rewritten-file-scan-task-set-id": name, **options}
@@ -73,17 +77,17 @@ class Staging:
         except Exception:
             # A file system without folders, or a file that is gone: what is left is an orphan.
             with contextlib.suppress(Exception):
-                self._take_back(failed, name, int(options["output-spec-id"]))
+                self._remove_files(failed_writes, name, int(options["output-spec-id"]))
             raise
         finally:
-            session.listenerManager().unregister(failed)
+            session.listenerManager().unregister(failed_writes)
         return self.java.written(name)
 
-    def _take_back(self, failed: Any, name: str, spec_id: int) -> None:
+    def _remove_files(self, failed_writes: Any, name: str, spec_id: int) -> None:
         """Remove the files of a write that failed; ``failed`` is told of it by Spark, a little
         later.
         """
         context: Any = self.spark.sparkContext._jsc
         context.sc().listenerBus().waitUntilEmpty(_LISTENING_MS)
-        if query_id := failed.queryId(name):
+        if query_id := failed_writes.queryId(name):
             self.java.takeBack(name, query_id, spec_id)

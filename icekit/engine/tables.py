@@ -254,8 +254,8 @@ class EmbeddedTables(Tables):
         )
         if not rows:
             raise not_found_error(table, self.names())
-        location, kind = rows[0]
-        if kind != "TABLE":
+        location, entry_type = rows[0]
+        if entry_type != "TABLE":
             raise view_error(table)
         if not isinstance(location, str) or not location:
             raise no_metadata_error(table)
@@ -342,8 +342,8 @@ def _source_by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callabl
         return bytes(file[0][0])
 
     log = metadata_table(spark, table, "metadata_log_entries")
-    newest = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
-    return str(newest[0][0]), read
+    newest_entry = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return str(newest_entry[0][0]), read
 
 
 class ProfileTables(Tables):
@@ -494,12 +494,12 @@ class ProfileTables(Tables):
                 raise
             if self._is_view(table):
                 raise view_error(table) from None
-            near: list[Identifier] = []
+            similar_names: list[Identifier] = []
             with contextlib.suppress(IcekitError):
-                near = self.names_in(table[:-1])
-            if not near:
+                similar_names = self.names_in(table[:-1])
+            if not similar_names:
                 self._ask(self._check_name)
-            raise not_found_error(table, near, self.name) from None
+            raise not_found_error(table, similar_names, self.name) from None
         io = loaded.io
 
         def read(location: str) -> bytes:
@@ -526,8 +526,8 @@ def _missing_library(error: BaseException) -> str:
     """The library whose import failed below an error; empty if it was something else. PyIceberg
     names another one.
     """
-    missing = (e.name or "" for e in causes(error) if isinstance(e, ModuleNotFoundError))
-    return next(missing, "").partition(".")[0]
+    library_names = (e.name or "" for e in causes(error) if isinstance(e, ModuleNotFoundError))
+    return next(library_names, "").partition(".")[0]
 
 
 def _read_all(io: Any, location: str) -> bytes:
@@ -540,8 +540,10 @@ def _invalid_field(error: BaseException) -> Mapping[str, Any] | None:
     from pydantic import ValidationError
 
     # pyiceberg has an error of the same name around it.
-    invalid = next((each for each in causes(error) if isinstance(each, ValidationError)), None)
-    return None if invalid is None else invalid.errors()[0]
+    validation_error = next(
+        (each for each in causes(error) if isinstance(each, ValidationError)), None
+    )
+    return None if validation_error is None else validation_error.errors()[0]
 
 
 def _unknown_format_version(error: BaseException) -> str:
@@ -567,8 +569,10 @@ def _remember_request_secrets(error: BaseException) -> None:
     for cause in causes(error):
         # Of the library requests.
         if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:
-            sent = {f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)}
-            remember(sent)
+            sent_headers = {
+                f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)
+            }
+            remember(sent_headers)
 
 
 def _is_not_found(error: BaseException) -> bool:

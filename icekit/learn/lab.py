@@ -72,13 +72,13 @@ def unpack_lab(
     lake: Lake,
     names: Iterable[str] | None = None,
     *,
-    every: bool = False,
+    all_archives: bool = False,
     reset: bool = False,
     progress: Callable[[str], None] = print,
 ) -> list[str]:
     """Put lab tables into the embedded lake; returns the names of those that were unpacked.
 
-    Without names, they are those of the package's archive, or of both with ``every``. Tables that
+    Without names, they are those of the package's archive, or of both with ``all_archives``. Tables that
     exist are left alone; with ``reset`` they become as they were unpacked: later changes are lost,
     and a dropped table comes back. Starts no engine; a running session refreshes its cache.
 
@@ -86,47 +86,54 @@ def unpack_lab(
     whose archive is not there, and a catalog other than the embedded lake.
     """
     tables = EmbeddedTables(lake_folder(lake))
-    existing = {name for name in tables.existing_names() if name[:-1] == (NAMESPACE,)}
+    existing_names = {name for name in tables.existing_names() if name[:-1] == (NAMESPACE,)}
     requested_tables = [
-        table_of(name) for name in dict.fromkeys(names or _default_names(existing, every, reset))
+        table_of(name)
+        for name in dict.fromkeys(names or _default_names(existing_names, all_archives, reset))
     ]
-    todo = []
+    tables_to_unpack = []
     for table in requested_tables:
-        if reset or (NAMESPACE, table.name) not in existing:
-            todo.append(table)
+        if reset or (NAMESPACE, table.name) not in existing_names:
+            tables_to_unpack.append(table)
         else:
             progress(f"lab.{table.name:<28} exists")
-    started = time.monotonic()
+    start_time = time.monotonic()
     for archive in (ARCHIVE, OTHER_ARCHIVE):
-        of_archive = {(NAMESPACE, t.name): t for t in todo if t.is_shipped == (archive is ARCHIVE)}
-        if not of_archive:
+        archive_tables = {
+            (NAMESPACE, t.name): t for t in tables_to_unpack if t.is_shipped == (archive is ARCHIVE)
+        }
+        if not archive_tables:
             continue
         if not archive.exists():
-            first = next(iter(of_archive.values())).name
+            first_name = next(iter(archive_tables.values())).name
             raise ParameterError(
-                f"lab.{first} is not among the tables that icekit is installed with. Run "
-                f"`icekit lab {first}` in a clone of icekit, which has all of them."
+                f"lab.{first_name} is not among the tables that icekit is installed with. Run "
+                f"`icekit lab {first_name}` in a clone of icekit, which has all of them."
             )
         with Pack(archive) as pack:
             unpack_into(
                 lake,
                 pack,
-                {name: entry for entry in pack.tables if (name := entry.name) in of_archive},
+                {name: entry for entry in pack.tables if (name := entry.name) in archive_tables},
                 replace=True,
                 progress=lambda name: progress(f"lab.{name[-1]:<28} {table_of(name[-1]).illness}"),
             )
-    if todo:
-        progress(f"{count(len(todo), 'table')} in {time.monotonic() - started:.1f} s")
-    return [table.name for table in todo]
+    if tables_to_unpack:
+        progress(
+            f"{count(len(tables_to_unpack), 'table')} in {time.monotonic() - start_time:.1f} s"
+        )
+    return [table.name for table in tables_to_unpack]
 
 
-def _default_names(existing: Iterable[tuple[str, ...]], every: bool, reset: bool) -> list[str]:
+def _default_names(
+    existing_names: Iterable[tuple[str, ...]], all_archives: bool, reset: bool
+) -> list[str]:
     """The tables of a call without names: with ``reset`` also those that are there."""
-    names_there = {name[-1] for name in existing}
+    names_in_lake = {name[-1] for name in existing_names}
     return [
         table.name
         for table in lab_tables().values()
-        if every or table.is_shipped or (reset and table.name in names_there)
+        if all_archives or table.is_shipped or (reset and table.name in names_in_lake)
     ]
 
 

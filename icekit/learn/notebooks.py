@@ -25,28 +25,28 @@ def update_copies(folder: Path) -> list[str]:
     """
     notebooks = notebook_path().parent
     (folder / "lessons").mkdir(parents=True, exist_ok=True)
-    record = folder / RECORD
+    record_file = folder / RECORD
     recorded_hashes: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError):
-        recorded_hashes = json.loads(record.read_bytes())
+        recorded_hashes = json.loads(record_file.read_bytes())
     notary = NotebookNotary()  # type: ignore[no-untyped-call]
-    behind = []
-    for source in sorted(path for kind in _OWN for path in notebooks.glob(kind)):
+    outdated_names = []
+    for source in sorted(path for file_pattern in _OWN for path in notebooks.glob(file_pattern)):
         name = source.relative_to(notebooks).as_posix()
         target = folder / name
-        new = _cells(source)
-        current = _cells(target) if target.exists() else None
-        if current in {None, recorded_hashes.get(name)} and current != new:
+        source_digest = _cells(source)
+        copy_digest = _cells(target) if target.exists() else None
+        if copy_digest in {None, recorded_hashes.get(name)} and copy_digest != source_digest:
             shutil.copyfile(source, target)
-            current = new
-        if current == new:
-            recorded_hashes[name] = new
-        elif recorded_hashes.get(name) != new:
-            behind.append(name)
+            copy_digest = source_digest
+        if copy_digest == source_digest:
+            recorded_hashes[name] = source_digest
+        elif recorded_hashes.get(name) != source_digest:
+            outdated_names.append(name)
         if source.suffix == ".ipynb":
             notary.sign(nbformat.read(source, 4))  # type: ignore[no-untyped-call]
-    record.write_text(json.dumps(recorded_hashes))
-    return behind
+    record_file.write_text(json.dumps(recorded_hashes))
+    return outdated_names
 
 
 def _cells(path: Path) -> str:

@@ -88,7 +88,7 @@ def ask_planner(
     groups = engine_groups(spark, action, bounds_of if keeps_order else ())
     if groups is None:
         return NOTHING_PLANNED
-    planned_rewrite = groups.rolled_up(keeps_order=keeps_order)
+    planned_rewrite = groups.rollup(keeps_order=keeps_order)
     if not (bounds_of and keeps_order):
         return planned_rewrite
     return replace(planned_rewrite, ranges=groups.ranges(SAMPLED_RANGES))

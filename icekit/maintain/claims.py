@@ -53,7 +53,7 @@ class Claim:
 
     def is_own(self, run_id: str) -> bool:
         """Whether this process holds the claim for that run."""
-        return (self.run_id, self.owner) == (run_id, Owner.here())
+        return (self.run_id, self.owner) == (run_id, Owner.this_process())
 
     def refusal(self, table: str, now: int) -> TableClaimed:
         """The error for another run that wants the table."""

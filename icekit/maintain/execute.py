@@ -384,8 +384,8 @@ def _rewrite_data(
     groups = check_paths(spark, action)
     if groups is None or not groups.groups.size():
         return RewriteResult(NOTHING_PLANNED)
-    planned_rewrite = groups.rolled_up(keeps_order=not action.order.is_sorting)
-    if groups.left_out:
+    planned_rewrite = groups.rollup(keeps_order=not action.order.is_sorting)
+    if groups.left_out_count:
         raise EngineFailed(
             f"Only Iceberg's own action can do this rewrite ({why}), and its filter also takes files "
             "of older partition specs. Move those first: icekit compact --old-specs."

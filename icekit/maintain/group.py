@@ -217,7 +217,7 @@ class Group:
         added = self.added
         names = [name for name in rows.columns if name != added.is_compared]
         if self.rewrite.runner is not None:
-            rows = self.staging.sorted(rows, self.rewrite.runner, self.group, files)
+            rows = self.staging.in_group_order(rows, self.rewrite.runner, self.group, files)
         columns = [identifier(name) for name in names]
         if not self.rewrite.check:
             self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, options))
@@ -250,7 +250,7 @@ class Group:
         after = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
-            with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
+            with self.staging.staged_rows(self.java.ofNew(self.group.addedFiles())) as rows:
                 after = self._fingerprint(rows)
         if after != written_rows and after.row_count == written_rows.row_count:
             raise changed_values(self, after.row_count)
@@ -291,7 +291,7 @@ def changed_values(group: Group, row_count: int) -> RowsDiffer:
     added = staging.java.ofNew(group.group.addedFiles())
     difference = None
     if int(staging.java.applied(group.tasks, most_records(group.cluster.executor))) >= 0:
-        with staging.reading(group.tasks) as old, staging.reading(added) as new:
+        with staging.staged_rows(group.tasks) as old, staging.staged_rows(added) as new:
             difference = column_difference(old, new, row_count)
     if difference is None:
         return differ(f"the new files hold {rows}, as were written, but not the same ones")

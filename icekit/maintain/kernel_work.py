@@ -231,7 +231,7 @@ class KernelWork:
         """
         spark = self.rewrite.spark
         staging = self.rewrite.staging
-        with staging.reading(self.groups[0].tasks) as rows:
+        with staging.staged_rows(self.groups[0].tasks) as rows:
             hash_sql = self.groups[0]._hash(rows)
         for group in self.groups:
             group.hash = hash_sql
@@ -361,7 +361,7 @@ class KernelWork:
         sums: dict[KernelGroup, Counter[str]] = {group: Counter() for group in groups}
         if not groups_by_path:
             return sums
-        with self.rewrite.staging.reading(self.rewrite.staging.java.ofNew(files)) as rows:
+        with self.rewrite.staging.staged_rows(self.rewrite.staging.java.ofNew(files)) as rows:
             of_files = rows.selectExpr(*columns)
             for row in added_up(of_files, [identifier(added.file)], *aggregates).collect():
                 values = row.asDict()

@@ -50,7 +50,7 @@ class KeySamples:
         """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
         keys to show something.
         """
-        with self.staging.reading(self.staging.java.plain(self.tasks)) as rows:
+        with self.staging.staged_rows(self.staging.java.plain(self.tasks)) as rows:
             return {key: self._sample(rows, key) for key in self.keys}
 
     def _sample(self, rows: DataFrame, key: Key) -> Sample:
@@ -109,7 +109,7 @@ class KeySamples:
 
     def _deletes(self, stack: contextlib.ExitStack, key: Key, where: str) -> DataFrame:
         """The deleted keys, each with the sequence number of its delete file."""
-        rows = stack.enter_context(key.staging.reading(key.staging.java.asData(key.files)))
+        rows = stack.enter_context(key.staging.staged_rows(key.staging.java.asData(key.files)))
         keys = [
             f"{value} AS {identifier(name)}"
             for value, name in zip(key.deleted_values, key.names, strict=True)
@@ -122,7 +122,9 @@ class KeySamples:
         from pyspark.sql import functions as F
 
         added = self.added
-        file_sequences = self.staging.files(files).toDF(added.listed_file, added.listed_sequence)
+        file_sequences = self.staging.file_sequences(files).toDF(
+            added.listed_file, added.listed_sequence
+        )
         # No delete would apply to a row whose file is not listed.
         sequence = (
             f"coalesce({identifier(added.listed_sequence)}, raise_error(concat("

@@ -104,7 +104,7 @@ class Ledger(SqliteFile):
                 if not claim.is_own(run_id) and not claim.is_dead(now):
                     raise claim.refusal(table, now)
             db.executemany("DELETE FROM claims WHERE key = ?", [[old.key] for old in claims])
-            mine = Claim(table, run_id, Owner.here(), now, now, uuid)
+            mine = Claim(table, run_id, Owner.this_process(), now, now, uuid)
             since = [c.claimed_ms for c in claims if c.key == mine.key and c.is_own(run_id)]
             _put_claim(db, replace(mine, claimed_ms=min(since, default=now)))
 

@@ -112,7 +112,7 @@ class Policy:
             "budget_rows",
             "budget_minutes",
         ):
-            require_number(name, getattr(self, name), above=True)
+            require_number(name, getattr(self, name), is_positive=True)
 
 
 _READERS: Mapping[str, Any] = {

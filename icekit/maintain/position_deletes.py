@@ -183,7 +183,7 @@ def other_rows_explained(deletes: PositionDeletes | None) -> Iterator[None]:
 
 
 def _count(staging: Staging, tasks: Any) -> int:
-    with staging.reading(tasks) as rows:
+    with staging.staged_rows(tasks) as rows:
         return rows.count()
 
 
@@ -191,7 +191,7 @@ def _counted(staging: Staging, tasks: Any) -> Any:
     """Java's list of the rows in each file of some tasks."""
     from pyspark.sql import functions as F
 
-    with staging.reading(tasks) as rows:
+    with staging.staged_rows(tasks) as rows:
         return rows.groupBy(F.input_file_name().alias("path")).count()._jdf.collectAsList()
 
 

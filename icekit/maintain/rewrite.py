@@ -128,7 +128,7 @@ class CheckedRewrite(RewriteSession):
         if self.snapshot is None:
             return RewriteResult(NOTHING_PLANNED)
         of_action = planned_groups(self.spark, action, self.table, self.snapshot)
-        planned = of_action.rolled_up(keeps_order=not action.order.is_sorting)
+        planned = of_action.rollup(keeps_order=not action.order.is_sorting)
         groups = list(elements(of_action.groups))
         if not groups:
             return RewriteResult(planned)

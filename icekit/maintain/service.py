@@ -147,9 +147,9 @@ class EnginePlanner:
         planned_rewrite = ask_planner(spark, action, [column.name for column in columns])
         files_out = planned_rewrite.files_out + self._files_of_moved(action, planned_rewrite)
         certainty = Certainty.EXACT
-        if planned_rewrite.is_about:
+        if planned_rewrite.is_estimate:
             certainty = Certainty.ABOUT
-        elif planned_rewrite.is_most or planned_rewrite.moved:
+        elif planned_rewrite.is_upper_bound or planned_rewrite.moved:
             certainty = Certainty.AT_MOST
         opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
         prediction = by_planner(
@@ -179,19 +179,24 @@ class EnginePlanner:
         facts = self.facts
         moved = planned_rewrite.moved
         most_files = sum(
-            most_moved(facts.spec(each.spec_id), facts.default_spec, each.partitions, each.rows)
-            for each in moved
-        )
-        of_action = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
-        if len(of_action) == sum(each.partitions for each in moved):
-            most_files = min(most_files, action.prediction.files_out)
-        rolled = sum(
-            most_rolled(
-                each.size_in_bytes, each.rows, planned_rewrite.max_file_bytes, len(facts.columns)
+            most_moved(
+                facts.spec(each.spec_id), facts.default_spec, each.partition_count, each.row_count
             )
             for each in moved
         )
-        return min(most_files + rolled, sum(each.rows for each in moved))
+        of_action = {p for p in action.partitions if p.spec_id != facts.default_spec_id}
+        if len(of_action) == sum(each.partition_count for each in moved):
+            most_files = min(most_files, action.prediction.files_out)
+        rolled = sum(
+            most_rolled(
+                each.size_in_bytes,
+                each.row_count,
+                planned_rewrite.max_file_bytes,
+                len(facts.columns),
+            )
+            for each in moved
+        )
+        return min(most_files + rolled, sum(each.row_count for each in moved))
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all

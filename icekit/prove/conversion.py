@@ -243,7 +243,7 @@ class PositionCheck:
         paths = str(self.java.referenced()).split("\0")
         path_hashes = row_hashes(pa.record_batch([pa.array(paths)], ["path"])).tolist()
         contents: dict[int, str] = {}
-        with staging.reading(staging.java.asData(list(self.new_deletes.added_files))) as rows:
+        with staging.staged_rows(staging.java.asData(list(self.new_deletes.added_files))) as rows:
             # The tasks number the files as if these were specs.
             hashed = rows.selectExpr("_spec_id AS k0", f"{of_path} AS k1", f"{of_position} AS h")
             for key, sums in prints(hashed).items():
@@ -426,7 +426,7 @@ class PositionCheck:
         )
 
     def _read(self, tasks: Any) -> Fingerprint:
-        with self.staging.reading(tasks) as rows:
+        with self.staging.staged_rows(tasks) as rows:
             return summed_up(rows, row_hash(rows.schema))
 
 

@@ -74,7 +74,7 @@ def shown(staging: Staging, tasks: Any) -> tuple[int, int] | None:
     A reader that applies deletes rightly gives both the same.
     """
     try:
-        with staging.reading(tasks) as rows:
+        with staging.staged_rows(tasks) as rows:
             whole_rows = summed_up(rows, row_hash(rows.schema)).row_count
             return whole_rows, rows.count()
     except Exception as error:
@@ -99,7 +99,7 @@ def read_by_iceberg(
     """The rows of some scan tasks, as Iceberg's own reader reads them; ``asks_twice`` raises
     :class:`ReadersDisagree` for a reader whose answer depends on the query, which proves nothing.
     """
-    with staging.reading(tasks) as rows:
+    with staging.staged_rows(tasks) as rows:
         if not asks_twice:
             return summed_up(rows, hash_sql)
         whole_rows = rows.selectExpr("true AS k0", f"{hash_sql} AS h")

@@ -92,7 +92,7 @@ def overview(
     """Look at tables, several at the same time; ``progress`` gets the number of those read. A table
     that cannot be read does not stop the others.
     """
-    require_number("The number of jobs", options.jobs, above=True)
+    require_number("The number of jobs", options.jobs, is_positive=True)
     summaries: list[TableSummary] = []
 
     def look(name: Identifier) -> None:

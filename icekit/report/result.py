@@ -53,7 +53,9 @@ def check(options: ReportSection) -> Thresholds:
     """The thresholds of a report, if its options are possible; raises
     :class:`~icekit.common.errors.ParameterError`.
     """
-    require_number("The timeout of a table", options.timeout, above=True, most=LONGEST_WAIT)
+    require_number(
+        "The timeout of a table", options.timeout, is_positive=True, maximum=LONGEST_WAIT
+    )
     return Thresholds().with_changes(**options.thresholds)
 
 

@@ -199,7 +199,7 @@ def report(
     written. An interrupted run keeps the reports of finished tables. ``facts_cache`` has the facts
     of tables observed before. Raises the errors of :mod:`icekit.common.errors`.
     """
-    require_number("The number of jobs", options.jobs, above=True)
+    require_number("The number of jobs", options.jobs, is_positive=True)
     thresholds = check(options)
     lake = Lake.connect(options.catalog)
     problems: list[str] = []

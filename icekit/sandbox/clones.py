@@ -74,68 +74,75 @@ def clone(
     metadata = load_metadata(source)
     # What is tried on the clone commits to it.
     check_clock(metadata, display_name(name), time.time_ns() // 1_000_000)
-    chosen_snapshot, _ = choose_snapshot(metadata, snapshot)
-    copy = ScratchTable.new(name, metadata["location"])
+    target_snapshot, _ = choose_snapshot(metadata, snapshot)
+    clone_table = ScratchTable.new(name, metadata["location"])
     with explain_errors(lake.sql_name(name)):
         io = load_table(lake.spark, lake.sql_name(name)).io()
     try:
-        io = _register(lake, copy, changed(metadata), chosen_snapshot, io)
-        yield copy
+        io = _register(lake, clone_table, changed(metadata), target_snapshot, io)
+        yield clone_table
     finally:
-        _remove_clone(lake, copy, io, source.metadata_location)
+        _remove_clone(lake, clone_table, io, source.metadata_location)
 
 
 def _register(
-    lake: Lake, copy: ScratchTable, metadata: Json, chosen_snapshot: Json | None, io: Any
+    lake: Lake, clone_table: ScratchTable, metadata: Json, target_snapshot: Json | None, io: Any
 ) -> Any:
     """Register a clone of a table with this metadata, and the chosen snapshot as the current one;
     returns the clone's own FileIO, which has read from the table.
     """
     spark = lake.spark
-    owned = copy.owned(metadata.get("table-uuid"))
+    ownership = clone_table.ownership_properties(metadata.get("table-uuid"))
     try:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        require_drop_keeps_files(lake, copy.of, metadata["location"])
-        register_clone(lake, copy, clone_metadata(metadata, copy.scratch, owned), io)
-        if chosen_snapshot is not None and chosen_snapshot["snapshot-id"] != metadata.get(
+        require_drop_keeps_files(lake, clone_table.source_table, metadata["location"])
+        register_clone(
+            lake, clone_table, clone_metadata(metadata, clone_table.folder, ownership), io
+        )
+        if target_snapshot is not None and target_snapshot["snapshot-id"] != metadata.get(
             "current-snapshot-id"
         ):
             snapshot_arguments = {
-                "table": display_name(copy.table),
-                "snapshot_id": chosen_snapshot["snapshot-id"],
+                "table": display_name(clone_table.table),
+                "snapshot_id": target_snapshot["snapshot-id"],
             }
             spark.sql(call(lake.name, "set_current_snapshot", **snapshot_arguments))
-        loaded = load_table(spark, lake.sql_name(copy.table))
-        io = loaded.io()
-        current = loaded.currentSnapshot()
+        loaded_clone = load_table(spark, lake.sql_name(clone_table.table))
+        io = loaded_clone.io()
+        current_snapshot = loaded_clone.currentSnapshot()
         # A catalog may grant access only to a table's own location.
-        if current is not None:
-            current.allManifests(io)
+        if current_snapshot is not None:
+            current_snapshot.allManifests(io)
         return io
     except CloneRefused:
         raise
     except Exception as error:
-        why = reason(explain(error, lake.sql_name(copy.table)))
+        why = reason(explain(error, lake.sql_name(clone_table.table)))
         raise CloneRefused(
-            f"Catalog {lake.name!r} does not accept a clone of {display_name(copy.of)} ({why}): "
+            f"Catalog {lake.name!r} does not accept a clone of {display_name(clone_table.source_table)} ({why}): "
             f"{LOST_WITHOUT_CLONES}."
         ) from None
 
 
-def _remove_clone(lake: Lake, copy: ScratchTable, io: Any, began: str) -> None:
+def _remove_clone(
+    lake: Lake, clone_table: ScratchTable, io: Any, first_metadata_location: str
+) -> None:
     """Drop the clone and remove its folder; warn about what is left, because the error from inside
     says more.
     """
     try:
-        is_unchanged = lake.tables.source(copy.of).metadata_location == began
+        is_unchanged = (
+            lake.tables.source(clone_table.source_table).metadata_location
+            == first_metadata_location
+        )
     except Exception:
         is_unchanged = False
     try:
-        discard(lake, copy, io, none_adopted=is_unchanged)
+        discard(lake, clone_table, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
-            f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). "
-            f"Run {drop_sql(lake.sql_name(copy.table))} and remove the folder {copy.scratch}.",
+            f"The clone of {display_name(clone_table.source_table)} could not be dropped ({type(error).__name__}). "
+            f"Run {drop_sql(lake.sql_name(clone_table.table))} and remove the folder {clone_table.folder}.",
             stacklevel=2,
         )
 
@@ -172,13 +179,13 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str]) 
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
     - properties: those of :func:`isolating_properties`, those given, and none that points to another folder.
     """
-    kept_properties = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
+    inherited_properties = {k: v for k, v in properties_of(metadata).items() if k not in _ELSEWHERE}
     return {
         **metadata,
         "table-uuid": str(uuid.uuid4()),
         "location": scratch,
         "metadata-log": [],
-        "properties": {**kept_properties, **isolating_properties(scratch), **properties},
+        "properties": {**inherited_properties, **isolating_properties(scratch), **properties},
     }
 
 
@@ -197,22 +204,27 @@ def require_drop_keeps_files(lake: Lake, table: Identifier, location: str) -> No
     checked_catalogs = _keeping.setdefault(spark, set())
     if lake.name in checked_catalogs:
         return
-    first, second = (ScratchTable.new(table, location) for _ in range(2))
+    table_with_file, overlapping_clone = (ScratchTable.new(table, location) for _ in range(2))
     io: Any = None
     try:
-        files, io = _table_of_one_file(lake, first)
-        existing = metadata_of(spark, load_table(spark, lake.sql_name(first.table)))
-        owned_files = second.owned(own_files=True)
-        register_clone(lake, second, clone_metadata(existing, second.scratch, owned_files), io)
-        spark.sql(drop_sql(lake.sql_name(second.table)))
-        missing_paths = [path for path in files if not io.newInputFile(path).exists()]
+        file_paths, io = _table_of_one_file(lake, table_with_file)
+        first_metadata = metadata_of(spark, load_table(spark, lake.sql_name(table_with_file.table)))
+        owned_files = overlapping_clone.ownership_properties(own_files=True)
+        register_clone(
+            lake,
+            overlapping_clone,
+            clone_metadata(first_metadata, overlapping_clone.folder, owned_files),
+            io,
+        )
+        spark.sql(drop_sql(lake.sql_name(overlapping_clone.table)))
+        missing_paths = [path for path in file_paths if not io.newInputFile(path).exists()]
     finally:
-        for made in (second, first):
+        for scratch_table in (overlapping_clone, table_with_file):
             with contextlib.suppress(Exception):
-                spark.sql(drop_sql(lake.sql_name(made.table)))
+                spark.sql(drop_sql(lake.sql_name(scratch_table.table)))
             with contextlib.suppress(Exception):
-                io.deletePrefix(f"{made.scratch}/")
-            remove_folders(spark, made.scratch)
+                io.deletePrefix(f"{scratch_table.folder}/")
+            remove_folders(spark, scratch_table.folder)
     if missing_paths:
         raise CloneRefused(
             f"Catalog {lake.name!r} deletes the files of a table that is dropped, so dropping a "
@@ -227,15 +239,16 @@ def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[st
     """
     name = lake.sql_name(scratch_table.table)
     properties = ", ".join(
-        f"{literal(k)} = {literal(v)}" for k, v in scratch_table.owned(own_files=True).items()
+        f"{literal(k)} = {literal(v)}"
+        for k, v in scratch_table.ownership_properties(own_files=True).items()
     )
     lake.spark.sql(
-        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(scratch_table.scratch)} "
+        f"CREATE TABLE {identifier(*name)} USING iceberg LOCATION {literal(scratch_table.folder)} "
         f"TBLPROPERTIES ({properties}) AS SELECT 1 AS id"
     )
-    loaded = load_table(lake.spark, name)
-    io = loaded.io()
-    snapshot = loaded.currentSnapshot()
+    loaded_table = load_table(lake.spark, name)
+    io = loaded_table.io()
+    snapshot = loaded_table.currentSnapshot()
     return [
         str(snapshot.manifestListLocation()),
         *(str(manifest.path()) for manifest in elements(snapshot.allManifests(io))),
@@ -246,7 +259,7 @@ def _table_of_one_file(lake: Lake, scratch_table: ScratchTable) -> tuple[list[st
 def register_clone(lake: Lake, scratch_table: ScratchTable, metadata: Json, io: Any) -> None:
     """Write the metadata file of a clone, and register it."""
     spark: Any = lake.spark
-    file = f"{scratch_table.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    file = f"{scratch_table.folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
     # As Iceberg writes it, which refuses what it cannot read.
     parser = spark._jvm.org.apache.iceberg.TableMetadataParser
     parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))

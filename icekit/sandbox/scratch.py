@@ -39,31 +39,31 @@ NAMESPACE = "icekit_scratch"
 OWNED = "icekit.clone"
 
 
-def name_prefix(table: Identifier) -> str:
+def name_prefix(source_table: Identifier) -> str:
     """The common start of the names of a table's scratch tables: every catalog and storage accepts
     these characters.
     """
-    return re.sub(r"[^a-z0-9_]", "_", table[-1].lower())[:40] + "_"
+    return re.sub(r"[^a-z0-9_]", "_", source_table[-1].lower())[:40] + "_"
 
 
 @frozen
 class ScratchTable:
-    """A scratch table of ``of``: its name in the same catalog, and the folder that it writes to."""
+    """A scratch table of ``source_table``: its name in the same catalog, and the folder that it writes to."""
 
-    of: Identifier
+    source_table: Identifier
     table: Identifier
-    scratch: str
+    folder: str
 
     @classmethod
-    def new(cls, of: Identifier, location: str) -> ScratchTable:
+    def new(cls, source_table: Identifier, location: str) -> ScratchTable:
         """A scratch table with a new, unique name and folder: next to the location of its table;
         inside, if the location is a complete bucket.
         """
         moment = time.strftime("%Y%m%d%H%M%S", time.gmtime())
-        name = f"{name_prefix(of)}{moment}_{uuid.uuid4().hex[:8]}"
+        name = f"{name_prefix(source_table)}{moment}_{uuid.uuid4().hex[:8]}"
         location = location.rstrip("/")
         home = location.rpartition("/")[0] if urlsplit(location).path.strip("/") else location
-        return cls(of, (NAMESPACE, name), f"{home}/{NAMESPACE}/{name}")
+        return cls(source_table, (NAMESPACE, name), f"{home}/{NAMESPACE}/{name}")
 
     @property
     def marker(self) -> str:
@@ -76,17 +76,21 @@ class ScratchTable:
     def has_own_folder(self) -> bool:
         """Whether its folder is the one that its name stands for."""
         in_namespace = self.table[:-1] == (NAMESPACE,)
-        return in_namespace and f"{self.scratch}/".endswith(self.marker)
+        return in_namespace and f"{self.folder}/".endswith(self.marker)
 
-    def owned(self, of_uuid: str | None = None, *, own_files: bool = False) -> dict[str, str]:
+    def ownership_properties(
+        self, of_uuid: str | None = None, *, own_files: bool = False
+    ) -> dict[str, str]:
         """The table properties by which :func:`icekit.sandbox.scratch.stale_clones` finds the table
         if its process died; the arguments are those of an :class:`Ownership`.
         """
         started_ms = time.time_ns() // 1_000_000
-        whose = Ownership(self.of, of_uuid, Owner.here(), started_ms, self.scratch, own_files)
+        ownership_record = Ownership(
+            self.source_table, of_uuid, Owner.this_process(), started_ms, self.folder, own_files
+        )
         return {
             # Always set: a clone starts with the properties of its source table.
-            OWNED: json.dumps(asdict(whose)),
+            OWNED: json.dumps(asdict(ownership_record)),
             # Or a session with spark.wap.branch or spark.wap.id would read and write something
             # else than the scratch table's own snapshot.
             "write.wap.enabled": "false",
@@ -115,7 +119,7 @@ _OWNERSHIP = TypeAdapter(Ownership)
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
-    """Parse the output of :meth:`ScratchTable.owned`; None for a table that is no scratch table."""
+    """Parse the output of :meth:`ScratchTable.ownership_properties`; None for a table that is no scratch table."""
     try:
         return _OWNERSHIP.validate_json(properties.get(OWNED, ""))
     except ValidationError:
@@ -128,10 +132,19 @@ def is_clone_of(
     """Tell whether a table is a scratch table of ``table``: by its name and folder too, because
     anybody can copy properties.
     """
-    whose = ownership(properties)
-    if whose is None or not ScratchTable(whose.of, scratch_name, whose.scratch).has_own_folder:
+    ownership_record = ownership(properties)
+    if (
+        ownership_record is None
+        or not ScratchTable(
+            ownership_record.of, scratch_name, ownership_record.scratch
+        ).has_own_folder
+    ):
         return False
-    return whose.of_uuid == uuid if whose.of_uuid and uuid else whose.of == table
+    return (
+        ownership_record.of_uuid == uuid
+        if ownership_record.of_uuid and uuid
+        else ownership_record.of == table
+    )
 
 
 def create_like(lake: Lake, scratch_table: ScratchTable, properties: Mapping[str, str]) -> Any:
@@ -140,12 +153,12 @@ def create_like(lake: Lake, scratch_table: ScratchTable, properties: Mapping[str
     """
     spark: Any = lake.spark
     iceberg = spark._jvm.org.apache.iceberg
-    like = load_table(spark, lake.sql_name(scratch_table.of))
+    source_table = load_table(spark, lake.sql_name(scratch_table.source_table))
     catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, lake.name)
     # No part of a scratch table's name has a dot.
     name = iceberg.catalog.TableIdentifier.parse(".".join(scratch_table.table))
-    builder = catalog.buildTable(name, like.schema()).withPartitionSpec(like.spec())
-    builder = builder.withSortOrder(like.sortOrder()).withLocation(scratch_table.scratch)
+    builder = catalog.buildTable(name, source_table.schema()).withPartitionSpec(source_table.spec())
+    builder = builder.withSortOrder(source_table.sortOrder()).withLocation(scratch_table.folder)
     return builder.withProperties(dict(properties)).create().io()
 
 
@@ -165,19 +178,19 @@ def adopted_paths(lake: Lake, scratch_table: ScratchTable) -> frozenset[str]:
     version. Reads only manifests that were written since the scratch table was made.
     Raises :class:`~icekit.common.errors.IcekitError` if the name now belongs to another table.
     """
-    source = lake.tables.source(scratch_table.of)
+    source = lake.tables.source(scratch_table.source_table)
     metadata = load_metadata(source)
-    known: Json = {}
+    scratch_metadata: Json = {}
     with contextlib.suppress(IcekitError):  # it is gone or cannot be read
-        known = load_metadata(lake.tables.source(scratch_table.table))
+        scratch_metadata = load_metadata(lake.tables.source(scratch_table.table))
     uuid = metadata.get("table-uuid")
-    whose = ownership(properties_of(known))
-    if uuid and whose and whose.of_uuid and uuid != whose.of_uuid:
+    ownership_record = ownership(properties_of(scratch_metadata))
+    if uuid and ownership_record and ownership_record.of_uuid and uuid != ownership_record.of_uuid:
         raise IcekitError("another table has its name now")
     # A snapshot that was committed through the scratch table has its manifest list in the folder.
     old = {
         s["snapshot-id"]
-        for s in known.get("snapshots") or ()
+        for s in scratch_metadata.get("snapshots") or ()
         if scratch_table.marker not in (s.get("manifest-list") or "")
     }
     paths = referenced_files(source, metadata, without=old)
@@ -192,9 +205,9 @@ def _path_in_folder(location: str, scratch_table: ScratchTable) -> str | None:
     """
     family, _, path = normal(location)
     for spelling in (path, os.path.realpath(path) if family in LOCAL else path):
-        _, marker, inside = spelling.partition(scratch_table.marker)
+        _, marker, inner_path = spelling.partition(scratch_table.marker)
         if marker:
-            return inside
+            return inner_path
     return None
 
 
@@ -211,20 +224,20 @@ def discard(lake: Lake, scratch_table: ScratchTable, io: Any, *, none_adopted: b
         # Most files first, then the table, then its metadata: what a kill leaves behind can be
         # found, or is small.
         with contextlib.suppress(Exception):
-            _remove_files(io, f"{scratch_table.scratch}/data", scratch_table, kept_paths)
+            _remove_files(io, f"{scratch_table.folder}/data", scratch_table, kept_paths)
     with explain_errors(lake.sql_name(scratch_table.table)):
         lake.spark.sql(drop_sql(lake.sql_name(scratch_table.table)))
     if kept_paths is None:
         return
     try:
-        _remove_files(io, scratch_table.scratch, scratch_table, kept_paths)
+        _remove_files(io, scratch_table.folder, scratch_table, kept_paths)
     except Exception as error:
         _warn(
             f"The files of {display_name(scratch_table.table)} could not be removed "
-            f"({type(error).__name__}). Remove the folder {scratch_table.scratch}."
+            f"({type(error).__name__}). Remove the folder {scratch_table.folder}."
         )
     if not kept_paths:
-        remove_folders(lake.spark, scratch_table.scratch)
+        remove_folders(lake.spark, scratch_table.folder)
 
 
 def _warn(sentence: str) -> None:
@@ -240,19 +253,19 @@ def _paths_to_keep(
         return None
     if none_adopted:
         return frozenset()
-    name = display_name(scratch_table.of)
+    name = display_name(scratch_table.source_table)
     try:
         kept_paths = adopted_paths(lake, scratch_table)
     except Exception as error:
-        why = reason(explain(error, lake.sql_name(scratch_table.of)))
+        why = reason(explain(error, lake.sql_name(scratch_table.source_table)))
         _warn(
-            f"icekit could not check whether {name} needs files in {scratch_table.scratch} ({why}), so it "
+            f"icekit could not check whether {name} needs files in {scratch_table.folder} ({why}), so it "
             f"keeps them. If {name} does not need them, remove the folder."
         )
         return None
     if kept_paths:
         _warn(
-            f"{name} has adopted {count(len(kept_paths), 'file')} in {scratch_table.scratch}. icekit keeps these "
+            f"{name} has adopted {count(len(kept_paths), 'file')} in {scratch_table.folder}. icekit keeps these "
             "and removes the others."
         )
     return kept_paths
@@ -290,41 +303,45 @@ class StaleClone:
     """A scratch table that nobody uses any more, or whose use cannot be determined from here.
 
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host (or
-    before a restart, or in another container). ``whose`` it is, None if its metadata cannot be
+    before a restart, or in another container). ``ownership`` says whose it is, None if its metadata cannot be
     read.
     """
 
     table: Identifier
-    whose: Ownership | None
+    ownership: Ownership | None
     is_dead: bool = False
 
-    def line(self, now: int) -> str:
+    def summary(self, now: int) -> str:
         """One line with the table, its age and whether its process is dead."""
         name = display_name(self.table)
-        whose = self.whose
-        if whose is None:
+        ownership_record = self.ownership
+        if ownership_record is None:
             return f"{name}  unknown: its metadata cannot be read"
-        age = span(max(0, now - whose.started_ms))
-        state = "has ended" if self.is_dead else "cannot be checked from here"
-        process = f"process {whose.owner.pid} on {whose.owner.host} {state}"
-        return f"{name}  of {display_name(whose.of)}, {age} old; {process}"
+        age = span(max(0, now - ownership_record.started_ms))
+        state_text = "has ended" if self.is_dead else "cannot be checked from here"
+        process_text = (
+            f"process {ownership_record.owner.pid} on {ownership_record.owner.host} {state_text}"
+        )
+        return f"{name}  of {display_name(ownership_record.of)}, {age} old; {process_text}"
 
 
-def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
+def stale_clones(lake: Lake, source_table: Identifier | None = None) -> tuple[StaleClone, ...]:
     """The scratch tables that dead processes left behind, and those of processes that cannot be
     checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
-    :meth:`~icekit.sandbox.scratch.ScratchTable.owned`, or those ``of`` one table. Reads one
+    :meth:`~icekit.sandbox.scratch.ScratchTable.ownership_properties`, or those of one ``source_table``. Reads one
     metadata file for each, and needs no JVM. Leaves out tables of living processes.
     """
-    stale = []
+    stale_list = []
     for table in lake.tables.names_in((NAMESPACE,)):
-        if of is None or table[-1].startswith(name_prefix(of)):
+        if source_table is None or table[-1].startswith(name_prefix(source_table)):
             clone = _stale_clone(lake, table)
-            if clone is not None and (of is None or (clone.whose and clone.whose.of == of)):
-                stale.append(clone)
-    return tuple(stale)
+            if clone is not None and (
+                source_table is None or (clone.ownership and clone.ownership.of == source_table)
+            ):
+                stale_list.append(clone)
+    return tuple(stale_list)
 
 
 def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
@@ -336,19 +353,19 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     :class:`~icekit.common.errors.ClassicSessionRequired` over Spark Connect.
     """
     clones_to_remove = stale_clones(lake) if clones is None else tuple(clones)
-    removed = []
+    removed_clones = []
     for table in (clone.table for clone in clones_to_remove if clone.is_dead):
         require_classic(lake.spark)
-        stale = _stale_clone(lake, table)
-        if stale is None or stale.whose is None or not stale.is_dead:
+        stale_clone = _stale_clone(lake, table)
+        if stale_clone is None or stale_clone.ownership is None or not stale_clone.is_dead:
             continue
         with explain_errors(lake.sql_name(table)):
             io = load_table(lake.spark, lake.sql_name(table)).io()
-        whose = stale.whose
-        scratch = ScratchTable(whose.of, table, whose.scratch)
-        discard(lake, scratch, io, none_adopted=whose.own_files)
-        removed.append(stale)
-    return tuple(removed)
+        ownership_record = stale_clone.ownership
+        scratch_table = ScratchTable(ownership_record.of, table, ownership_record.scratch)
+        discard(lake, scratch_table, io, none_adopted=ownership_record.own_files)
+        removed_clones.append(stale_clone)
+    return tuple(removed_clones)
 
 
 def _stale_clone(lake: Lake, table: Identifier) -> StaleClone | None:
@@ -356,13 +373,17 @@ def _stale_clone(lake: Lake, table: Identifier) -> StaleClone | None:
     belong to icekit.
     """
     try:
-        whose = ownership(properties_of(head(lake, table).metadata))
+        ownership_record = ownership(properties_of(head(lake, table).metadata))
     except TableNotFound:
         # Its own process has just dropped it.
         return None
     except IcekitError:
         return StaleClone(table, None)
-    if whose is None:
+    if ownership_record is None:
         return None
-    is_dead = whose.owner.has_ended()
-    return StaleClone(table, whose, is_dead) if is_dead or not whose.owner.is_visible() else None
+    is_dead = ownership_record.owner.has_ended()
+    return (
+        StaleClone(table, ownership_record, is_dead)
+        if is_dead or not ownership_record.owner.is_visible()
+        else None
+    )

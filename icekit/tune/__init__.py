@@ -62,7 +62,7 @@ def tune(
             raise ParameterError(f"{name} is {option_values[name]}, but must be 1 or more.")
     for name in ("reads_per_day", "reads_per_commit", "compact_every"):
         require_number(name, option_values.get(name))
-    trial = Trial.of(
+    trial = Trial.start(
         lake,
         table,
         Budget(question_options.budget_seconds, question_options.budget_bytes),

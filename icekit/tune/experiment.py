@@ -124,7 +124,7 @@ class Experiment:
         """The answer from these measurements, which is no advice unless they are enough;
         ``answer_fields`` are others of it.
         """
-        stop_reason = self.trial.stopped
+        stop_reason = self.trial.stop_reason
         confidence = Confidence.HIGH
         confidence_reason = "tried on zero-copy clones of the table."
         if sample_scales := [box.scale for box in self.boxes.values() if box.is_sample]:

@@ -340,7 +340,7 @@ def _look_up(_: str, box: Sandbox, column: str, lookup_conditions: Sequence[str]
     column_sql = identifier(*box.observe().by_name[column].names)
     row_count = 0
     for condition in lookup_conditions:
-        with box.budget.watching(box.lake.spark):
+        with box.budget.cancel_jobs_when_spent(box.lake.spark):
             frame = box.lake.spark.sql(
                 f"SELECT count({column_sql}) FROM {identifier(*box.name)} WHERE {condition}"
             )

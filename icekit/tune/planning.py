@@ -134,7 +134,10 @@ def _plan_filters(variant: str, box: Sandbox, sql_filters: SqlFilters) -> Figure
             if is_planning_mode
             else {}
         )
-        with box.budget.watching(box.lake.spark), temporary_settings(box.lake.spark, mode_settings):
+        with (
+            box.budget.cancel_jobs_when_spent(box.lake.spark),
+            temporary_settings(box.lake.spark, mode_settings),
+        ):
             figures[PLANNING] = _seconds_to_plan(box.lake.spark, box.name)
     return figures
 

@@ -344,7 +344,7 @@ def set_up_mode(facts: TableFacts, mode: Mode, box: Sandbox) -> None:
     the mode.
     """
     if facts.has_deletes and not box.is_sample:
-        with box.budget.watching(box.lake.spark):
+        with box.budget.cancel_jobs_when_spent(box.lake.spark):
             convert(box.lake.spark, box.name)
         compact(box)
     properties = {"format-version": str(mode.format_version), **mode.properties(*OPERATIONS)}
@@ -401,10 +401,12 @@ def run_commit(box: Sandbox, statement: ForTable, *, is_own_statement: bool) -> 
             "changed. Fix the statement and try again; columns that are qualified by the "
             "table's full name need an alias of the table instead."
         ) from error
-    file_count = execution.summed("added-data-files") + execution.summed("added-delete-files")
+    file_count = execution.summary_total("added-data-files") + execution.summary_total(
+        "added-delete-files"
+    )
     return {
         COMMIT: execution.cost,
-        WRITTEN: execution.summed("added-files-size"),
+        WRITTEN: execution.summary_total("added-files-size"),
         FILES: file_count,
     }
 

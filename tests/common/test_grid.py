@@ -58,7 +58,7 @@ def test_pandas_and_json_have_every_value_as_it_was_measured() -> None:
 
 
 def test_a_long_table_shows_its_first_rows_and_says_so() -> None:
-    grid = Grid("", {"files": COUNT}, [(n,) for n in range(60)], shown=2)
+    grid = Grid("", {"files": COUNT}, [(n,) for n in range(60)], row_limit=2)
 
     assert grid.lines() == ["files", "    0", "    1", "The first 2 of 60 rows."]
     assert "<p>The first 2 of 60 rows.</p>" in grid.html()

@@ -47,7 +47,7 @@ def jar(tmp_path: Path) -> Path:
     """A jar that an earlier session with :data:`SETTINGS` was started with."""
     path = tmp_path / "the jar.jar"
     path.write_bytes(b"jar")
-    start().remember(Context(path))
+    start().record_jars(Context(path))
     return path
 
 
@@ -119,7 +119,7 @@ def test_an_archive_that_nobody_uses_is_removed(jar: Path) -> None:
     os.utime(unused, (1, 1))
     os.utime(jar, (1, 1))
 
-    start().remember(Context(jar))
+    start().record_jars(Context(jar))
 
     assert archives() == [used]
 
@@ -128,7 +128,7 @@ def test_an_archive_that_nobody_uses_is_removed(jar: Path) -> None:
 def test_what_sparks_own_configuration_adds_is_not_lost(jar: Path, name: str) -> None:
     start().jars_file.unlink()
 
-    start().remember(Context(jar, **{name: "from spark-defaults.conf"}))
+    start().record_jars(Context(jar, **{name: "from spark-defaults.conf"}))
 
     assert start().settings == SETTINGS
 
@@ -154,7 +154,7 @@ def test_a_cache_that_cannot_be_written_or_read_changes_nothing(tmp_path: Path, 
     assert start().settings == SETTINGS
     (cache_folder().parent / "icekit").rename(tmp_path / "moved")
     cache_folder().write_text("in the way")
-    start().remember(Context(tmp_path / "other.jar"))
+    start().record_jars(Context(tmp_path / "other.jar"))
     assert start().settings == SETTINGS
 
 

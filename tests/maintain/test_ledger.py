@@ -294,7 +294,12 @@ def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(
         timed.claim(TABLE, "second")
 
     assert isinstance(refused.value, TableClaimed)
-    for part in ("run first", "3 minutes ago", Owner.here().host, "continue it with --resume"):
+    for part in (
+        "run first",
+        "3 minutes ago",
+        Owner.this_process().host,
+        "continue it with --resume",
+    ):
         assert part in str(refused.value)
 
 
@@ -364,7 +369,7 @@ def test_a_living_process_keeps_its_claim_and_a_killed_one_loses_it_at_once(
             with pytest.raises(TableClaimed, match=rf"run other .*process {process.pid}.* ago"):
                 ledger.claim(TABLE, run_id)
         os.kill(process.pid, signal.SIGKILL)
-        if Owner.here().pid_started is None:
+        if Owner.this_process().pid_started is None:
             process.wait()
         else:
             # Also while it is a zombie: this process has not asked for its status.
@@ -394,7 +399,7 @@ def test_of_several_processes_that_race_for_a_table_one_wins(ledger: Ledger) -> 
 
 
 def test_an_owner_has_ended_only_if_its_process_would_be_seen_from_here() -> None:
-    here = Owner.here()
+    here = Owner.this_process()
     gone = replace(here, pid=2**22 + 1, pid_started=1)
 
     assert not here.has_ended()

@@ -346,8 +346,8 @@ def test_a_row_that_a_sort_drops_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_files(table)
-    in_order = Staging.sorted
-    monkeypatch.setattr(Staging, "sorted", lambda *given: in_order(*given).where("id <> 2"))
+    in_order = Staging.in_group_order
+    monkeypatch.setattr(Staging, "in_group_order", lambda *given: in_order(*given).where("id <> 2"))
 
     refused(table, RowsDiffer, "came out of the sort", order=BY_ID)
 

@@ -38,7 +38,7 @@ def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
 
 
 def folder(copy: ScratchTable) -> Path:
-    return on_disk(copy.scratch)
+    return on_disk(copy.folder)
 
 
 def refused(
@@ -141,7 +141,7 @@ def test_what_the_table_has_adopted_stays_however_it_spells_it(
         (tmp_path / "linked").symlink_to(folder(copy))
         spellings = {
             "data//": ("/data/", "/data//"),
-            "linked": (copy.scratch, f"file:{tmp_path}/linked"),
+            "linked": (copy.folder, f"file:{tmp_path}/linked"),
         }
         adopt(table, copy, lambda path: path.replace(*spellings[how]))
 

@@ -65,7 +65,7 @@ def test_nothing_in_a_clones_metadata_leads_to_where_the_table_is_written() -> N
 )
 def test_the_scratch_folder_is_beside_the_table_and_in_the_bucket(location: str, home: str) -> None:
     copy = ScratchTable.new(("db", "t"), location)
-    assert copy.scratch == f"{home}/icekit_scratch/{copy.table[-1]}"
+    assert copy.folder == f"{home}/icekit_scratch/{copy.table[-1]}"
     assert copy.has_own_folder
 
 

@@ -159,7 +159,7 @@ def test_what_writes_to_a_clone_writes_to_its_folder_alone_and_what_deletes_file
         for statement in REFUSED:
             with pytest.raises(Exception, match="GC is disabled"):
                 attempt(table, copy, statement)
-        assert len(contents(Path(copy.scratch.removeprefix("file:")))) > 1
+        assert len(contents(Path(copy.folder.removeprefix("file:")))) > 1
 
 
 @pytest.mark.usefixtures("untouched")

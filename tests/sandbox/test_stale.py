@@ -42,7 +42,7 @@ from icekit.common.sql import identifier
 lake = icekit.connect()
 with clone(lake, {table!r}) as copy:
     lake.spark.sql("INSERT INTO " + identifier(lake.name, *copy.table) + " VALUES (1, 1, 'new')")
-    print(copy.table[-1], copy.scratch, flush=True)
+    print(copy.table[-1], copy.folder, flush=True)
     sys.stdin.read()
 """
 # No process has it: the kernel's largest is one less.
@@ -90,11 +90,11 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
 
     (stale,) = stale_clones(lake)
     assert stale.table == (NAMESPACE, name)
-    assert stale.whose is not None
-    assert stale.whose.of == table.name
-    assert stale.whose.scratch == folder
+    assert stale.ownership is not None
+    assert stale.ownership.of == table.name
+    assert stale.ownership.scratch == folder
     assert stale.is_dead
-    assert stale.whose.owner.pid == victim.pid
+    assert stale.ownership.owner.pid == victim.pid
     assert on_disk(folder).exists()
 
     assert main(["admin", "clones"]) == 0
@@ -121,7 +121,7 @@ def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(
         (found,) = stale_clones(lake)
 
         assert not found.is_dead
-        assert found.line(1000 + 3 * 86_400_000).endswith(
+        assert found.summary(1000 + 3 * 86_400_000).endswith(
             f"of {display_name(table.name)}, 3 days old; process {os.getpid()} on elsewhere cannot be checked "
             "from here"
         )
@@ -155,16 +155,18 @@ def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
         )
     )
     assert stale_clones(lake) == ()
-    own = copy.owned()
+    own = copy.ownership_properties()
     own |= {
         "gc.enabled": "false",
-        "write.metadata.path": f"{copy.scratch}/metadata",
+        "write.metadata.path": f"{copy.folder}/metadata",
         OWNED: changed(own[OWNED], pid=NOBODY),
     }
     lake.spark.sql(set_properties(lake.sql_name(made), own))
     before = contents(table.location)
 
-    assert [(c.table, c.whose and c.whose.of) for c in stale_clones(lake)] == [(made, table.name)]
+    assert [(c.table, c.ownership and c.ownership.of) for c in stale_clones(lake)] == [
+        (made, table.name)
+    ]
     assert [c.table for c in remove_stale(lake)] == [made]
     assert contents(table.location) == before
     assert not (table.location.parent / NAMESPACE).exists()
@@ -223,7 +225,7 @@ def test_a_clone_whose_metadata_is_gone_is_listed_and_left(lake: Lake, table: Ta
         metadata.with_suffix(".away").rename(metadata)
 
     assert not found.is_dead
-    assert "its metadata cannot be read" in found.line(0)
+    assert "its metadata cannot be read" in found.summary(0)
 
 
 @pytest.mark.parametrize("said", ["", "{", "{}", '{"of": "c.db.t", "owner": {"pid": "-1"}}'])

@@ -207,8 +207,8 @@ public class Rewrites {
   }
 
   /**
-   * What the groups take and leave, as JSON. Files that stay in their partitions are counted as {@code written}: exactly, unless {@code is_most}
-   * (fewer come where deletes leave a task no row) or {@code is_about} (rows are sorted, or a file may become larger than it should be). Those that
+   * What the groups take and leave, as JSON. Files that stay in their partitions are counted as {@code written}: exactly, unless {@code is_upper_bound}
+   * (fewer come where deletes leave a task no row) or {@code is_estimate} (rows are sorted, or a file may become larger than it should be). Those that
    * move to another spec are {@code moved}: of each spec its partitions, files, bytes and rows. {@code scoped_deletes} are the delete files that
    * name one data file of the groups. {@code oversized_in} and {@code oversized_out} are files larger than the limit, before and after.
    */
@@ -269,8 +269,8 @@ public class Rewrites {
     found.put("bytes_in", new Long(bytes));
     found.put("rows_in", new Long(records));
     found.put("written", new Long(written));
-    found.put("is_most", Boolean.valueOf(isMost));
-    found.put("is_about", Boolean.valueOf(isAbout));
+    found.put("is_upper_bound", Boolean.valueOf(isMost));
+    found.put("is_estimate", Boolean.valueOf(isAbout));
     found.put("scoped_deletes", new Long(scoped));
     found.put("oversized_in", new Long(oversizedIn));
     found.put("oversized_out", new Long(oversizedOut));

@@ -98,7 +98,7 @@ class Comparison:
 
     def compare(self, file: ListedFile) -> None:
         """Compare one file of the listing."""
-        if file.is_second_way:
+        if file.is_repeated_link:
             self._doubt(
                 f"{self._located(file.path)} is a link to a folder of the table, so its files have "
                 "two paths"

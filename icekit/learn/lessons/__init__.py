@@ -48,16 +48,16 @@ class QueryCost(Shown):
 
     def blocks(self) -> Sequence[Block]:
         """The figures in two sentences."""
-        deletes = (
+        deletes_text = (
             f"and delete files {count(self.delete_files, 'time')}"
             if self.delete_files
             else "and no delete files"
         )
-        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
+        opened_text = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes_text}"
         sentence = (
             f"The query takes {elapsed(self.seconds)} (median of {_warm_run_count(self)}, {self.spread}), "
             f"including {elapsed(self.planning_seconds)} to plan. It reads "
-            f"{count(self.manifests, 'manifest')} and opens {opened}."
+            f"{count(self.manifests, 'manifest')} and opens {opened_text}."
         )
         return [Sentence(sentence)]
 
@@ -75,9 +75,11 @@ class FolderSize(Shown):
 
     def blocks(self) -> Sequence[Block]:
         """The figures in one sentence."""
-        data = f"{count(self.data_files, 'data or delete file')} of {size(self.data_bytes)}"
-        metadata = f"{count(self.metadata_files, 'metadata file')} of {size(self.metadata_bytes)}"
-        return [Sentence(f"The folder has {data} in total and {metadata} in total.")]
+        data_text = f"{count(self.data_files, 'data or delete file')} of {size(self.data_bytes)}"
+        metadata_text = (
+            f"{count(self.metadata_files, 'metadata file')} of {size(self.metadata_bytes)}"
+        )
+        return [Sentence(f"The folder has {data_text} in total and {metadata_text} in total.")]
 
 
 def begin(*tables: str) -> Lake:
@@ -110,13 +112,13 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     table, such as one that Iceberg answers from metadata; an error in the query raises Spark's own
     exception.
     """
-    took = []
-    planning = []
+    run_seconds = []
+    planning_seconds = []
     for _ in range(runs + 1):
         frame = lake.spark.sql(query)
-        started = time.monotonic()
+        start_time = time.monotonic()
         rows = frame.collect()
-        took.append(time.monotonic() - started)
+        run_seconds.append(time.monotonic() - start_time)
         plan = frame_execution(frame).executedPlan()
         scans = [node for node in walk_plan(plan) if node_class(node) == "BatchScanExec"]
         if not scans:
@@ -124,19 +126,19 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
                 "The query opens no files of an Iceberg table, so there is nothing to measure; "
                 "select a column."
             )
-        planning.append(sum(metric(scan, "totalPlanningDuration") for scan in scans) / 1000)
+        planning_seconds.append(sum(metric(scan, "totalPlanningDuration") for scan in scans) / 1000)
 
-    def opened(name: str) -> int:
+    def scan_total(name: str) -> int:
         return sum(metric(scan, name) for scan in scans)
 
     return QueryCost(
-        seconds=statistics.median(took[1:]),
-        runs=tuple(took[1:]),
-        planning_seconds=statistics.median(planning[1:]),
-        data_files=opened("resultDataFiles"),
-        delete_files=opened("resultDeleteFiles"),
-        manifests=opened("scannedDataManifests"),
-        bytes=opened("totalDataFileSize"),
+        seconds=statistics.median(run_seconds[1:]),
+        runs=tuple(run_seconds[1:]),
+        planning_seconds=statistics.median(planning_seconds[1:]),
+        data_files=scan_total("resultDataFiles"),
+        delete_files=scan_total("resultDeleteFiles"),
+        manifests=scan_total("scannedDataManifests"),
+        bytes=scan_total("totalDataFileSize"),
         rows=tuple(sorted(str(tuple(row)) for row in rows)),
     )
 
@@ -145,11 +147,15 @@ def storage(lake: Lake, table: str | Identifier) -> FolderSize:
     """Count the files in the folder of a table of the embedded lake, including files that no
     snapshot references.
     """
-    home = lake_folder(lake).joinpath("warehouse", *lake.identifier(table))
+    table_folder = lake_folder(lake).joinpath("warehouse", *lake.identifier(table))
     # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
-    data = [path.stat().st_size for path in home.glob("data/**/[!.]*") if path.is_file()]
-    metadata = [path.stat().st_size for path in home.glob("metadata/**/[!.]*") if path.is_file()]
-    return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
+    data_sizes = [
+        path.stat().st_size for path in table_folder.glob("data/**/[!.]*") if path.is_file()
+    ]
+    metadata_sizes = [
+        path.stat().st_size for path in table_folder.glob("metadata/**/[!.]*") if path.is_file()
+    ]
+    return FolderSize(len(data_sizes), sum(data_sizes), len(metadata_sizes), sum(metadata_sizes))
 
 
 _COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
@@ -176,9 +182,11 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
         for (name, old, unit), (_, new, _) in pairs
     )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
-        same = "the same" if before.rows == after.rows else "not the same: rows changed in between"
+        sameness = (
+            "the same" if before.rows == after.rows else "not the same: rows changed in between"
+        )
         note = (
-            f"The result is {same}. Times are medians of {_warm_run_count(before)} before and {_warm_run_count(after)} "
+            f"The result is {sameness}. Times are medians of {_warm_run_count(before)} before and {_warm_run_count(after)} "
             f"after ({before.spread} before, {after.spread} after)."
         )
         return BeforeAfter(rows, note)
@@ -189,32 +197,32 @@ def _warm_run_count(cost: QueryCost) -> str:
     return count(len(cost.runs), "warm run")
 
 
-def _figures(measured: QueryCost | FolderSize) -> Sequence[_Figure]:
-    if isinstance(measured, FolderSize):
+def _figures(measurement: QueryCost | FolderSize) -> Sequence[_Figure]:
+    if isinstance(measurement, FolderSize):
         return (
-            ("data and delete files", measured.data_files, _count),
-            ("bytes of data", measured.data_bytes, size),
-            ("metadata files", measured.metadata_files, _count),
-            ("bytes of metadata", measured.metadata_bytes, size),
+            ("data and delete files", measurement.data_files, _count),
+            ("bytes of data", measurement.data_bytes, size),
+            ("metadata files", measurement.metadata_files, _count),
+            ("bytes of metadata", measurement.metadata_bytes, size),
         )
     return (
-        ("the query", measured.seconds, elapsed),
-        ("planning", measured.planning_seconds, elapsed),
-        ("data files opened", measured.data_files, _count),
-        ("delete files opened with them", measured.delete_files, _count),
-        ("manifests read", measured.manifests, _count),
-        ("size of the data files opened", measured.bytes, size),
+        ("the query", measurement.seconds, elapsed),
+        ("planning", measurement.planning_seconds, elapsed),
+        ("data files opened", measurement.data_files, _count),
+        ("delete files opened with them", measurement.delete_files, _count),
+        ("manifests read", measurement.manifests, _count),
+        ("size of the data files opened", measurement.bytes, size),
     )
 
 
 _WORDS = {elapsed: ("faster", "slower"), size: ("less", "more")}
 
 
-def _factor(old: float, new: float, less: str, more: str) -> str:
+def _factor(old: float, new: float, word_for_less: str, word_for_more: str) -> str:
     """The factor, with what it means; empty if it means nothing."""
     if old == new or not old or not new:
         return ""
-    factor, word = (old / new, less) if old > new else (new / old, more)
+    factor, word = (old / new, word_for_less) if old > new else (new / old, word_for_more)
     return f"{factor:.0f}× {word}" if factor >= 10 else f"{factor:.1f}× {word}"
 
 

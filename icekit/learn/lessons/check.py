@@ -61,13 +61,13 @@ def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
 
 
 @exercise
-def guess(number: object, what: str) -> str:
+def guess(number: object, quantity: str) -> str:
     """Note a prediction before the measurement; any number of 0 or more is accepted."""
-    return f"Your guess is noted ({what}: {_number(number, 'guess'):,}). The next cells measure the real value."
+    return f"Your guess is noted ({quantity}: {_number(number, 'guess'):,}). The next cells measure the real value."
 
 
 @exercise
-def read_off(number: object, facts: TableFacts) -> str:
+def data_file_count(number: object, facts: TableFacts) -> str:
     """Check the number of data files, read from a card."""
     _exactly(number, facts.data.file_count, "Look at the line *data files* of the card.")
     return (
@@ -79,37 +79,37 @@ def read_off(number: object, facts: TableFacts) -> str:
 @exercise
 def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
     """Check that a plan reads at most ``most_bytes`` and saves something."""
-    planned = _plan_for(plan, facts)
-    if not planned.actions:
+    valid_plan = _plan_for(plan, facts)
+    if not valid_plan.actions:
         raise NotYet(
             "The plan is empty: its budget is too small for a single partition, or it leaves "
             "alone files written in the last hour."
         )
-    read = planned.prediction.bytes_in
-    if read > most_bytes:
+    bytes_read = valid_plan.prediction.bytes_in
+    if bytes_read > most_bytes:
         raise NotYet(
-            f"The plan reads {size(read)}, more than tonight's budget of {size(most_bytes)}; give "
+            f"The plan reads {size(bytes_read)}, more than tonight's budget of {size(most_bytes)}; give "
             "the plan a budget."
         )
-    saved = planned.prediction.file_opens_saved
+    opens_saved = valid_plan.prediction.file_opens_saved
     return (
-        f"The plan reads {size(read)}, and a scan opens {count(saved, 'fewer file')}. The rest "
+        f"The plan reads {size(bytes_read)}, and a scan opens {count(opens_saved, 'fewer file')}. The rest "
         "can wait until tomorrow night."
     )
 
 
 @exercise
-def cause(name: object, findings: Findings) -> str:
+def recurring_cause(name: object, findings: Findings) -> str:
     """Check the name of the finding that explains why small files come back after a compaction."""
     if not isinstance(name, str):
         raise NotYet("Write the name of a finding into answer, as a string in quotes.")
-    wanted = name.replace(" ", "_")
-    if wanted not in findings.names:
+    finding_name = name.replace(" ", "_")
+    if finding_name not in findings.names:
         raise NotYet(
             f"{name!r} is not a finding of this table; its findings are "
             f"{', '.join(sorted(findings.names))}."
         )
-    if wanted != "distribution_mode":
+    if finding_name != "distribution_mode":
         raise NotYet(
             f"{name!r} describes existing files. Which finding describes what the writer does at "
             "every commit?"
@@ -121,55 +121,57 @@ def cause(name: object, findings: Findings) -> str:
 
 
 @exercise
-def thrown_away(number: object, facts: TableFacts) -> str:
+def deleted_row_count(number: object, facts: TableFacts) -> str:
     """Check the number of rows that each full scan reads and drops."""
-    dead = facts.total(Kind.POSITION_DELETES).record_count
+    deleted_rows = facts.total(Kind.POSITION_DELETES).record_count
     hint = "Each position delete names one such row: add up the position deletes of all partitions."
-    _exactly(number, dead, hint)
+    _exactly(number, deleted_rows, hint)
     return (
-        f"{percent(dead / facts.data.record_count)} of the rows are read and dropped by every "
+        f"{percent(deleted_rows / facts.data.record_count)} of the rows are read and dropped by every "
         "scan, until a rewrite removes them."
     )
 
 
 @exercise
-def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
+def partitions_with_deletes(plan: object, facts: TableFacts, least_ratio: float) -> str:
     """Check that a plan takes exactly the partitions with at least ``least_ratio`` position deletes
     per row.
     """
-    planned = _plan_for(plan, facts)
+    valid_plan = _plan_for(plan, facts)
     ratios = delete_ratios(facts)
-    wanted = {each for each, ratio in ratios.items() if (ratio.by_records or 0) >= least_ratio}
-    taken = {p for action in planned.actions for p in action.partitions}
-    if extra := taken - wanted:
+    partitions_to_rewrite = {
+        each for each, ratio in ratios.items() if (ratio.by_records or 0) >= least_ratio
+    }
+    planned_partitions = {p for action in valid_plan.actions for p in action.partitions}
+    if unneeded_partitions := planned_partitions - partitions_to_rewrite:
         raise NotYet(
-            f"The plan takes {count(len(taken), 'partition')}, {len(extra):,} of them with "
+            f"The plan takes {count(len(planned_partitions), 'partition')}, {len(unneeded_partitions):,} of them with "
             f"deletes for less than {percent(least_ratio)} of their rows."
         )
-    if wanted - taken:
+    if partitions_to_rewrite - planned_partitions:
         raise NotYet(
-            f"The plan leaves out {count(len(wanted - taken), 'partition')} with deletes for "
+            f"The plan leaves out {count(len(partitions_to_rewrite - planned_partitions), 'partition')} with deletes for "
             f"{percent(least_ratio)} of their rows or more."
         )
     return (
-        f"{', '.join(planned.actions[0].partition_names)} is rewritten; the other partitions wait "
+        f"{', '.join(valid_plan.actions[0].partition_names)} is rewritten; the other partitions wait "
         "until a rewrite is worth it."
     )
 
 
 @exercise
-def half_the_commits(share: object) -> str:
+def work_at_half_the_commits(share: object) -> str:
     """Check the share of the readers' work that is left when an upsert stream commits half as
     often.
     """
-    left = _number(share, "work_left")
-    if not 0 < left < 1:
+    work_share = _number(share, "work_left")
+    if not 0 < work_share < 1:
         raise NotYet(
             "Write a share between 0 and 1: how much of the readers' current work is left?"
         )
-    if abs(left - 0.25) > 0.02:
+    if abs(work_share - 0.25) > 0.02:
         raise NotYet(
-            f"{percent(left)} would be right if the work grew differently. Half as many "
+            f"{percent(work_share)} would be right if the work grew differently. Half as many "
             "data files, each with half as many later delete files …"
         )
     return (
@@ -178,7 +180,7 @@ def half_the_commits(share: object) -> str:
 
 
 @exercise
-def small_first(outcome: object) -> str:
+def one_partition_dry_run(outcome: object) -> str:
     """Check for a dry run of a conversion of one partition."""
     if not isinstance(outcome, Outcome):
         raise NotYet("Assign the result of lake.convert(…) to trial_run.")
@@ -186,10 +188,10 @@ def small_first(outcome: object) -> str:
         raise NotYet(
             "That was executed. Start the lesson again without execute: a dry run is the default."
         )
-    partitions = sum(len(action.partitions) for action in outcome.plan.actions)
-    if partitions != 1:
+    partition_count = sum(len(action.partitions) for action in outcome.plan.actions)
+    if partition_count != 1:
         raise NotYet(
-            f"This would convert {count(partitions, 'partition')}; give it a where that matches "
+            f"This would convert {count(partition_count, 'partition')}; give it a where that matches "
             "only one."
         )
     return (
@@ -199,24 +201,24 @@ def small_first(outcome: object) -> str:
 
 
 @exercise
-def retention(kept: object, need_hours: float) -> str:
+def retention(retention_setting: object, need_hours: float) -> str:
     """Check a retention that keeps what people need and states the need, so that a plan must
     respect it.
     """
-    if not isinstance(kept, Retention):
+    if not isinstance(retention_setting, Retention):
         raise NotYet("Assign a Retention.of({…}) to kept.")
-    age_ms, last = kept.in_force({})
+    age_ms, snapshot_count = retention_setting.in_force({})
     if age_ms < need_hours * 3_600_000:
         raise NotYet(
             f"It keeps {span(age_ms)}, but people look back {span(need_hours * 3_600_000)}."
         )
-    if kept.need_hours is None or kept.need_hours < need_hours:
+    if retention_setting.need_hours is None or retention_setting.need_hours < need_hours:
         raise NotYet(
             "That keeps enough today. State the need too: then icekit rejects a plan that would "
             "violate it, even if somebody changes the age."
         )
     return (
-        f"{span(age_ms)} and the last {count(last, 'snapshot')} stay, and nobody can lower this "
+        f"{span(age_ms)} and the last {count(snapshot_count, 'snapshot')} stay, and nobody can lower this "
         "below the need by mistake."
     )
 
@@ -224,10 +226,10 @@ def retention(kept: object, need_hours: float) -> str:
 @exercise
 def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
     """Check the share of the stored bytes that the current snapshot uses."""
-    live = _number(share, "live")
-    if abs(live - live_bytes / stored_bytes) > 0.01:
+    stated_share = _number(share, "live")
+    if abs(stated_share - live_bytes / stored_bytes) > 0.01:
         raise NotYet(
-            f"It is not {percent(live)}. Divide the bytes of the table's current data "
+            f"It is not {percent(stated_share)}. Divide the bytes of the table's current data "
             "files by the data bytes in its folder."
         )
     return (
@@ -237,7 +239,7 @@ def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
 
 
 @exercise
-def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
+def slower_lookup_column(column: object, before: TableFacts, after: TableFacts) -> str:
     """Check for a column whose lookups skipped most files before the table was sorted by another
     column, and few after.
     """
@@ -257,30 +259,30 @@ def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
 
 
 @exercise
-def pays_back(
+def plan_pays_back(
     plan: object, everything: Plan, facts: TableFacts, *, least_win: float, most_bytes: float
 ) -> str:
     """Check that a plan has most of the savings of a complete rewrite for a part of its bytes; the
     limits are shares.
     """
-    planned = _plan_for(plan, facts)
-    win = planned.prediction.file_opens_saved / everything.prediction.file_opens_saved
-    cost = planned.prediction.bytes_in / everything.prediction.bytes_in
-    message = (
-        f"The plan saves {percent(win)} of the possible file opens for {percent(cost)} of the bytes"
-    )
+    valid_plan = _plan_for(plan, facts)
+    win = valid_plan.prediction.file_opens_saved / everything.prediction.file_opens_saved
+    byte_share = valid_plan.prediction.bytes_in / everything.prediction.bytes_in
+    message = f"The plan saves {percent(win)} of the possible file opens for {percent(byte_share)} of the bytes"
     if win < least_win:
         raise NotYet(f"{message}; it should save {percent(least_win)}.")
-    if cost > most_bytes:
+    if byte_share > most_bytes:
         raise NotYet(
             f"{message}; it should read at most {percent(most_bytes)}. Leave out well-sized files: "
             "their rewrite gains nothing."
         )
-    return f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
+    return (
+        f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - byte_share)}."
+    )
 
 
 @exercise
-def left_alone(reason: object, plan: Plan) -> str:
+def reason_left_alone(reason: object, plan: Plan) -> str:
     """Check the reason why a plan leaves alone files that were just written."""
     if not isinstance(reason, str):
         raise NotYet("Assign the plan's reason to answer: plan.left_alone has the reasons.")
@@ -296,24 +298,24 @@ def left_alone(reason: object, plan: Plan) -> str:
 
 
 @exercise
-def writer_fixed(facts: TableFacts) -> str:
+def writer_is_fixed(facts: TableFacts) -> str:
     """Check that the newest commit wrote one file into each partition."""
-    mode = (facts.setting("write.distribution-mode") or "").lower()
-    if mode == "none":
+    distribution_mode = (facts.setting("write.distribution-mode") or "").lower()
+    if distribution_mode == "none":
         raise NotYet(
             "The table's write.distribution-mode is still none: run your ALTER TABLE before the "
             "batch."
         )
-    newest = facts.history.commits[-1]
-    per_partition = (newest.added_data_files or 0) / (newest.changed_partitions or 1)
+    newest_commit = facts.history.commits[-1]
+    per_partition = (newest_commit.added_data_files or 0) / (newest_commit.changed_partitions or 1)
     if per_partition != 1:
         raise NotYet(
             f"The newest commit wrote {per_partition:.1f} files into each partition. Write a "
             "batch after the ALTER TABLE."
         )
     return (
-        f"{count(newest.added_data_files or 0, 'file')} for "
-        f"{count(newest.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight."
+        f"{count(newest_commit.added_data_files or 0, 'file')} for "
+        f"{count(newest_commit.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight."
     )
 
 
@@ -335,8 +337,8 @@ def _number(answer: object, name: str) -> Any:
     return answer
 
 
-def _exactly(answer: object, right: int, hint: str) -> None:
-    if _number(answer, "answer") != right:
+def _exactly(answer: object, right_answer: int, hint: str) -> None:
+    if _number(answer, "answer") != right_answer:
         raise NotYet(f"It is not {answer:,}. {hint}")
 
 

@@ -297,7 +297,7 @@ class CheckpointedRun(Runner):
     def _done(self, guard: Guard, progress: ActionProgress) -> Status:
         """Run what the guard allows of an action until nothing of it is left."""
         # A request to stop also ends the checks of the guard.
-        with self.stop.watching(self.lake.spark):
+        with self.stop.cancel_jobs_on_stop(self.lake.spark):
             final_action = guard.ready()
         if final_action is not None:
             progress.before_call = guard.check

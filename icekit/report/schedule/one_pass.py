@@ -75,11 +75,11 @@ def run_policy(
         try:
             _Pass(policy, result, lake, ending, facts_cache, clock, say, dry_run).go()
         except BaseException as error:
-            if not ending.takes(error):
+            if not ending.explains(error):
                 raise
             ending.acknowledge()
         seconds = (clock() - result.started).total_seconds()
-        result.end(seconds, interrupted=ending.is_asked)
+        result.end(seconds, interrupted=ending.is_requested)
         say(f"\n{result}")
         if not dry_run:
             # From here on the result is written whatever signal arrives; that takes seconds.
@@ -309,7 +309,7 @@ class _Pass:
         self.known.forget(name)
         self._spend(outcome.actual)
         step = ran(command, outcome)
-        if step.status is Status.FAILED and self.ending.is_asked:
+        if step.status is Status.FAILED and self.ending.is_requested:
             return replace(step, status=Status.STOPPED)
         if step.status is Status.STOPPED and stop.reason == "claim":
             return replace(step, status=Status.BUSY)

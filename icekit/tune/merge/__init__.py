@@ -146,7 +146,7 @@ def review_merge(
                 f"The target is in catalog {catalog}, but this is {lake.name}; connect to "
                 f"{catalog}."
             )
-        trial = Trial.of(lake, tuple(name), budget, progress=progress)
+        trial = Trial.start(lake, tuple(name), budget, progress=progress)
         review = MergeReview.from_statement(spark, statement, trial.facts)
         measured = Measurements(_MEASURES)
         fingerprints = set[str]()
@@ -192,7 +192,7 @@ def _try_on_clones(
         # At worst all of the target is rewritten.
         execution = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
         with (
-            box.budget.watching(box.lake.spark),
+            box.budget.cancel_jobs_when_spent(box.lake.spark),
             temporary_settings(box.lake.spark, reading_settings()),
         ):
             fingerprints[name] = str(
@@ -312,7 +312,7 @@ def _answer(
         )
     elif review.join_change.is_change:
         verdict = review.join_change.why
-    confidence = Confidence.LOW if are_rows_different or trial.stopped else Confidence.MEDIUM
+    confidence = Confidence.LOW if are_rows_different or trial.stop_reason else Confidence.MEDIUM
     confidence_reason = (
         "Spark planned the statement and Iceberg its scans; nothing was run. With --prove, the "
         "statement and a narrower ON run on clones."
@@ -322,8 +322,8 @@ def _answer(
             "the narrower ON left DIFFERENT rows on a clone. If the statement does not write other "
             "values each time, such as the current time, report this."
         )
-    elif trial.stopped:
-        confidence_reason = f"the trial is incomplete: {trial.stopped}."
+    elif trial.stop_reason:
+        confidence_reason = f"the trial is incomplete: {trial.stop_reason}."
     elif fingerprints:
         confidence = Confidence.HIGH
         confidence_reason = "both statements ran on clones and left the same rows."
@@ -340,6 +340,6 @@ def _answer(
         advised=NARROWER if review.narrower else None,
         confidence=confidence,
         because=confidence_reason,
-        stopped=trial.stopped,
+        stopped=trial.stop_reason,
         failure=failure_text if confidence is Confidence.LOW else None,
     )

@@ -79,7 +79,7 @@ def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
 
 
 def pays_back(answer: Any) -> Checked:
-    return check.pays_back(answer, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
+    return check.plan_pays_back(answer, EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
 
 
 EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
@@ -95,7 +95,7 @@ FINDINGS = diagnose(
 # wrong ones.
 CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
     "guess": (lambda a: check.guess(a, "data files"), 0, ["5", True, -1]),
-    "read off": (lambda a: check.read_off(a, SMALL), 300, [3]),
+    "read off": (lambda a: check.data_file_count(a, SMALL), 300, [3]),
     "budget": (
         lambda a: check.within_budget(a, SMALL, MIB),
         plan(ONE),
@@ -106,19 +106,19 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
         ],
     ),
     "cause": (
-        lambda a: check.cause(a, FINDINGS),
+        lambda a: check.recurring_cause(a, FINDINGS),
         "distribution mode",
         ["small_files", "smallness"],
     ),
-    "thrown away": (lambda a: check.thrown_away(a, DELETED), 21, [12]),
+    "thrown away": (lambda a: check.deleted_row_count(a, DELETED), 21, [12]),
     "one partition": (
-        lambda a: check.one_partition(a, DELETED, 0.12),
+        lambda a: check.partitions_with_deletes(a, DELETED, 0.12),
         plan(ONE, of=DELETED),
         [plan(ONE, OTHER, of=DELETED), plan(of=DELETED), ELSEWHERE],
     ),
-    "square": (check.half_the_commits, 0.25, [0.5, 25, 0, 1, 1.5]),
+    "square": (check.work_at_half_the_commits, 0.25, [0.5, 25, 0, 1, 1.5]),
     "small first": (
-        check.small_first,
+        check.one_partition_dry_run,
         dry(ONE),
         [dry(ONE, OTHER), dry(ONE, run_id="r"), dry()],
     ),
@@ -129,7 +129,7 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
     ),
     "live": (lambda a: check.live_share(a, 30, 100), 0.3, [0.7]),
     "who pays": (
-        lambda a: check.who_pays(a, sampled(0.25), sampled(0.5)),
+        lambda a: check.slower_lookup_column(a, sampled(0.25), sampled(0.5)),
         "event_time",
         ["carrier", "nothing"],
     ),
@@ -139,12 +139,12 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
         [plan(ONE, size=MIB, saved=50), plan(ONE, size=9 * MIB, saved=95), ELSEWHERE],
     ),
     "left alone": (
-        lambda a: check.left_alone(a, hot(RECENT)),
+        lambda a: check.reason_left_alone(a, hot(RECENT)),
         RECENT,
         [SkipReason.OVER_BUDGET, "because"],
     ),
     "writer": (
-        check.writer_fixed,
+        check.writer_is_fixed,
         written("hash", 2, 2),
         [written("none", 1), written("hash", 8), written("hash", 12, 2)],
     ),
@@ -167,7 +167,7 @@ def test_a_check_says_of_each_answer_what_its_golden_file_says(case: str, golden
 def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(
     was: float, now: float
 ) -> None:
-    assert not check.who_pays("event_time", sampled(was), sampled(now)).is_done
+    assert not check.slower_lookup_column("event_time", sampled(was), sampled(now)).is_done
 
 
 def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:

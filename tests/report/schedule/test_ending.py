@@ -63,7 +63,7 @@ def _py4j_is_heard_again() -> Iterator[None]:
 def asked() -> Ending:
     ending = Ending()
     with pytest.raises(KeyboardInterrupt):
-        ending.ask()
+        ending.request()
     return ending
 
 
@@ -75,7 +75,7 @@ def test_a_signal_that_python_has_dropped_is_noticed_at_the_next_step_and_a_late
         ending.check()
     ending.acknowledge()
     ending.check()
-    ending.ask()
+    ending.request()
     Ending().check()
 
 
@@ -84,7 +84,7 @@ def test_a_block_within_another_shares_its_ending() -> None:
         with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt() as inner:
             signal.raise_signal(signal.SIGTERM)
         assert inner is outer
-        assert outer.is_asked
+        assert outer.is_requested
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_an
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
             ending.acknowledge()
-        assert ending.is_asked
+        assert ending.is_requested
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with sigterm_as_interrupt() as ending:
         signal.raise_signal(signal.SIGINT)
-        assert not ending.is_asked
+        assert not ending.is_requested
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -117,7 +117,7 @@ def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        assert ending.is_asked
+        assert ending.is_requested
     with keep_interrupt_handler():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "in no block, Spark's is left alone"
@@ -127,7 +127,7 @@ def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_
 def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) -> None:
     lake = Mock(**{"close.side_effect": error})
     close_at_end(lake, asked())
-    assert not asked().takes(SystemExit(2))
+    assert not asked().explains(SystemExit(2))
     with pytest.raises(type(error)):
         close_at_end(lake, Ending())
 
@@ -165,7 +165,7 @@ def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(
     for is_asked in (True, False):
         ending = Ending()
         close_at_end(lake, ending)
-        assert ending.is_asked is is_asked
+        assert ending.is_requested is is_asked
 
 
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
@@ -212,17 +212,17 @@ def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     ending = asked()
     clock[0] += 2.0
-    ending.ask()  # to the process, and then to its group
+    ending.request()  # to the process, and then to its group
     clock[0] += 30.0
     with pytest.raises(KeyboardInterrupt):
-        ending.ask()
+        ending.request()
 
 
 def test_a_run_under_way_stops_though_what_the_signal_raised_was_dropped() -> None:
     stop = Stop()
     with sigterm_as_interrupt() as ending, stop_on_request(stop.set):
         assert not stop.is_set
-        ending.is_asked = True
+        ending.is_requested = True
         with pytest.raises(Stopped):
             stop.sleep(30.0)
 
