@@ -282,9 +282,9 @@ def guarded_table(
 _compiling = threading.Lock()
 
 
-def java_object(spark: SparkSession, loaded: Any, name: str, *arguments: Any) -> Any:
+def java_object(spark: SparkSession, class_loader_of: Any, name: str, *arguments: Any) -> Any:
     """An object of a class in the folder ``java``, made with these arguments; compiled once in each
-    JVM, with the class loader of the class of ``loaded``.
+    JVM, with the class loader of the class of ``class_loader_of``.
 
     In Java is what visits each file or each deleted position: over the bridge a visit costs a
     millisecond. The compiler is Janino, that of Spark's own code generation. Once, because py4j
@@ -295,7 +295,7 @@ def java_object(spark: SparkSession, loaded: Any, name: str, *arguments: Any) ->
     loaders, constructors = vars(jvm._gateway_client).setdefault("icekit_classes", ([], {}))
     with _compiling:
         if name not in constructors:
-            parent_loader = loaded.getClass().getClassLoader()
+            parent_loader = class_loader_of.getClass().getClassLoader()
             # The classes know each other only from one loader.
             loader = next(
                 (each for each in loaders if each.getParent() == parent_loader),

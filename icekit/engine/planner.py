@@ -163,15 +163,15 @@ def plan_rewrite(
     *,
     where: str | None,
     stays_in_spec: bool,
-    files_by: str | None = None,
-    bounds_of: Sequence[str] = (),
+    file_order_column: str | None = None,
+    bounds_columns: Sequence[str] = (),
 ) -> RewriteGroups:
     """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are objects
     of its API, and errors are the engine's own.
 
     ``stays_in_spec`` leaves out files of older specs, which a filter for partitions also selects
     where their column bounds allow it. The data files of a partition are taken in the order of the
-    column ``files_by``; the groups have the bounds of the columns ``bounds_of``. Options that the
+    column ``file_order_column``; the groups have the bounds of the columns ``bounds_columns``. Options that the
     planner does not know are ignored.
     """
     planner = java_object(
@@ -182,8 +182,8 @@ def plan_rewrite(
         _filter_or_all(spark, name, where),
         snapshot,
         is_case_sensitive(spark),
-        files_by,
-        list(bounds_of),
+        file_order_column,
+        list(bounds_columns),
     )
     rewrites = java_object(spark, table, "Rewrites", table)
     plan = _plan_with_options(planner, options)

@@ -64,8 +64,8 @@ def planned_groups(
         where=action.where,
         stays_in_spec=bool(action.partitions)
         and all(partition.spec_id == spec_id for partition in action.partitions),
-        files_by=action.order.files_by,
-        bounds_of=bounds_of,
+        file_order_column=action.order.files_by,
+        bounds_columns=bounds_of,
     )
 
 

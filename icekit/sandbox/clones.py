@@ -92,12 +92,15 @@ def _register(
     returns the clone's own FileIO, which has read from the table.
     """
     spark = lake.spark
-    ownership = clone_table.ownership_properties(metadata.get("table-uuid"))
+    ownership_properties = clone_table.ownership_properties(metadata.get("table-uuid"))
     try:
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
         require_drop_keeps_files(lake, clone_table.source_table, metadata["location"])
         register_clone(
-            lake, clone_table, clone_metadata(metadata, clone_table.folder, ownership), io
+            lake,
+            clone_table,
+            clone_metadata(metadata, clone_table.folder, ownership_properties),
+            io,
         )
         if target_snapshot is not None and target_snapshot["snapshot-id"] != metadata.get(
             "current-snapshot-id"
