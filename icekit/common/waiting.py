@@ -44,10 +44,10 @@ def each_within(
     items: Iterable[K],
     work: Callable[[K], object],
     *,
-    at_once: int,
-    goes_on: Callable[[], bool] = lambda: True,
+    thread_count: int,
+    may_continue: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Do work for each item in several threads, as far as ``seconds`` reach and ``goes_on``, which
+    """Do work for each item in several threads, as far as ``seconds`` reach and ``may_continue``, which
     is asked several times a second, is true.
 
     ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
@@ -65,7 +65,7 @@ def each_within(
                 return
             work(item)  # type: ignore[arg-type]
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(at_once)]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(thread_count)]
     deadline = time.monotonic() + seconds
     try:
         for thread in threads:
@@ -73,7 +73,7 @@ def each_within(
         while (
             (living_threads := [thread for thread in threads if thread.is_alive()])
             and time.monotonic() < deadline
-            and goes_on()
+            and may_continue()
         ):
             living_threads[0].join(min(0.2, max(0.0, deadline - time.monotonic())))
     finally:

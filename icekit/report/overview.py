@@ -99,7 +99,7 @@ def overview(
         summaries.append(_summary(lake, name, options))
         progress(len(summaries))
 
-    each_within(LONGEST_WAIT, names, look, at_once=min(options.jobs, len(names)))
+    each_within(LONGEST_WAIT, names, look, thread_count=min(options.jobs, len(names)))
     ranked_summaries = tuple(sorted(summaries, key=lambda summary: summary.rank))
     return Overview(catalog=lake.name, storage=options.storage, tables=ranked_summaries)
 

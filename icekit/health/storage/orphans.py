@@ -147,7 +147,7 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
         with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
             lengths.append(int(io.newInputFile(path).getLength()))
 
-    each_within(_WEIGHING_SECONDS, paths, weigh, at_once=min(_WEIGHED_AT_ONCE, len(paths)))
+    each_within(_WEIGHING_SECONDS, paths, weigh, thread_count=min(_WEIGHED_AT_ONCE, len(paths)))
     return list(lengths)
 
 
@@ -361,7 +361,9 @@ def _each(
             asking.say(f"  {noun}: {len(outcomes):,} of {count(len(names), 'table')}")
         return not asking.stopped()
 
-    each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
+    each_within(
+        asking.seconds, names, work, thread_count=min(_AT_ONCE, len(names)), may_continue=goes_on
+    )
     return dict(outcomes)
 
 
