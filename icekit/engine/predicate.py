@@ -19,7 +19,7 @@ from icekit.common.sql import unquoted
 from icekit.common.terminal import quiet_errors
 from icekit.common.units import shorten
 from icekit.engine.errors import complaint, engine_errors
-from icekit.engine.planner import kind, query_of_frame
+from icekit.engine.planner import frame_execution, node_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,9 +98,9 @@ def _other_dependency(spark: SparkSession, filtered: DataFrame) -> str | None:
     from py4j.protocol import Py4JError
 
     session: Any = spark
-    plan = query_of_frame(filtered).analyzed()
+    plan = frame_execution(filtered).analyzed()
     # Columns that only Iceberg has, such as _file, are projected away above it.
-    while kind(plan) != "Filter":
+    while node_class(plan) != "Filter":
         plan = plan.children().apply(0)
     condition = plan.condition()
     patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
@@ -117,5 +117,5 @@ def _other_dependency(spark: SparkSession, filtered: DataFrame) -> str | None:
                     "instead"
                 )
     # Works out what is constant in it, such as a text compared with a number that is not a number.
-    query_of_frame(filtered).optimizedPlan()
+    frame_execution(filtered).optimizedPlan()
     return None

@@ -59,7 +59,7 @@ class Budget:
     """A budget of seconds and of bytes written, starting now."""
 
     def __init__(self, seconds: float, most_bytes: str = BUDGET_BYTES) -> None:
-        require_number("budget_seconds", seconds, above=True, most=LONGEST_WAIT)
+        require_number("budget_seconds", seconds, is_positive=True, maximum=LONGEST_WAIT)
         self._over = f"the time budget of {plain_number(seconds, 6)} s ran out"
         self.bytes = size_in_bytes(most_bytes)
         self.bytes_written = 0
@@ -78,13 +78,13 @@ class Budget:
             )
 
     @contextmanager
-    def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
+    def cancel_jobs_when_spent(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
         """Cancel the Spark jobs of the block when the time is up; raises :class:`BudgetSpent`
         then.
         """
         self.check(next_bytes)
         try:
-            with self._stop.watching(spark):
+            with self._stop.cancel_jobs_on_stop(spark):
                 yield
         except Stopped as stopped:
             raise BudgetSpent(self._over) from stopped.__cause__
@@ -107,7 +107,7 @@ class Committed:
     frame: DataFrame
     cost: float = 0.0
 
-    def summed(self, key: str) -> int:
+    def summary_total(self, key: str) -> int:
         """A counter of the snapshots' summaries, such as ``added-files-size``."""
         return sum(int(summary_of(snapshot).get(key) or 0) for snapshot in self.snapshots)
 
@@ -146,18 +146,18 @@ class Sandbox:
         write more than is left.
         """
         spark = self.lake.spark
-        before = head(self.lake, self.table).snapshot_id
+        snapshot_before = head(self.lake, self.table).snapshot_id
         with (
             temporary_settings(spark, settings or {}),
-            self.budget.watching(spark, expected_bytes),
+            self.budget.cancel_jobs_when_spent(spark, expected_bytes),
             measure_effort(spark, self.unit) as effort,
         ):
             frame = spark.sql(sql)
             frame.collect()
         committed = Committed(
-            effort.seconds, since(head(self.lake, self.table), before), frame, effort.cost
+            effort.seconds, since(head(self.lake, self.table), snapshot_before), frame, effort.cost
         )
-        self.budget.bytes_written += committed.summed("added-files-size")
+        self.budget.bytes_written += committed.summary_total("added-files-size")
         return committed
 
     def scan(self, condition: str | None = None) -> Effort:
@@ -167,7 +167,7 @@ class Sandbox:
         spark = self.lake.spark
         with (
             temporary_settings(spark, dict.fromkeys(CACHE_KEYS, "false")),
-            self.budget.watching(spark),
+            self.budget.cancel_jobs_when_spent(spark),
         ):
             rows = spark.table(identifier(*self.name))
             frame = rows.where(condition) if condition else rows
@@ -177,7 +177,7 @@ class Sandbox:
 
     def plan(self, condition: str | None = None) -> PlannedScan:
         """The files that Iceberg plans to read for a condition."""
-        with self.budget.watching(self.lake.spark):
+        with self.budget.cancel_jobs_when_spent(self.lake.spark):
             return plan_scan(self.lake.spark, self.name, condition)
 
     def observe(self) -> TableFacts:
@@ -187,7 +187,7 @@ class Sandbox:
 
 @dataclass(kw_only=True)
 class Trial:
-    """What a question about a table may try, and within which limits; ``stopped`` says why the
+    """What a question about a table may try, and within which limits; ``stop_reason`` says why the
     trial ended early, None if it did not.
     """
 
@@ -196,10 +196,10 @@ class Trial:
     budget: Budget
     sample_bytes: int
     progress: Callable[[str], None]
-    stopped: str | None = field(default=None, init=False)
+    stop_reason: str | None = field(default=None, init=False)
 
     @classmethod
-    def of(
+    def start(
         cls,
         lake: Lake,
         table: str | Identifier,
@@ -227,21 +227,21 @@ class Trial:
         try on, or when the engine fails.
 
         Measurements stand, unmeasured changes are not advised, and the answer says why
-        (``stopped``).
+        (``stop_reason``).
         """
         try:
             yield
         except BudgetSpent as error:
-            self.stopped = str(error)
+            self.stop_reason = str(error)
         except (SparkUnavailable, CloneRefused) as error:
-            self.stopped = f"nothing could be tried: {error}"
+            self.stop_reason = f"nothing could be tried: {error}"
         except engine_errors() as error:
-            self.stopped = (
+            self.stop_reason = (
                 f"Spark failed during the trial ({reason(error)}); the table was not touched"
             )
         else:
             return
-        self.progress(f"stopped: {self.stopped}; the answer rests on the measurements so far")
+        self.progress(f"stopped: {self.stop_reason}; the answer rests on the measurements so far")
 
     @contextmanager
     def sandboxes(self, number: int, *, always_sample: bool = False) -> Iterator[Sequence[Sandbox]]:
@@ -251,17 +251,17 @@ class Trial:
         with contextlib.ExitStack() as stack:
             if not always_sample:
                 try:
-                    boxes = [stack.enter_context(self._clone()) for _ in range(number)]
+                    clones = [stack.enter_context(self._clone()) for _ in range(number)]
                 except CloneRefused as error:
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
-                    yield boxes
+                    yield clones
                     return
             samples = [stack.enter_context(self._sample()) for _ in range(number)]
-            first = samples[0]
+            first_sample = samples[0]
             self.progress(
-                f"tried on a copied sample of {size(first.size_in_bytes)}, "
-                f"{percent(1 / first.scale)} of the table; figures are scaled"
+                f"tried on a copied sample of {size(first_sample.size_in_bytes)}, "
+                f"{percent(1 / first_sample.scale)} of the table; figures are scaled"
             )
             yield samples
 
@@ -293,48 +293,50 @@ class Trial:
         """
         lake = self.lake
         facts = self.facts
-        copy = ScratchTable.new(facts.table, facts.location)
-        kept_options = {
+        sample_table = ScratchTable.new(facts.table, facts.location)
+        inherited_properties = {
             name: value
             for name, value in facts.properties.items()
             if name.startswith(("write.", "read.")) and "path" not in name
         }
         properties = {
-            **kept_options,
+            **inherited_properties,
             "format-version": str(facts.format_version),
-            **copy.owned(own_files=True),
+            **sample_table.ownership_properties(own_files=True),
         }
         lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        io = create_like(lake, copy, properties)
+        io = create_like(lake, sample_table, properties)
         try:
-            name = lake.sql_name(copy.table)
+            name = lake.sql_name(sample_table.table)
             self._fill(identifier(*name))
-            sizes = metadata_table(lake.spark, name, "data_files").selectExpr(
+            size_sum = metadata_table(lake.spark, name, "data_files").selectExpr(
                 "coalesce(sum(file_size_in_bytes), 0)"
             )
-            copied = int(sizes.collect()[0][0])
-            if not copied:
+            copied_bytes = int(size_sum.collect()[0][0])
+            if not copied_bytes:
                 raise ParameterError(
                     "The sample of the table has no rows. Give a larger sample_bytes."
                 )
-            self.budget.bytes_written += copied
-            yield self._sandbox(copy.table, copied, is_sample=True)
+            self.budget.bytes_written += copied_bytes
+            yield self._sandbox(sample_table.table, copied_bytes, is_sample=True)
         finally:
-            discard(lake, copy, io, none_adopted=True)
+            discard(lake, sample_table, io, none_adopted=True)
 
-    def _fill(self, copy: str) -> None:
+    def _fill(self, sample_name: str) -> None:
         """Copy the rows of the sample as they lie."""
         lake = self.lake
         facts = self.facts
         # Without an id, the columns are those that the table has now, as those of the copy.
         version = f" VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
         # Only the copy can be cancelled: the removal of the table must not be.
-        with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
-            chosen_filter = _sample_filter(lake, facts, self.sample_bytes)
+        with self.budget.cancel_jobs_when_spent(
+            lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)
+        ):
+            sample_filter = _sample_filter(lake, facts, self.sample_bytes)
             rows = lake.spark.sql(
-                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {chosen_filter}"
+                f"SELECT * FROM {identifier(*lake.sql_name(facts.table))}{version} WHERE {sample_filter}"
             )
-            rows.writeTo(copy).options(**_AS_THEY_LIE).append()
+            rows.writeTo(sample_name).options(**_AS_THEY_LIE).append()
 
 
 def _sample_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
@@ -354,7 +356,7 @@ def sample_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     Partitions larger than the rest of the budget are skipped; empty if no predicate can name any.
     Pure.
     """
-    usable = {
+    usable_spec_ids = {
         s.spec_id
         for s in facts.specs
         if not s.is_unpartitioned and not fields_without_column(s, facts.columns)
@@ -362,23 +364,25 @@ def sample_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
     groups = [
         g
         for g in facts.of_kind(Kind.DATA)
-        if g.partition.spec_id in usable and facts.is_filterable(g.partition)
+        if g.partition.spec_id in usable_spec_ids and facts.is_filterable(g.partition)
     ]
-    scattered = sorted(
+    groups_in_hash_order = sorted(
         groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())
     )
-    return [g.partition for g in groups_within(scattered, sample_bytes)[:MOST_PARTITIONS]]
+    return [
+        g.partition for g in groups_within(groups_in_hash_order, sample_bytes)[:MOST_PARTITIONS]
+    ]
 
 
 def groups_within(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
     """The groups that fit this many bytes together, each if there is room left for it."""
-    fitting = []
+    fitting_groups = []
     bytes_so_far = 0
     for group in groups:
         if bytes_so_far + group.size_in_bytes <= limit_bytes:
-            fitting.append(group)
+            fitting_groups.append(group)
             bytes_so_far += group.size_in_bytes
-    return fitting
+    return fitting_groups
 
 
 def sampled_files_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
@@ -391,10 +395,10 @@ def sampled_files_filter(lake: Lake, facts: TableFacts, sample_bytes: int) -> st
     """
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
-    mean = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
+    mean_file_bytes = max(1.0, facts.data.size_in_bytes / max(facts.data.file_count, 1))
     assert facts.snapshot_id is not None  # a table with data has a snapshot
     files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files", facts.snapshot_id)
     sampled_paths = sample_paths(
-        files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean)))
+        files.select("file_path"), min(_MOST_FILES, max(1, int(sample_bytes / mean_file_bytes)))
     )
     return f"_file IN ({', '.join(map(literal, sampled_paths))})"

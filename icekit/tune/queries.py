@@ -16,14 +16,14 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
 from icekit.engine.compat import arrow_of
-from icekit.engine.lake import session_of
-from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
+from icekit.engine.lake import session_in_catalog
+from icekit.engine.planner import is_command, is_scan_of, query_execution, walk_plan
 from icekit.engine.predicate import read_predicate
 from icekit.health.facts.column_support import order_refusal
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.spark_entries import scalar_sql
 from icekit.iceberg.where import NO_BOUNDS, lookup_of
-from icekit.sandbox.trial import some_files
+from icekit.sandbox.trial import sampled_files_filter
 from icekit.tune.event_log import logged_queries
 from icekit.tune.filters import (
     ANYTHING,
@@ -139,21 +139,21 @@ def _pushed_trees(
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     table_name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
-    with session_of(lake) as spark:
+    with session_in_catalog(lake) as spark:
         query = text
         if not is_query:
             condition = read_predicate(spark, spark.table(identifier(*table_name)), text)
             query = f"SELECT * FROM {identifier(*table_name)} WHERE {condition}"
-        execution = query_of(spark, query)
+        execution = query_execution(spark, query)
         # A WITH may precede a DELETE.
-        if changes_something(spark, execution):
+        if is_command(spark, execution):
             raise ParameterError(
                 f"{text!r} is not a query but a statement that changes data; give a SELECT, or a "
                 "predicate."
             )
         scans = [
             str(n.scan().description())
-            for n in nodes(execution.executedPlan())
+            for n in walk_plan(execution.executedPlan())
             if is_scan_of(n, table_name)
         ]
     if is_query and not scans:
@@ -261,7 +261,7 @@ def draw_sample(
         lake.spark.sql(
             f"SELECT {', '.join(column_terms)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} WHERE "
-            f"{some_files(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
+            f"{sampled_files_filter(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
             f"{_HASHES}) < {round(row_share * _HASHES)}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])

@@ -16,8 +16,8 @@ from icekit.common import frozen
 from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.bridge import elements, load_table, require_classic, scala_seq
-from icekit.engine.errors import explaining
-from icekit.engine.planner import kind, refusing
+from icekit.engine.errors import explain_errors
+from icekit.engine.planner import node_class, refuse_on_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,16 +121,16 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     if not text:
         raise StatementRefused(_NO_STATEMENT)
     plan = _parsed(spark, text, "parsePlan")
-    if kind(plan) == "UnresolvedWith":
+    if node_class(plan) == "UnresolvedWith":
         plan = plan.child()
-    plan_kind = kind(plan)
+    plan_kind = node_class(plan)
     if plan_kind not in _KINDS:
         raise StatementRefused(
             f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {plan_kind}); give one of "
             "these."
         )
     tree = _SyntaxTree(spark, text)
-    if tree.has_errors or kind(tree.change) != plan_kind:
+    if tree.has_errors or node_class(tree.change) != plan_kind:
         raise StatementRefused(
             f"Only this session's parser settings allow the syntax of this {_KINDS[plan_kind]}; "
             "write it as plain Spark SQL, with names in backticks, or reset "
@@ -192,7 +192,7 @@ class _SyntaxTree:
     @property
     def change(self) -> Any:
         """The MERGE, UPDATE or DELETE without a WITH before it; another node for what is none."""
-        is_change = kind(self._statement) == "DmlStatement"
+        is_change = node_class(self._statement) == "DmlStatement"
         return self._statement.dmlStatementNoWith() if is_change else self._statement
 
     @property
@@ -222,13 +222,13 @@ def _parsed(spark: SparkSession, text: str, method: str) -> Any:
     StatementRefused for what it does not take.
     """
     session: Any = spark._jsparkSession
-    with refusing("parse", "Fix it and try again."):
+    with refuse_on_error("parse", "Fix it and try again."):
         return getattr(session.sessionState().sqlParser(), method)(text)
 
 
 def _statement(spark: SparkSession, plan: Any, tree: _SyntaxTree) -> Statement:
     """The statement of a plan that Spark has parsed, with what its text says."""
-    statement_kind = _KINDS[kind(plan)]
+    statement_kind = _KINDS[node_class(plan)]
     node = tree.change
     source = None
     has_not_matched_by_source = False
@@ -248,11 +248,11 @@ def _statement(spark: SparkSession, plan: Any, tree: _SyntaxTree) -> Statement:
         condition_node = where_node.booleanExpression() if where_node is not None else None
     target_plan = plan.children().apply(0)
     alias = None
-    if kind(target_plan) == "SubqueryAlias":
+    if node_class(target_plan) == "SubqueryAlias":
         alias = str(target_plan.alias())
         target_plan = target_plan.child()
     target_span = tree.span(target_node)
-    if kind(target_plan) != "UnresolvedRelation":
+    if node_class(target_plan) != "UnresolvedRelation":
         raise StatementRefused(
             f"The target of this {statement_kind} is not a plain name but {tree.sql[target_span]}; "
             "write the table's name."
@@ -284,7 +284,7 @@ def _table_and_branch(spark: SparkSession, parts: Identifier) -> tuple[Identifie
             f"{display_name(parts)} is a temporary view, which cannot be written to. Give the "
             "Iceberg table that the view reads."
         )
-    with explaining(("", *parts)):
+    with explain_errors(("", *parts)):
         resolved = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
             session, list(parts)
         )
@@ -300,6 +300,6 @@ def _table_and_branch(spark: SparkSession, parts: Identifier) -> tuple[Identifie
             load_table(spark, name[:-1])
             table = name[:-1]
             branch = name[-1].removeprefix(_BRANCH)
-    with explaining(table):
+    with explain_errors(table):
         load_table(spark, table)
     return table, branch
