@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from icekit.common.commands import Policy, Scope, Strategy
 from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
 from icekit.health import TableFacts, observe
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from icekit.maintain.ledger import Ledger
     from icekit.maintain.model import Plan
     from icekit.maintain.outcome import Outcome
-    from icekit.maintain.policy import Scope, Strategy
     from icekit.maintain.proposals import Proposals
     from icekit.maintain.run.options import Limits
     from icekit.show.card import Look
@@ -112,36 +112,33 @@ class Lake(catalog.Lake):
         min_files: int | None = None,
         delete_ratio: float | None = None,
         old_specs: bool = False,
-        max_action_bytes: str = "50 GB",
+        max_action_bytes: int | str = 50_000_000_000,
         max_action_partitions: int = 100,
         trial: bool = False,
         ledger: Ledger | str | None = None,
     ) -> Plan:
         """Plan only the rewrites that are worth it; runs nothing. The options are explained in
-        :class:`icekit.maintain.policy.Policy`.
+        :class:`icekit.common.commands.Policy`.
 
         ``trial`` tries the plan on a zero-copy clone first. The ``ledger`` (default:
         ``~/.local/state/icekit/ledger.db``) has the speed of past runs.
         """
-        from icekit.maintain.policy import Policy
         from icekit.maintain.service import plan_table
 
-        policy = Policy.of(
-            {
-                "scope": scope,
-                "strategy": strategy,
-                "columns": columns,
-                "budget": budget,
-                "since": since,
-                "until": until,
-                "skip_last": skip_last,
-                "leave_alone": leave_alone,
-                "min_files": min_files,
-                "delete_ratio": delete_ratio,
-                "old_specs": old_specs,
-                "max_action_bytes": max_action_bytes,
-                "max_action_partitions": max_action_partitions,
-            }
+        policy = Policy(
+            scope=scope,
+            strategy=strategy,
+            columns=columns,
+            budget=budget,
+            since=since,
+            until=until,
+            skip_last=skip_last,
+            leave_alone=leave_alone,
+            min_files=min_files,
+            delete_ratio=delete_ratio,
+            old_specs=old_specs,
+            max_action_bytes=max_action_bytes,
+            max_action_partitions=max_action_partitions,
         )
         return plan_table(self, facts, findings, policy, trial=trial, ledger=ledger)
 
@@ -167,7 +164,7 @@ class Lake(catalog.Lake):
             facts,
             thresholds=changed_thresholds,
             executor=executor,
-            leave_alone=leave_alone,
+            policy=Policy(leave_alone=leave_alone),
         )
 
     def run(

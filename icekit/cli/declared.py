@@ -96,7 +96,9 @@ def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
         name = name.removesuffix("s")
     default_text = f"{default:,g}" if isinstance(default, float) else default
     default_sentence = (
-        "" if isinstance(default, bool) or not default else f" (default: {default_text})"
+        ""
+        if isinstance(default, bool) or not default or "(default: " in declaration["help"]
+        else f" (default: {default_text})"
     )
     help = (declaration["help"] + default_sentence).replace("%", "%%")
     if "nargs" in declaration:

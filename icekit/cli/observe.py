@@ -152,14 +152,6 @@ def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
     from icekit.maintain.proposals import propose
 
-    plan_arguments = [
-        word
-        for name, value in options.thresholds.items()
-        for word in ("--threshold", f"{name}={value:g}")
-    ]
-    plan_arguments += (
-        ["--filter-columns", ",".join(options.filter_columns)] if options.filter_columns else []
-    )
     with connected(options) as lake:
         look = looked_at(lake, options.table, options)
         answer = propose(
@@ -167,8 +159,9 @@ def plan_all(options: PlanOptions) -> int:
             look.facts,
             look.findings,
             thresholds=look.thresholds,
-            options=shlex.join(plan_arguments),
-            **options.only("executor", "leave_alone"),
+            executor=options.executor,
+            policy=options,
+            options=shlex.join(options.words(Judging)),
         )
         return _printed(answer, options)
 

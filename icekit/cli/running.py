@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
 from icekit.cli.observe import looked_at, sized_for
-from icekit.common.commands import CompactOptions, ConvertOptions, MaintainOptions
+from icekit.common.commands import CompactOptions, ConvertOptions, MaintainOptions, Policy
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.common.terminal import is_command_attended, say
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from icekit.common.saving import Result
     from icekit.health import TableFacts
     from icekit.maintain.model import Plan
-    from icekit.maintain.policy import Policy
 
 _COMPACT = """\
 These options decide which files to rewrite. Every default is safe on a live

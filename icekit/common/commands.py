@@ -2,12 +2,17 @@
 they share.
 """
 
+import datetime as dt
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
-from icekit.common.errors import require_known
-from icekit.common.options import Settings, listed, number, setting
+from icekit.common.errors import ParameterError, require_number
+from icekit.common.options import Settings, listed, number, one_of, setting, whole
+from icekit.common.parsing import budget_limits, parse_time, seconds, size_in_bytes
+
+Scope = Literal["minor", "major"]
+Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 
 _TIME = "TIME"
 _SIZE = "SIZE"
@@ -108,19 +113,13 @@ class StartOptions(Output, OfTable):
     """``00_start_here``."""
 
 
-def severity(value: Any) -> str:
-    """Check a severity from which on something fails."""
-    require_known(value, ("never", "warning", "critical"), "fail_on")
-    return str(value)
-
-
 class Failing(Settings):
     """What is a failure."""
 
     fail_on: str = setting(
         "never",
         "fail if a table has a finding of this severity or worse: warning or critical",
-        read=severity,
+        read=one_of("fail_on", "never", "warning", "critical"),
     )
 
 
@@ -145,10 +144,6 @@ class CompareOptions(Json, OfThresholds, OfCatalog):
     before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs=None)
     after: str = setting("", "the same, later", "AFTER", nargs=None)
     html: str = setting("", "also write the comparison as a page", "FILE", only="command")
-
-
-class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
-    """``icekit plan``."""
 
 
 class OfHistory(Failing):
@@ -225,31 +220,66 @@ class Proving(Settings):
     )
 
 
-class PolicyOptions(LeaveAlone):
-    """What a compaction may do, as :meth:`icekit.maintain.policy.Policy.of` reads it."""
+class Policy(LeaveAlone):
+    """What a compaction may do: the one class of its options, for the command, its notebook, a
+    policy and Python. Every default is safe on a live table.
 
-    scope: str = setting(
-        "minor", "minor: files of the wrong size or with deletes; major: all files"
+    ``scope``: ``minor`` takes small files, oversized files and files with deletes, and leaves
+    well-sized files untouched; ``major`` rewrites every file of the partitions it selects.
+    A ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
+    default to the table's sort order, then to its declared filter columns. ``since``, ``until`` (a
+    date or time, UTC) and ``skip_last`` select partitions by their time, if the table is
+    partitioned by time. ``leave_alone``: partitions written within this time are skipped; by
+    default those of the last 60 minutes, where another commit is likely to conflict with the
+    rewrite. ``min_files``: undersized files that make a partition worth a rewrite.
+    ``delete_ratio``: position deletes or deletion vectors per data record from which a partition is
+    worth a rewrite; equality deletes always make it worth one. Both default to the thresholds of
+    the findings. ``old_specs``: also move files of older partition specs into the current one.
+    ``budget`` limits what the complete plan reads, according to its prediction;
+    ``max_action_bytes`` and ``max_action_partitions`` limit one action, and so what one failed
+    attempt costs.
+
+    The attributes ``leave_alone_minutes``, ``skip_last_hours``, ``budget_bytes``, ``budget_files``,
+    ``budget_rows`` and ``budget_minutes`` are what the texts say. An empty text is not given.
+    """
+
+    scope: Scope = setting(
+        "minor",
+        "minor: files of the wrong size or with deletes; major: all files",
+        read=one_of("scope", *get_args(Scope)),
     )
-    strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")
+    strategy: Strategy = setting(
+        "binpack",
+        "binpack, sort, zorder or hilbert",
+        read=one_of("strategy", *get_args(Strategy)),
+    )
     columns: tuple[str, ...] = setting(
         (), "columns to order rows by, separated by commas", rare=True
     )
     budget: str = setting(
         "", 'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"'
     )
-    since: str = setting("", "only partitions from this date or time on (UTC)", rare=True)
-    until: str = setting("", "only partitions that end by this date or time (UTC)", rare=True)
+    since: dt.datetime | None = setting(
+        None, "only partitions from this date or time on (UTC)", read=parse_time, rare=True
+    )
+    until: dt.datetime | None = setting(
+        None, "only partitions that end by this date or time (UTC)", read=parse_time, rare=True
+    )
     skip_last: str = setting(
         "", 'skip partitions whose time is in the last: "6 hours"', _TIME, rare=True
     )
-    min_files: str = setting(
-        "", "undersized files that make a partition worth a rewrite (default: 5)", _N, rare=True
+    min_files: int | None = setting(
+        None,
+        "undersized files that make a partition worth a rewrite (default: 5)",
+        _N,
+        read=whole,
+        rare=True,
     )
-    delete_ratio: str = setting(
-        "",
+    delete_ratio: float | None = setting(
+        None,
         "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
         _N,
+        read=number,
         rare=True,
     )
     old_specs: bool = setting(
@@ -258,11 +288,42 @@ class PolicyOptions(LeaveAlone):
         "if more files come out",
         rare=True,
     )
-    max_action_bytes: str = setting("50 GB", "most that one action may read", _SIZE, rare=True)
-    max_action_partitions: str = setting("100", "most partitions in one action", _N, rare=True)
+    max_action_bytes: int = setting(
+        50 * 10**9,
+        "most that one action may read (default: 50 GB)",
+        _SIZE,
+        read=lambda value: size_in_bytes(str(value)),
+        rare=True,
+    )
+    max_action_partitions: int = setting(100, "most partitions in one action", _N, rare=True)
+
+    def __init__(self, **given: Any) -> None:
+        not_given = [name for name in Policy.declared if given.get(name) == ""]
+        super().__init__(**{name: value for name, value in given.items() if name not in not_given})
+        if self.strategy != "binpack":
+            vars(self)["scope"] = "major"
+        limits = budget_limits(self.budget) if self.budget else {}
+        self.budget_bytes: int | None = limits.get("budget_bytes")
+        self.budget_files: int | None = limits.get("budget_files")
+        self.budget_rows: int | None = limits.get("budget_rows")
+        self.budget_minutes: float | None = limits.get("budget_minutes")
+        self.skip_last_hours = seconds(self.skip_last) / 3600 if self.skip_last else 0.0
+        self.leave_alone_minutes = seconds(self.leave_alone) / 60 if self.leave_alone else None
+        if self.since and self.until and self.since >= self.until:
+            raise ParameterError(
+                f"since ({self.since:%Y-%m-%d %H:%M}) is not before until "
+                f"({self.until:%Y-%m-%d %H:%M})."
+            )
+        require_number("delete_ratio", self.delete_ratio)
+        for name in ("min_files", "max_action_bytes", "max_action_partitions", *limits):
+            require_number(name, getattr(self, name), is_positive=True)
 
 
-class CompactSection(Proving, PolicyOptions):
+class PlanOptions(Json, Policy, OfExecutor, Judging, OfTable):
+    """``icekit plan``."""
+
+
+class CompactSection(Proving, Policy):
     """The section ``compact`` of a policy."""
 
     trial: bool = setting(

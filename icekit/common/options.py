@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, dataclass_transform
 
@@ -115,6 +116,16 @@ _KINDS: Mapping[Read | None, str] = {
 }
 
 
+def one_of(noun: str, *choices: str) -> Read:
+    """The reader of a text that is one of some."""
+
+    def read(value: Any) -> Any:
+        require_known(value, choices, noun)
+        return value
+
+    return read
+
+
 def read_as(name: str, reader: Read, value: Any) -> Any:
     """Read a value by its reader; raises :class:`~icekit.common.errors.ParameterError` with its
     name.
@@ -143,30 +154,30 @@ class Settings:
         cls.declared = {value.name: value for value in base_values if isinstance(value, Declared)}
 
     def __init__(self, **given: Any) -> None:
-        defaults = {name: declared.default for name, declared in self.declared.items()}
-        vars(self).update(defaults | given)
+        for name in given:
+            require_known(name, self.declared, "parameter")
+        for name, declared in self.declared.items():
+            value = given.get(name)
+            reader = declared.metadata["read"] or _READERS[type(declared.default)]
+            is_given = value is not None
+            vars(self)[name] = read_as(name, reader, value) if is_given else declared.default
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Read values by name; None is not given. Raises
         :class:`~icekit.common.errors.ParameterError`, also for an unknown name.
         """
-        values = {}
-        for name, value in given.items():
-            require_known(name, cls.declared, "parameter")
-            if value is not None:
-                declared = cls.declared[name]
-                reader = declared.metadata["read"] or _READERS[type(declared.default)]
-                values[name] = read_as(name, reader, value)
-        return cls(**values)
+        return cls(**given)
 
     def only(self, *names: str) -> dict[str, Any]:
         """Some of them, by name, to pass on."""
         return {name: getattr(self, name) for name in names}
 
     def replaced(self, **values: Any) -> Self:
-        """The same settings with other values for some."""
-        return type(self)(**vars(self) | values)
+        """The same settings with other values for some, which are not read."""
+        other = copy(self)
+        vars(other).update(values)
+        return other
 
     def changed(self, kind: type[Settings] | None = None) -> dict[str, Any]:
         """Those that differ from their defaults; with ``kind`` only those that it declares."""
@@ -176,6 +187,20 @@ class Settings:
             for each in declared
             if (value := getattr(self, each.name)) != each.default
         }
+
+    def words(self, kind: type[Settings]) -> list[str]:
+        """Those of a kind that differ from their defaults, as words of a command line."""
+        words: list[str] = []
+        for name, value in self.changed(kind).items():
+            option = f"--{name.replace('_', '-')}"
+            if value is True:
+                words.append(option)
+            elif isinstance(value, Mapping):
+                for key, number in value.items():
+                    words += [option.removesuffix("s"), f"{key}={number:g}"]
+            else:
+                words += [option, ",".join(value) if isinstance(value, tuple) else str(value)]
+        return words
 
     def grid(self) -> Grid:
         """Each setting with its value, its default and what it does."""

@@ -1,8 +1,10 @@
 """Read sizes, durations and moments as people state them."""
 
+import contextlib
 import datetime as dt
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from icekit.common.errors import ParameterError
 
@@ -32,6 +34,26 @@ def size_in_bytes(text: str) -> int:
 def seconds(text: str) -> float:
     """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
     return _quantity(text, _SPAN_UNITS, _LONGEST, "duration", "30 minutes, 2 hours or 7 days")
+
+
+def budget_limits(text: str) -> dict[str, Any]:
+    """A limit by its name: ``budget_bytes`` of ``200 GB``, ``budget_rows`` of ``500 million rows``,
+    ``budget_files`` of ``500 files`` or ``budget_minutes`` of ``30 minutes``.
+    """
+    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*(file|row)s?\s*", text):
+        factor = {"million": 10**6, "billion": 10**9}.get(match[2], 1)
+        number = int(match[1].replace(",", "").replace("_", ""))
+        return {f"budget_{match[3]}s": number * factor}
+    # With an M at its end, it may mean mebibytes or minutes.
+    if not text.rstrip().endswith("M"):
+        with contextlib.suppress(ParameterError):
+            return {"budget_bytes": size_in_bytes(text)}
+        with contextlib.suppress(ParameterError):
+            return {"budget_minutes": seconds(text) / 60}
+    raise ParameterError(
+        f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) "
+        "or time (30 minutes)."
+    )
 
 
 def _quantity(

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from icekit.common import frozen
+from icekit.common.commands import Policy
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.findings import Findings, Thresholds, oversized, under
 from icekit.health.facts.fan_out import RewriteGroup, rewrite_groups, stays_apart
@@ -28,7 +29,7 @@ from icekit.iceberg.metadata import ROW_GROUP
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.where import fields_without_column, partition_span
 from icekit.maintain.model import Certainty, Prediction
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import thresholds_of
 
 
 @frozen
@@ -204,7 +205,7 @@ def candidates(
     """
     if facts.contradictions or facts.unsupported_columns:
         return ()
-    limits = policy.within(thresholds)
+    limits = thresholds_of(policy, thresholds)
     finding_names = findings.names
     if facts.fragile_fields:
         return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)

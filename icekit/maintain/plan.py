@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from icekit.common.commands import command_line
+from icekit.common.commands import Policy, command_line
 from icekit.common.errors import ParameterError, TableContradicted, require_known
 from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
-from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Finding, Findings, Thresholds
 from icekit.health.facts.column_support import order_refusal, require_supported
 from icekit.health.facts.model import TableFacts
@@ -34,7 +33,7 @@ from icekit.maintain.model import (
     SkipReason,
     total_of,
 )
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import findings_of, thresholds_of
 from icekit.maintain.selection import (
     Limits,
     RewriteSelection,
@@ -83,10 +82,8 @@ def plan(
     policy = policy or Policy()
     now = now or dt.datetime.now(dt.UTC)
     thresholds = thresholds or Thresholds()
-    limits = policy.within(thresholds)
-    if limits != thresholds:
-        # A limit of the policy holds for the findings, too: candidates are made only for these.
-        findings = diagnose(facts, limits)
+    limits = thresholds_of(policy, thresholds)
+    findings = findings_of(policy, facts, findings, thresholds)
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
     explained: Sequence[Explained] = ()

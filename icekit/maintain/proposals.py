@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from icekit.common import frozen
-from icekit.common.commands import command_line
+from icekit.common.commands import Policy, command_line
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
+from icekit.common.sql import display_name
 from icekit.common.units import capitalized, count, count_with_verb, percent, size
 from icekit.common.view import Block, Item, Sentence, Shown
 from icekit.engine.cluster import Executor
@@ -36,7 +37,7 @@ from icekit.iceberg.where import lookup_of
 from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
 from icekit.maintain.model import Plan, total_of
 from icekit.maintain.plan import plan
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import findings_of, recent_minutes
 from icekit.maintain.savings import Savings, savings_of
 from icekit.maintain.upkeep import plan_maintenance
 
@@ -199,7 +200,7 @@ def propose(
     *,
     thresholds: Thresholds | None = None,
     executor: Executor | str = "",
-    leave_alone: str = "",
+    policy: Policy | None = None,
     options: str = "",
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction,
@@ -207,8 +208,7 @@ def propose(
 
     The compaction resolves equality deletes; they are converted only if it leaves their partitions
     alone and Spark's own read may not fit the heap of the ``executor`` (default: the session's).
-    Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and only if a commit
-    is likely to conflict) are not compacted. ``options`` are added to the commands of compact and
+    The compaction has the options of ``policy``. ``options`` are added to the commands of compact and
     maintain, so that they see the same findings. Figures are those of the metadata; the engine's
     planner is asked by the commands themselves. Starts Spark only for equality deletes, writes
     nothing, and raises the errors of :mod:`icekit.common.errors`.
@@ -216,19 +216,27 @@ def propose(
     limits = thresholds or Thresholds()
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
-    case = _Case(lake, facts, findings, savings_of(facts, findings, limits), options)
+    policy = policy or Policy()
+    compaction_findings = findings_of(policy, facts, findings, limits)
+    savings = savings_of(facts, compaction_findings, limits, policy)
+    case = _Case(lake, facts, findings, savings, options)
     proposals: list[Proposal] = []
     forecast = compaction = None
     if "equality_deletes" in findings.names and not facts.is_unreadable:
         forecast = forecast_facts(lake, facts, executor)
         case.notes.append(_sentence(forecast))
     if not facts.contradictions and not facts.unsupported_columns:
-        policy = Policy.of({"leave_alone": leave_alone})
-        compaction = plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
+        speed = None
+        if policy.budget_minutes is not None:
+            from icekit.maintain.service import past_speed
+
+            speed = past_speed(None, display_name(lake.sql_name(facts.table)))
+        recent = _recent(case, policy)
+        compaction = plan(facts, findings, policy, thresholds=limits, recent=recent, speed=speed)
     if forecast and forecast.verdict != "fits" and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
     if compaction:
-        proposals += _compaction(case, compaction, leave_alone)
+        proposals += _compaction(case, compaction, compaction_findings, policy)
     before = len(case.notes)
     proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
@@ -243,7 +251,9 @@ def propose(
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
-        verdict=verdict(facts.name, proposals, by_hand, is_healthy=not findings, waits=waits),
+        verdict=verdict(
+            facts.name, proposals, by_hand, is_healthy=not (findings or proposals), waits=waits
+        ),
         file_opens=case.savings.opens,
         delete_rows=case.savings.delete_rows,
         manifests=case.savings.manifests,
@@ -292,13 +302,15 @@ def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
         return facts.recent
     table_head = head(case.lake, facts.table, facts.ref)
     read = case.lake.tables.source(facts.table).read
-    return written_within(read, table_head, policy.recent_minutes, facts.collected_at_ms)
+    return written_within(read, table_head, recent_minutes(policy), facts.collected_at_ms)
 
 
-def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
+def _compaction(
+    case: _Case, compaction: Plan, findings: Findings, policy: Policy
+) -> list[Proposal]:
     if compaction.waits is None:
         case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
-        if not leave_alone and any(a.is_recent for a in compaction.left_alone):
+        if not policy.leave_alone and any(a.is_recent for a in compaction.left_alone):
             case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
         case.notes.extend(compaction.notes)
@@ -316,7 +328,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
     return [
         Proposal(
             "compact",
-            tuple(f.name for f in case.findings if f.name in COMPACTED),
+            tuple(f.name for f in findings if f.name in COMPACTED),
             f"{total.certainty.words}{gained}"
             if gained
             else f"{count_with_verb(total.files_in, 'file', 'becomes', 'become')} {total.files_out:,}: filters can skip more",
@@ -325,7 +337,7 @@ def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposa
                 compaction,
                 "--trial",
                 case.options,
-                shlex.join(["--leave-alone", leave_alone]) if leave_alone else "",
+                shlex.join(policy.words(Policy)),
             ),
             file_opens_saved=opens,
             delete_rows_gone=savings.delete_rows_gone,

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from icekit.common import frozen
+from icekit.common.commands import Policy
 from icekit.common.units import count, percent, size
 from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.health.facts.column_support import limits_of
@@ -21,7 +22,6 @@ from icekit.iceberg.file_kind import DELETE_KINDS
 from icekit.iceberg.manifest_counts import SpecManifests
 from icekit.maintain.candidates import deletes_over
 from icekit.maintain.model import total_of
-from icekit.maintain.policy import Policy
 from icekit.maintain.selection import RewriteSelection, select
 
 
@@ -69,25 +69,34 @@ class Savings:
 
 
 def selection(
-    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+    facts: TableFacts,
+    findings: Findings,
+    thresholds: Thresholds | None = None,
+    policy: Policy | None = None,
 ) -> RewriteSelection:
-    """What ``icekit compact`` without further options would rewrite now, and what it would leave
-    alone.
+    """What ``icekit compact`` with the options of ``policy`` would rewrite now, and what it would
+    leave alone.
     """
-    return select(facts, findings, Policy(), thresholds or Thresholds(), recent=facts.recent)
+    limits = thresholds or Thresholds()
+    # Which partitions are recent, the facts know for the default time only.
+    policy = (policy or Policy()).replaced(leave_alone_minutes=None)
+    return select(facts, findings, policy, limits, recent=facts.recent)
 
 
 def savings_of(
-    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+    facts: TableFacts,
+    findings: Findings,
+    thresholds: Thresholds | None = None,
+    policy: Policy | None = None,
 ) -> Savings:
     """Work out what maintenance would save if it ran now; only for problems that ``findings`` name,
-    as a plan does. A table with contradictions saves nothing before these are fixed.
+    as a plan does, and with the options of ``policy``. A table with contradictions saves nothing before these are fixed.
 
     What coarser partitions or a larger target file size would save, ``icekit tune`` measures.
     """
     if facts.contradictions or facts.is_unreadable:
         findings = Findings()
-    chosen_candidates = selection(facts, findings, thresholds).chosen
+    chosen_candidates = selection(facts, findings, thresholds, policy).chosen
     under_deletes = {
         p for c in chosen_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
     }

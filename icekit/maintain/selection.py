@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from operator import add
 
 from icekit.common import frozen
+from icekit.common.commands import Policy
 from icekit.common.errors import ParameterError
 from icekit.common.units import count
 from icekit.health.diagnose.findings import Findings, Thresholds
@@ -17,7 +18,6 @@ from icekit.iceberg.partition import Partition
 from icekit.maintain.asking import Speed
 from icekit.maintain.candidates import Candidate, candidates, has_filter, in_window
 from icekit.maintain.model import Prediction, Skipped, SkipReason
-from icekit.maintain.policy import Policy
 
 Limits = tuple[int | None, ...]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from icekit.common.commands import Policy
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import display_name
 from icekit.common.terminal import is_attended
@@ -37,7 +38,7 @@ from icekit.maintain.model import (
     statistics_notes,
 )
 from icekit.maintain.plan import plan
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import recent_minutes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,7 +263,7 @@ def plan_table(
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     table_head = head(lake, facts.table, facts.ref)
     read = lake.tables.source(facts.table).read
-    recent = written_within(read, table_head, policy.recent_minutes, int(now.timestamp() * 1000))
+    recent = written_within(read, table_head, recent_minutes(policy), int(now.timestamp() * 1000))
     is_asked = exact or trial or lake.spark_is_running or not _is_plain(facts)
     spark = lake.spark if is_asked else None
     unasked = old_iceberg_message(spark) if spark else _UNASKED

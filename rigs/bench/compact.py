@@ -11,13 +11,13 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
+from icekit.common.commands import Policy
 from icekit.common.sql import identifier, literal
 from icekit.common.units import size
 from icekit.health.facts.head import head, since
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.actual import Actual, actual
 from icekit.maintain.ledger import Ledger
-from icekit.maintain.policy import Policy
 from icekit.maintain.run.verbs import run as run_plan
 from icekit.maintain.service import plan_table
 from icekit.prove.fingerprint import fingerprint, row_hash
@@ -131,7 +131,7 @@ def _targeted(lake: Lake, name: str) -> float:
     started = time.monotonic()
     # A fresh ledger: another bench's figures would bend the prediction.
     ledger = Ledger(LAKE / f"ledger-{os.getpid()}.db")
-    plan = plan_table(lake, facts, policy=Policy(leave_alone_minutes=0), ledger=ledger)
+    plan = plan_table(lake, facts, policy=Policy(leave_alone="0 minutes"), ledger=ledger)
     planned = time.monotonic() - started
     outcome = run_plan(lake, plan, execute=True, ledger=ledger, progress=lambda _: None)
     did, said = outcome.actual, plan.prediction

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
+from icekit.common.commands import Policy
 from icekit.common.sql import display_name, identifier
 from icekit.deletes import convert as converting
 from icekit.health.diagnose import diagnose
@@ -30,7 +31,6 @@ from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.outcome import Outcome
-from icekit.maintain.policy import Policy
 from icekit.maintain.run.blocked import plan_of
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
@@ -423,7 +423,7 @@ class Machine(RuleBasedStateMachine):
     )
     def compact(self, which: int, scope: Any, old_specs: bool, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
-            policy = Policy(scope=scope, leave_alone_minutes=0, min_files=2, old_specs=old_specs)
+            policy = Policy(scope=scope, leave_alone="0 minutes", min_files=2, old_specs=old_specs)
             plan = plan_table(
                 self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from icekit.api import Lake
+from icekit.common.commands import Scope
 from icekit.common.sql import display_name, identifier
 from icekit.health.facts.head import head
 from icekit.iceberg.partition import Scalar
@@ -14,7 +15,6 @@ from icekit.maintain.actual import RUN_TAG
 from icekit.maintain.execute import partitions_left
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.outcome import Outcome
-from icekit.maintain.policy import Scope
 from icekit.maintain.run.verbs import UNFINISHED, resume, run
 from icekit.maintain.service import plan_table
 from icekit.prove.fingerprint import Fingerprint, fingerprint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import icekit
-from icekit.maintain.policy import Policy, Scope
+from icekit.common.commands import Policy, Scope
 from icekit.maintain.run.verbs import run
 from icekit.maintain.service import plan_table
 
@@ -15,7 +15,9 @@ PARTITIONS_AN_ACTION = 3
 
 def policy(scope: Scope, partitions: int = PARTITIONS_AN_ACTION) -> Policy:
     """How the rounds compact: nothing is left alone for being new."""
-    return Policy(scope=scope, leave_alone_minutes=0, min_files=2, max_action_partitions=partitions)
+    return Policy(
+        scope=scope, leave_alone="0 minutes", min_files=2, max_action_partitions=partitions
+    )
 
 
 def main(table: str, scope: Scope, ledger: str) -> None:

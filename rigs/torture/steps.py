@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.api import Lake
+from icekit.common.commands import Policy
 from icekit.common.errors import (
     ColumnsUnsupported,
     ColumnUnhashed,
@@ -26,7 +27,6 @@ from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.maintain.outcome import Outcome
-from icekit.maintain.policy import Policy
 from icekit.maintain.rewrite import ConvertFirst
 from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
@@ -116,7 +116,7 @@ class Steps:
             "strategy": chance.choice(("binpack", "binpack", "binpack", "sort", "zorder")),
             "min_files": chance.choice((2, 2, 5)),
             "old_specs": chance.random() < 0.4,
-            "leave_alone_minutes": 0,
+            "leave_alone": "0 minutes",
         }
         if options["strategy"] != "binpack":
             options["columns"] = ("id",)

@@ -12,9 +12,8 @@ import icekit
 from icekit.api import Lake
 from icekit.cli.main import _parser
 from icekit.common import commands
-from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS
+from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS, Policy
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.policy import Policy
 from icekit.tune.merge import review_merge
 
 #: The command of each notebook and of each section of a policy; a report is a notebook for many
@@ -86,15 +85,12 @@ def test_a_compaction_has_the_defaults_of_its_function() -> None:
         for name, parameter in parameters.items()
         if name not in {"self", "facts", "findings", "trial", "ledger"}
     }
-    assert of_method.keys() == commands.PolicyOptions.declared.keys()
-    assert Policy.of(of_method) == Policy()
-    assert (
-        Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.declared)) == Policy()
-    )
+    assert of_method.keys() == Policy.declared.keys()
+    assert Policy.of(of_method).changed() == {}
 
 
 def test_help_says_the_defaults_that_others_decide() -> None:
-    settings = commands.PolicyOptions.declared
+    settings = Policy.declared
 
     assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
     assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]

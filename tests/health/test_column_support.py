@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from icekit.common.commands import Policy
 from icekit.common.errors import ColumnsUnsupported, ConversionRefused
 from icekit.deletes.keys import keys_of
 from icekit.engine.column_types import Ability, Engine, first_reading_engine
@@ -15,7 +16,6 @@ from icekit.health.facts.column_support import limits_of, newer_engine, unsuppor
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
-from icekit.maintain.policy import Policy
 from icekit.maintain.savings import savings_of, savings_sentence, waiting
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small

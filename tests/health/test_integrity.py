@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
+from icekit.common.commands import Policy
 from icekit.common.errors import TableContradicted
 from icekit.engine.bridge import elements
 from icekit.health import TableFacts
@@ -17,7 +18,6 @@ from icekit.health.facts.integrity import Contradiction, DeleteState
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import BOUNDS
-from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
 from tests.child import python
@@ -27,7 +27,7 @@ from tests.health.both import facts_of
 from tests.positions import data_file, delete_by, vector_of
 
 pytestmark = pytest.mark.spark
-NOW = Policy(leave_alone_minutes=0)
+NOW = Policy(leave_alone="0 minutes")
 
 
 def now(table: Table) -> TableFacts:

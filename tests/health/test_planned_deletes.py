@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from icekit import diagnose
+from icekit.common.commands import Policy
 from icekit.engine.bridge import elements, temporary_settings
 from icekit.health import TableFacts
 from icekit.health.facts import counts
 from icekit.health.facts.integrity import DeleteState
 from icekit.health.facts.rollup import equality_deletes_applied
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from tests.deletes.tables import TYPES, Table, add_column, types
 from tests.deletes.writing import rows_of
@@ -266,7 +266,7 @@ def test_deletes_of_new_keys_apply_to_nothing_and_can_be_dropped_when_the_data_w
     facts = facts_of(table)
     # Iceberg's commit has dropped those that are older than all data.
     assert states(facts) == [(DeleteState.DANGLING, 1)]
-    plan = plan_table(table.lake, facts, policy=Policy(leave_alone_minutes=0))
+    plan = plan_table(table.lake, facts, policy=Policy(leave_alone="0 minutes"))
     (action,) = plan.actions
     assert action.only_drops
     assert action.prediction.delete_files_removed == 1

@@ -11,13 +11,13 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from icekit.api import Lake
+from icekit.common.commands import Policy
 from icekit.common.sql import display_name
 from icekit.health.collect import Collector
 from icekit.health.diagnose.findings import Findings
 from icekit.maintain.ledger import Ledger
 from icekit.maintain.model import Plan
 from icekit.maintain.outcome import Outcome
-from icekit.maintain.policy import Policy
 from icekit.maintain.run.verbs import resume, run
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from icekit.common.commands import Policy
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.health.facts.model import TableFacts
@@ -16,7 +17,6 @@ from icekit.iceberg.partition import Partition, Scalar
 from icekit.iceberg.where import partition_span
 from icekit.maintain.candidates import Candidate, candidates, in_window
 from icekit.maintain.model import Certainty
-from icekit.maintain.policy import Policy
 from tests.factories import (
     BY_CARRIER,
     BY_DAY,
@@ -32,6 +32,7 @@ from tests.factories import (
     table_facts,
 )
 from tests.maintain.delete_counts import SMALL, data, facts_of, of, position, under_equality_deletes
+from tests.maintain.policies import policy_of
 
 DELETES = findings("equality_deletes", "small_files")
 
@@ -40,7 +41,7 @@ FIVE = file_group(*[10 * MIB] * 5)
 
 
 def found(facts: TableFacts, named: Findings = SMALL, **policy: object) -> tuple[Candidate, ...]:
-    return candidates(facts, named, Policy(**policy), Thresholds())  # type: ignore[arg-type]
+    return candidates(facts, named, policy_of(policy), Thresholds())
 
 
 def figures(candidate: Candidate) -> tuple[float, ...]:
@@ -393,18 +394,18 @@ def test_a_window_takes_whole_partitions_within_it(
     days = range(FIRST_DAY + first - 1, FIRST_DAY + last)
 
     assert in_window(table_facts(), Policy(), NOW) is None
-    assert in_window(table_facts(), Policy(**policy), NOW) == frozenset(map(partition, days))
+    assert in_window(table_facts(), policy_of(policy), NOW) == frozenset(map(partition, days))
 
 
 def test_rows_without_a_time_are_outside_every_window() -> None:
     facts = of(file_group(of=Partition(0, (None,))), file_group())
 
-    assert in_window(facts, Policy(skip_last_hours=1), NOW) == frozenset({partition()})
+    assert in_window(facts, Policy(skip_last="1 hour"), NOW) == frozenset({partition()})
 
 
 def test_a_window_on_a_table_without_times_is_refused() -> None:
     facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
 
     with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
-        in_window(facts, Policy(skip_last_hours=1), NOW)
-    assert in_window(of(specs=(BY_CARRIER,)), Policy(skip_last_hours=1), NOW) == frozenset()
+        in_window(facts, Policy(skip_last="1 hour"), NOW)
+    assert in_window(of(specs=(BY_CARRIER,)), Policy(skip_last="1 hour"), NOW) == frozenset()

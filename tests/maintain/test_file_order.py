@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from icekit.common.commands import Policy
 from icekit.health.facts.column_bounds import bounded_columns
 from icekit.health.facts.head import head
 from icekit.iceberg.filter_opens import FilterOpens
@@ -14,7 +15,6 @@ from icekit.iceberg.manifests import manifest_list
 from icekit.maintain import rewrite_session
 from icekit.maintain.file_order import FileBounds
 from icekit.maintain.model import Action, RewriteOrder, SkipReason
-from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from tests.maintain.tables import FILES, STEP, Named, Table, is_proved, scattered
 
@@ -130,7 +130,7 @@ def test_a_rewrite_that_makes_a_filter_slower_says_so_first_and_waits_for_a_pers
 ) -> None:
     table = scattered(named("slower"), icekit_filter__columns="id")
     facts = table.lake.observe(table.name)
-    policy = Policy(leave_alone_minutes=0)
+    policy = Policy(leave_alone="0 minutes")
     before = opened(table, "other")
 
     plan = plan_table(table.lake, facts, policy=policy)

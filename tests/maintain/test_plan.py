@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from icekit.common.commands import Policy
 from icekit.common.errors import ParameterError
 from icekit.engine.cluster import Cluster, Executor
 from icekit.engine.column_types import Engine
@@ -37,7 +38,7 @@ from icekit.maintain.model import (
     SkipReason,
 )
 from icekit.maintain.plan import Predict, plan, sort_by
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import thresholds_of
 from icekit.maintain.savings import savings_of, waiting
 from icekit.maintain.selection import conflict_chance
 from icekit.maintain.trial import without_gain
@@ -61,6 +62,7 @@ from tests.factories import (
     table_facts,
 )
 from tests.maintain.delete_counts import SMALL, of, under_equality_deletes
+from tests.maintain.policies import policy_of
 
 OLD = findings("old_partition_spec")
 SMALL_AND_OLD = Findings((*SMALL, *OLD))
@@ -98,8 +100,9 @@ def position_deletes_of(share: float) -> tuple[FileGroup, FileGroup]:
 
 
 def made(facts: TableFacts, named: Findings = SMALL, **options: object) -> Plan:
-    policy = {k: options.pop(k) for k in list(options) if k in Policy.__dataclass_fields__}
-    return plan(facts, named, Policy(**policy), now=NOW, **options)  # type: ignore[arg-type]
+    every = vars(Policy())
+    policy = {k: options.pop(k) for k in list(options) if k in every}
+    return plan(facts, named, policy_of(policy), now=NOW, **options)  # type: ignore[arg-type]
 
 
 ONE_DAY = of(small())
@@ -451,7 +454,7 @@ def test_a_policy_takes_the_limits_of_the_findings_unless_it_sets_its_own() -> N
         made(of(small(1, files=4)), thresholds=limits, min_files=own).actions for own in (None, 5)
     )
 
-    assert Policy(delete_ratio=0.1).within(limits) == limits.with_changes(delete_ratio=0.1)
+    assert thresholds_of(Policy(delete_ratio=0.1), limits) == limits.with_changes(delete_ratio=0.1)
     assert four[0].options["min-input-files"] == "4"
     assert five == ()
 
@@ -800,7 +803,7 @@ def test_a_limit_of_the_policy_holds_for_findings_as_for_the_plan(
     facts: TableFacts, limits: dict[str, Any]
 ) -> None:
     default, stricter = (made(facts, diagnose(facts), **each) for each in ({}, limits))
-    thresholds = Policy(**limits).within(Thresholds())
+    thresholds = thresholds_of(Policy(**limits), Thresholds())
     by_thresholds = made(facts, diagnose(facts, thresholds), thresholds=thresholds)
 
     assert default.actions == ()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from icekit.common.commands import Policy
 from icekit.common.errors import DeletesUnmatched, MetadataUnreadable
 from icekit.deletes import dangling
 from icekit.deletes.dangling import count_dangling, drop_dangling
@@ -16,7 +17,6 @@ from icekit.health.collect import observe
 from icekit.health.diagnose import diagnose
 from icekit.maintain import rewrite_session
 from icekit.maintain.model import REWRITE_NOTHING
-from icekit.maintain.policy import Policy
 from icekit.maintain.rewrite import CheckedRewrite
 from icekit.maintain.rewrite_session import NotHere
 from icekit.maintain.service import plan_table
@@ -340,7 +340,7 @@ def test_a_plan_asks_the_scan_too(table: Table) -> None:
     other = "hdfs://old:8020" + data_file(table)
     delete_by(table, [(other, 1)], of=other, part={"p": 2})
     facts = observe(table.lake, table.name)
-    now = Policy(leave_alone_minutes=0)
+    now = Policy(leave_alone="0 minutes")
 
     assert "dangling_deletes" in diagnose(facts).names
     assert plan_table(table.lake, facts, policy=now).actions == ()

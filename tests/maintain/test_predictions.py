@@ -13,10 +13,10 @@ import pytest
 
 from icekit import diagnose
 from icekit.api import Lake
+from icekit.common.commands import Policy
 from icekit.common.errors import Status
 from icekit.maintain.model import Certainty, Plan
 from icekit.maintain.outcome import Outcome
-from icekit.maintain.policy import Policy
 from icekit.maintain.run.verbs import run
 from icekit.maintain.service import plan_table
 from tests.deletes.tables import Table
@@ -114,7 +114,7 @@ class Story:
         """Any that does not sort."""
         choose = self.random.choice
         given: dict[str, Any] = {
-            "leave_alone_minutes": 0.0,
+            "leave_alone": "0 minutes",
             "min_files": choose((None, 2)),
             "delete_ratio": choose((None, 0.01)),
             "old_specs": choose((False, False, True)),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import icekit
@@ -90,6 +91,23 @@ def test_a_healthy_table_is_planned_without_spark(
         assert not lake.spark_is_running
         assert main(["plan", "db.t"]) == 0
     assert capsys.readouterr().out == "db.t is healthy: nothing to do.\n"
+
+
+def test_the_options_of_a_compaction_hold_for_its_proposal_and_stand_in_its_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table("db.t", IDS)
+        for id in range(3):
+            table.append(pa.table({"id": [id]}))
+        assert main(["plan", "db.t"]) == 0
+        assert capsys.readouterr().out == "db.t is healthy: nothing to do.\n"
+        assert main(["plan", "db.t", "--min-files", "2", "--threshold", "snapshots=50"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("db.t: 1 action is worthwhile; compact saves most")
+    assert "compact: small files" in printed
+    assert "2 of 3 file opens of a full scan saved" in printed
+    assert "icekit compact db.t --trial --threshold snapshots=50 --min-files 2\n" in printed
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
+from icekit.common.commands import Policy
 from icekit.common.errors import ReadersDisagree, TableContradicted
 from icekit.health.diagnose.findings import Severity
 from icekit.health.facts.integrity import DeleteState
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.policy import Policy
 from icekit.maintain.service import plan_table
 from icekit.maintain.upkeep import plan_maintenance_table
 from icekit.prove.proof import CHECKED
@@ -26,7 +26,7 @@ from tests.positions import add_vector, data_file, delete_by
 
 pytestmark = [pytest.mark.spark, pytest.mark.core]
 
-NOW = Policy(leave_alone_minutes=0)
+NOW = Policy(leave_alone="0 minutes")
 
 
 def with_both(table: Table, *, of_file: bool = True) -> Table:

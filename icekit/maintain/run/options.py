@@ -11,14 +11,12 @@ from icekit.common.commands import (
     CompactSection,
     ConvertSection,
     MaintainSection,
-    PolicyOptions,
     Proving,
 )
 from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.engine.predicate import check_text
 from icekit.health.facts.retention import SETTINGS, Retention
-from icekit.maintain.policy import Policy
 from icekit.maintain.upkeep import DEFAULT_PROCEDURES, check_procedures
 
 #: What is proved of a run: each rewrite before it is committed, and commits that were not checked
@@ -57,7 +55,7 @@ class Limits:
 class CommandOptions:
     """The options of one command.
 
-    ``settings`` are a :class:`icekit.maintain.policy.Policy` for a compaction; ``where`` and
+    ``settings`` are a :class:`icekit.common.commands.Policy` for a compaction; ``where`` and
     ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
     ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
     """
@@ -86,7 +84,7 @@ def read_options(options: Proving) -> CommandOptions:
     own_options.pop("prove", None)
     settings: Any = own_options
     if isinstance(options, CompactSection):
-        settings = Policy.of(options.only(*PolicyOptions.declared))
+        settings = options
     elif isinstance(options, ConvertSection):
         check_text("true" if options.where is None else options.where)
         size_in_bytes("0" if options.batch_bytes is None else options.batch_bytes)
@@ -99,4 +97,4 @@ def read_options(options: Proving) -> CommandOptions:
             "procedures": procedures,
             "storage": storage,
         }
-    return CommandOptions(settings, limits, trial, json.dumps(own_options))
+    return CommandOptions(settings, limits, trial, json.dumps(own_options, default=str))

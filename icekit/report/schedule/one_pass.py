@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from icekit.common.commands import Policy
 from icekit.common.errors import RunDisproved, Status, TableClaimed, TableNotFound, trace, why
 from icekit.common.saving import write_json
 from icekit.common.sql import display_name, matches, parse_identifier
@@ -27,6 +28,7 @@ from icekit.maintain.claims import RunRecord
 from icekit.maintain.equality_deletes import plan_conversion
 from icekit.maintain.ledger import open_ledger
 from icekit.maintain.model import Plan
+from icekit.maintain.policy import findings_of
 from icekit.maintain.run.blocked import clearing, holding, plan_of
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
 from icekit.maintain.savings import savings_of
@@ -211,7 +213,9 @@ class _Pass:
     def _look(self, table: TableResult) -> None:
         facts, findings = self._observed(table)
         rule = self.rules[table.rule]
-        savings = savings_of(facts, findings, rule.thresholds)
+        policy = rule.compact.settings if rule.compact else Policy()
+        own_findings = findings_of(policy, facts, findings, rule.thresholds)
+        savings = savings_of(facts, own_findings, rule.thresholds, policy)
         table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)
 
     @contextlib.contextmanager
@@ -335,7 +339,9 @@ class _Pass:
             return plan_conversion(lake, name, ledger=self.ledger, **settings)
         if command == "compact":
             policy = cut(settings, self.left)
-            if not findings and policy.scope == "minor":
+            if policy.scope == "minor" and not findings_of(
+                policy, facts, findings, rule.thresholds
+            ):
                 return None
             plan_arguments |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
             plan_arguments |= {

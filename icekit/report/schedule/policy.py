@@ -7,18 +7,24 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from icekit.common import frozen
-from icekit.common.commands import SECTIONS, Failing, Proving, ReportOptions, ReportSection
+from icekit.common.commands import (
+    SECTIONS,
+    Failing,
+    Policy,
+    Proving,
+    ReportOptions,
+    ReportSection,
+)
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.options import Settings, listed, names, setting
+from icekit.common.parsing import budget_limits
 from icekit.common.sql import pattern_levels
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.maintain.run.options import CommandOptions, read_options
 from icekit.report.result import check
 
@@ -98,13 +104,12 @@ def _budget(value: Any) -> dict[str, float]:
     """
     budget: dict[str, float] = {}
     for text in names(value):
-        policy = asdict(CompactPolicy.of({"budget": text}))
-        own_budget = {name: v for name, v in policy.items() if name.startswith("budget_") and v}
-        if own_budget.keys() & budget:
+        limits = budget_limits(text)
+        if limits.keys() & budget:
             raise ParameterError(
                 f"The budget has a second limit of the same kind, {text}; keep one."
             )
-        budget |= own_budget
+        budget |= limits
     return budget
 
 
@@ -176,7 +181,7 @@ class Rule(Failing):
 
 class SchedulePolicy(Settings):
     """A complete policy; paths are absolute. ``budget`` is by the names of
-    :class:`icekit.maintain.policy.Policy`.
+    :class:`icekit.common.commands.Policy`.
     """
 
     name: str = setting("", "the name of its results", read=_name)
@@ -198,10 +203,10 @@ class SchedulePolicy(Settings):
         return self.replaced(output=folder / self.output.expanduser(), **stores)
 
 
-def cut(policy: CompactPolicy, left: Mapping[str, float]) -> CompactPolicy:
+def cut(policy: Policy, left: Mapping[str, float]) -> Policy:
     """The policy of a compaction that also keeps to what is left of the pass's budget."""
     least = {
         name: int(limit if (own_limit := getattr(policy, name)) is None else min(own_limit, limit))
         for name, limit in left.items()
     }
-    return replace(policy, **least)  # type: ignore[arg-type]
+    return policy.replaced(**least)

@@ -5,12 +5,12 @@ plan and run it.
 from functools import partial
 from typing import Any
 
-from icekit.common.commands import PolicyOptions
+from icekit.common.commands import Policy
 from icekit.common.errors import IcekitError, ParameterError
 from icekit.common.sql import display_name
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
-from icekit.maintain.policy import Policy
+from icekit.maintain.policy import findings_of
 from icekit.maintain.service import past_speed
 from icekit.show import charts
 from icekit.show.explorer import Explorer
@@ -37,14 +37,12 @@ class CompactionExplorer(Explorer):
     """What a plan would rewrite of all partitions that are worth it, and a choice of its partitions
     and its budget.
 
-    ``options`` are those of ``icekit compact`` and ``policy`` is what they say, for the cell that
-    plans. The figures are estimated from the facts; nothing is run.
+    ``policy`` are the options of ``icekit compact``, for the cell that plans. The figures are estimated from the facts; nothing is run.
     """
 
-    def __init__(self, view: View, options: PolicyOptions, *, ledger: str = "") -> None:
+    def __init__(self, view: View, policy: Policy, *, ledger: str = "") -> None:
         super().__init__(view)
-        self.options = options
-        self.policy = _policy_of(options)
+        self.policy = policy
         self.ledger = ledger or None
 
     def static(self) -> str:
@@ -57,7 +55,7 @@ class CompactionExplorer(Explorer):
     def build(self) -> Any:
         """A field for each choice, above the chart."""
         self.fields = {
-            name: text_field(label, tooltip, getattr(self.options, name))
+            name: text_field(label, tooltip, str(getattr(self.policy, name) or ""))
             for name, (label, tooltip) in _FIELDS.items()
         }
         for name, field in self.fields.items():
@@ -69,18 +67,17 @@ class CompactionExplorer(Explorer):
 
     def _choose(self, name: str, change: Any) -> None:
         """Take a choice, or say what is wrong with it, and keep the last one."""
-        options = self.options.replaced(**{name: change.new.strip()})
+        values = self.policy.only(*Policy.declared) | {name: change.new.strip()}
         try:
-            policy = _policy_of(options)
+            policy = Policy(**values)
             chart = self._chart(policy)
         except ParameterError as problem:
             self.message.value = note(f"{problem} The chart shows the last choice.", "critical")
             return
-        self.options = options
         self.policy = policy
         self.chart.value = chart
         choices = [
-            f"{each} = {getattr(options, each)!r}" for each in self.fields if getattr(options, each)
+            f"{each} = {str(value)!r}" for each in self.fields if (value := getattr(policy, each))
         ]
         sentence = "Run the cells below to plan this."
         if choices:
@@ -98,9 +95,6 @@ class CompactionExplorer(Explorer):
         full_name = display_name(self.view.lake.sql_name(facts.table))
         speed = past_speed(self.ledger, full_name) if policy.budget_minutes else None
         estimate = plan(facts, findings, policy, thresholds=thresholds, speed=speed)
-        ranked_candidates = candidates(facts, findings, policy, thresholds)
+        own_findings = findings_of(policy, facts, findings, thresholds)
+        ranked_candidates = candidates(facts, own_findings, policy, thresholds)
         return charts.candidates(facts, ranked_candidates, estimate)._repr_html_()
-
-
-def _policy_of(options: PolicyOptions) -> Policy:
-    return Policy.of(options.only(*PolicyOptions.declared))

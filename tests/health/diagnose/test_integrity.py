@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
+from icekit.common.commands import Policy
 from icekit.common.errors import TableContradicted
 from icekit.engine.column_types import Ability, Engine
 from icekit.health.diagnose.findings import Findings, Thresholds
@@ -27,7 +28,6 @@ from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
 from icekit.maintain.candidates import candidates
 from icekit.maintain.plan import plan
-from icekit.maintain.policy import Policy
 from icekit.maintain.savings import savings_of
 from icekit.show.card import card, fact_texts
 from tests.factories import (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from icekit.common.commands import SECTIONS, PolicyOptions
+from icekit.common.commands import SECTIONS
+from icekit.common.commands import Policy as CompactPolicy
 from icekit.common.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.health.facts.retention import Retention
-from icekit.maintain.policy import Policy as CompactPolicy
 from icekit.report.schedule import PolicyError, read_policy
 from icekit.report.schedule.one_pass import mark
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
@@ -38,7 +38,7 @@ def test_the_example_is_a_policy_and_has_every_key() -> None:
         "events",
         "others",
     ]
-    optional = {*PolicyOptions.declared, "where", "batch_bytes", "storage", "writer_keys"}
+    optional = {*CompactPolicy.declared, "where", "batch_bytes", "storage", "writer_keys"}
     optional -= {"budget"}
     for key in (
         {*SchedulePolicy.declared, *Rule.declared}
@@ -170,7 +170,10 @@ def test_a_section_is_read_by_the_parser_of_its_command() -> None:
     ).rules[0]
     assert rule.compact is not None
     assert rule.maintain is not None
-    assert rule.compact.settings == CompactPolicy.of({"budget": "10 GB", "leave_alone": "2 hours"})
+    assert rule.compact.settings.changed(CompactPolicy) == {
+        "budget": "10 GB",
+        "leave_alone": "2 hours",
+    }
     assert rule.compact.limits.prove == "full"
     assert rule.compact.trial is False
     assert rule.maintain.settings["retention"] == Retention.of({"keep": "7 days"})

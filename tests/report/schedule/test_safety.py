@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 
-from icekit.api import Lake
+from icekit.api import Lake, connect
 from icekit.common.errors import HistoryUnusable, RunDisproved, Status, TableClaimed
 from icekit.engine.interrupting import Stopped
 from icekit.maintain.actual import Actual
@@ -27,6 +28,7 @@ from icekit.report.schedule.one_pass import _Pass, mark, run_policy
 from icekit.report.schedule.result import PassResult, Step, TableResult
 from tests.commands import command
 from tests.maintain.tables import contents
+from tests.offline import IDS, lake_in
 from tests.report.schedule.lakes import (
     COMPACT,
     NOW,
@@ -251,3 +253,24 @@ def test_the_most_serious_of_all_decides_the_exit_status() -> None:
     for status in (Status.DONE, Status.FAILED):
         table.add(Step("compact", status, ""))
     assert table.status is Status.FAILED
+
+
+@pytest.mark.parametrize(
+    ("fewest", "saves", "status"), [(2, True, Status.PLANNED), (4, False, Status.NOTHING)]
+)
+def test_a_limit_of_a_rules_compaction_holds_for_its_plans_and_for_the_order_of_tables(
+    tmp_path: Path, fewest: int, saves: bool, status: Status
+) -> None:
+    """Three small files are no finding by themselves."""
+    with lake_in(tmp_path / "lake") as catalog:
+        table = catalog.create_table("db.a", IDS)
+        for id in range(3):
+            table.append(pa.table({"id": [id]}))
+        text = f"    compact: {{leave_alone: 0 minutes, min_files: {fewest}}}\n"
+        connected = connect(None)
+        one, result = passing(connected, tmp_path, text)
+        one._look(result)
+        steps = [step.status for step in one._steps(result)]
+        connected.close()
+
+    assert (result.saved > 0, steps) == (saves, [status])

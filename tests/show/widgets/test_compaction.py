@@ -5,17 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from icekit.common.commands import PolicyOptions
+from icekit.common.commands import Policy
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.policy import Policy
 from icekit.show import widgets
 from icekit.show.widgets.compaction import CompactionExplorer
 
 
 @pytest.fixture
 def explorer(view: widgets.View, tmp_path: Path) -> CompactionExplorer:
-    options = PolicyOptions.of({"leave_alone": "0 minutes"})
+    options = Policy(leave_alone="0 minutes")
     made = widgets.compaction(view, options, ledger=str(tmp_path / "ledger.db"))
     assert made.controls is not None
     return made
@@ -34,13 +33,13 @@ def test_a_choice_changes_the_chart_and_the_policy_of_the_cells(
 
     explorer.fields["budget"].value = "3 files"
 
-    assert explorer.policy == Policy.of({"leave_alone": "0 minutes", "budget": "3 files"})
+    assert explorer.policy.changed() == {"leave_alone": "0 minutes", "budget": "3 files"}
     assert candidates_in(explorer.chart.value) == "0 candidates"
     assert explorer.static() == explorer.chart.value, "a page shows the same"
     assert "Run the cells below to plan this." in explorer.message.value
     assert "budget = &#39;3 files&#39;" in explorer.message.value
     explorer.fields["budget"].value = " "
-    assert explorer.policy == Policy.of({"leave_alone": "0 minutes"})
+    assert explorer.policy.changed() == {"leave_alone": "0 minutes"}
     assert candidates_in(explorer.chart.value) == "1 candidate"
 
 
@@ -85,7 +84,7 @@ def test_the_chart_follows_the_table_and_the_thresholds_in_view(
 def test_options_that_do_not_fit_the_table_are_a_sentence_where_the_chart_was(
     view: widgets.View,
 ) -> None:
-    panel = widgets.compaction(view, PolicyOptions.of({"since": "2026-01-31"}))
+    panel = widgets.compaction(view, Policy(since="2026-01-31"))
 
     assert "There is no plan for db.sick: db.sick is not partitioned by time" in panel.static()
 
@@ -95,3 +94,14 @@ def test_nothing_of_the_controls_runs_a_compaction(explorer: CompactionExplorer)
 
     kinds = {type(child) for child in explorer.controls.children}
     assert kinds == {ipywidgets.Text, ipywidgets.HTML}
+
+
+def test_the_chart_has_the_limits_of_the_policy(view: widgets.View) -> None:
+    """Also where the findings of the view ask for nothing."""
+    strict = widgets.View(view.lake, view.facts, Thresholds(min_input_files=20))
+    policy = Policy(leave_alone="0 minutes", min_files=2)
+
+    charts = [CompactionExplorer(each, policy).static() for each in (view, strict)]
+
+    assert "small_files" not in strict.findings.names
+    assert candidates_in(charts[0]) == candidates_in(charts[1]) == "1 candidate"
