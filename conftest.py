@@ -113,11 +113,11 @@ def _no_session_is_left() -> Iterator[None]:
     And have the session of all be the active one again: a DataFrame that is made in another one
     makes that the active one, which a lake of a later test would borrow.
     """
-    before = session._started
+    before = session._own_spark
     yield
     if before is None:
         session.stop_own_session()  # which does nothing to the session that all tests share
-    if (own := session._started) is not None:
+    if (own := session._own_spark) is not None:
         from pyspark.sql import SparkSession
 
         if SparkSession._activeSession is not own:

@@ -35,7 +35,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for library in LIBRARIES:
         monkeypatch.setitem(sys.modules, library, None)
     # Of the tests that ran before in this process.
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
     catalog = catalog_of(tmp_path / "lake")

@@ -110,7 +110,7 @@ def utc_time(milliseconds: int) -> dt.datetime:
     return _EPOCH + dt.timedelta(milliseconds=milliseconds)
 
 
-def minute_text(milliseconds: int) -> str:
+def time_text(milliseconds: int) -> str:
     """``2026-01-02 03:04 UTC``."""
     return utc_time(milliseconds).strftime("%Y-%m-%d %H:%M UTC")
 

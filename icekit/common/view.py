@@ -30,18 +30,18 @@ _EMPTY = "No rows."
 class Unit:
     """The format of a column's values; text is aligned left, figures right.
 
-    ``head`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same
+    ``heading`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same
     unit with another heading.
     """
 
     write: Callable[[Any], str]
     is_text: bool = False
     is_whole: bool = False
-    head: str | None = None
+    heading: str | None = None
 
-    def __call__(self, head: str) -> Unit:
+    def __call__(self, heading: str) -> Unit:
         """The same unit with another heading."""
-        return replace(self, head=head)
+        return replace(self, heading=heading)
 
 
 TEXT = Unit(str, is_text=True)
@@ -129,9 +129,9 @@ class Grid:
         return [dict(zip(self.columns, row, strict=True)) for row in plain_rows]
 
     def _cell_texts(self) -> list[list[str]]:
-        """The heads of the columns, and the cells of each row."""
-        heads = [
-            name.replace("_", " ") if unit.head is None else unit.head
+        """The headings of the columns, and the cells of each row."""
+        headings = [
+            name.replace("_", " ") if unit.heading is None else unit.heading
             for name, unit in self.columns.items()
         ]
         rows = (
@@ -141,7 +141,7 @@ class Grid:
             ]
             for row in self.rows[: self.row_limit]
         )
-        return [heads, *rows]
+        return [headings, *rows]
 
     def _row_limit_note(self) -> str:
         return (

@@ -56,15 +56,15 @@ def measure_effort(spark: SparkSession, unit: str) -> Iterator[Effort]:
     """
     effort = Effort()
     tag = new_job_tag()
-    delete_times = delete_thread_times(spark) if unit == CPU else None
-    start_nanos = int(delete_times.cpuNanos()) if delete_times is not None else 0
+    thread_meter = delete_thread_times(spark) if unit == CPU else None
+    start_nanos = int(thread_meter.cpuNanos()) if thread_meter is not None else 0
     with tag_jobs(spark, tag):
         start_time = time.monotonic()
         yield effort
         effort.seconds = time.monotonic() - start_time
     effort.cost = _task_seconds(spark, tag, unit)
-    if delete_times is not None:
-        effort.cost += (int(delete_times.cpuNanos()) - start_nanos) / 1e9
+    if thread_meter is not None:
+        effort.cost += (int(thread_meter.cpuNanos()) - start_nanos) / 1e9
 
 
 def _task_seconds(spark: SparkSession, tag: str, unit: str) -> float:

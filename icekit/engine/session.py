@@ -65,8 +65,8 @@ _NAMES = ("PythonUtils", "functions", "java", "org")
 # driver.
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
-_started: SparkSession | None = None
-_is_kept = False
+_own_spark: SparkSession | None = None
+_is_session_kept = False
 _starting = threading.Lock()
 
 
@@ -134,16 +134,16 @@ def own_session(
     # Threads that observe several tables may get here at the same time.
     with _starting:
         # A session that is kept may get larger work later.
-        if _is_kept or not (small_work or light_work):
+        if _is_session_kept or not (small_work or light_work):
             return _own_session(conf, {})
         return _own_session(conf, _SMALL_WORK if small_work else _LIGHT_COMPILATION)
 
 
 def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> SparkSession:
-    global _started
-    if _started is not None and _is_alive(_started):
-        add_catalog(_started, conf)
-        return _started
+    global _own_spark
+    if _own_spark is not None and _is_alive(_own_spark):
+        add_catalog(_own_spark, conf)
+        return _own_spark
     require("pyspark", "This")
     settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages, extra_settings)
     remember({**_file_settings(), **settings})
@@ -184,7 +184,7 @@ def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> S
             builder: SparkSession.Builder = SparkSession.Builder()
             for key, value in settings.items():
                 builder = builder.config(key, value)
-            _started = builder.getOrCreate()
+            _own_spark = builder.getOrCreate()
             quick_start.record_jars(context)
         except SparkUnavailable:
             raise
@@ -195,8 +195,8 @@ def _own_session(conf: SparkCatalogConf, extra_settings: Mapping[str, str]) -> S
                 f"Spark did not start: {_start_failure(output) or type(error).__name__}. Check Java (17 to "
                 "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again."
             ) from None
-    add_catalog(_started, conf)
-    return _started
+    add_catalog(_own_spark, conf)
+    return _own_spark
 
 
 def _import_ahead() -> None:
@@ -272,27 +272,27 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
 
 def is_own_session(spark: SparkSession) -> bool:
     """Tell whether icekit started this session, and so may stop it."""
-    return spark is _started
+    return spark is _own_spark
 
 
 def stop_own_session() -> None:
     """Stop the session if icekit started it and it is not kept; never another's."""
-    global _started
-    if _started is not None and not _is_kept:
-        _started.stop()
-        _started = None
+    global _own_spark
+    if _own_spark is not None and not _is_session_kept:
+        _own_spark.stop()
+        _own_spark = None
 
 
 @contextlib.contextmanager
 def keep_session() -> Iterator[None]:
     """Keep icekit's session for the next command when one that has ended closes its lake."""
-    global _is_kept
-    was_kept = _is_kept
-    _is_kept = True
+    global _is_session_kept
+    was_kept = _is_session_kept
+    _is_session_kept = True
     try:
         yield
     finally:
-        _is_kept = was_kept
+        _is_session_kept = was_kept
 
 
 def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:

@@ -466,10 +466,10 @@ class ProfileTables(Tables):
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
         self._ask(catalog.list_namespaces)
-        names = sorted(set(self._ask(walk, LISTING_SECONDS)))
-        if not names:
+        table_names = sorted(set(self._ask(walk, LISTING_SECONDS)))
+        if not table_names:
             self._ask(self._check_name)
-        return names
+        return table_names
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""

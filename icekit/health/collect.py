@@ -16,7 +16,7 @@ from icekit.common.errors import (
     require_known,
 )
 from icekit.common.sql import Identifier
-from icekit.common.units import minute_text
+from icekit.common.units import time_text
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.column_types import Ability
 from icekit.health.facts import local
@@ -347,7 +347,7 @@ def _flaws(searched: Searched, integrity: Integrity, now_ms: int) -> tuple[Metad
             for each in integrity.miscounted
         ],
         Flaw.FUTURE_TIMES: [
-            f"until {minute_text(each)}" for each in reversed(metadata.future_times(meta, now_ms))
+            f"until {time_text(each)}" for each in reversed(metadata.future_times(meta, now_ms))
         ],
     }
     counts = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}

@@ -14,7 +14,7 @@ from icekit.common.errors import (
     nearest,
 )
 from icekit.common.parsing import parse_time
-from icekit.common.units import minute_text as written
+from icekit.common.units import time_text as written
 from icekit.iceberg.definition import (
     Column,
     DistributionMode,

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import Literal
 
 from icekit.common import frozen
-from icekit.common.units import count, minute_text, shorten
+from icekit.common.units import count, shorten, time_text
 
 #: Characters of a name or a state in a sentence.
 _SHOWN = 60
@@ -81,9 +81,7 @@ class StagedWrite:
     def text(self) -> str:
         """``wap.id audit-1, 50 rows, staged 2026-01-02 03:04 UTC``."""
         rows = "" if self.row_count is None else f"{count(self.row_count, 'row')}, "
-        return (
-            f"wap.id {shorten(self.wap_id, _SHOWN)}, {rows}staged {minute_text(self.committed_ms)}"
-        )
+        return f"wap.id {shorten(self.wap_id, _SHOWN)}, {rows}staged {time_text(self.committed_ms)}"
 
 
 @frozen

@@ -14,8 +14,8 @@ from icekit.common.units import (
     capitalized,
     count_with_verb,
     first_names,
-    minute_text,
     span,
+    time_text,
     utc_time,
 )
 from icekit.engine.bridge import has_bridge
@@ -369,7 +369,7 @@ def _expiry(case: _Case) -> list[Action]:
     if not expired:
         case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
-            f"{minute_text(int(expiring.older_than.timestamp() * 1000))}, among the last "
+            f"{time_text(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, held by a branch or tag, or needed by a writer or a staged "
             f"write.{stays} If you need less history, lower --keep or --keep-last, or drop refs. "
             "Snapshots younger than one hour never expire."
@@ -449,7 +449,7 @@ def _removal(case: _Case, storage: StorageFacts) -> list[Action]:
     return case.action(
         "remove_orphan_files",
         f"orphan_files: {storage.summary} that no snapshot names, older than "
-        f"{minute_text(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
+        f"{time_text(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
         "again and looks them up among the files that this table and every other table of the "
         "catalog name. No other table of this catalog is at the location; make sure that no table "
         "of another catalog has files there",

@@ -12,12 +12,12 @@ from icekit.common import frozen, html
 from icekit.common.saving import slug, write_text
 from icekit.common.units import (
     count,
-    minute_text,
     percent,
     printable,
     shorten,
     size,
     span,
+    time_text,
     with_no_break_units,
 )
 from icekit.common.view import TEXT, Badge, Block, Grid, Item, as_html
@@ -303,7 +303,7 @@ def _snapshot_text(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         snapshots_text = count(facts.history.snapshot_count, "snapshot")
         return f"none: the table is empty; its metadata lists {snapshots_text}"
-    sentence = f"{facts.snapshot_id} of {minute_text(facts.snapshot_ms)}"
+    sentence = f"{facts.snapshot_id} of {time_text(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
         sentence += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
     return sentence + (f" ({facts.ref})" if facts.ref else "")

@@ -14,11 +14,11 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from icekit.common.units import (
     count,
-    minute_text,
     percent,
     plain_number,
     size,
     size_range,
+    time_text,
     utc_time,
 )
 from icekit.common.view import BYTES, COUNT, FLAG, NAME, TEXT, TIME, Grid
@@ -295,8 +295,8 @@ def commits(facts: TableFacts) -> Chart:
     mean_text = size(statistics.median(mean_file_sizes)) if mean_file_sizes else "unknown"
     sentence = (
         f"{count(len(adding_commits), 'commit')} of {facts.name}, "
-        f"{minute_text(adding_commits[0].committed_at_ms)} to "
-        f"{minute_text(adding_commits[-1].committed_at_ms)}, added "
+        f"{time_text(adding_commits[0].committed_at_ms)} to "
+        f"{time_text(adding_commits[-1].committed_at_ms)}, added "
         f"{count(sum(map(_added_file_count, adding_commits)), 'file')}, "
         f"{plain_number(statistics.median(map(_added_file_count, adding_commits)), 4)} per commit "
         f"(median); the mean size of an added file is {mean_text} (median over commits); the "
@@ -431,8 +431,8 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         set_time_axis(axes, run_times_ms, "Observed at (UTC)")
         add_legend(axes, columns=3)
     sentence = (
-        f"{count(len(runs), 'run')} of {table} from {minute_text(runs[0].observed_at_ms)} to "
-        f"{minute_text(runs[-1].observed_at_ms)}; {comparison}."
+        f"{count(len(runs), 'run')} of {table} from {time_text(runs[0].observed_at_ms)} to "
+        f"{time_text(runs[-1].observed_at_ms)}; {comparison}."
     )
     columns = {"observed_at": TIME, **{m.title: m.unit for m in MEASURES}, "status": TEXT}
     rows = [

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from icekit.common import frozen
-from icekit.common.units import minute_text
+from icekit.common.units import time_text
 from icekit.common.view import (
     BYTES,
     COUNT,
@@ -140,7 +140,7 @@ class ComparedStates(Shown):
         if self.before.name != table_name:
             table_name = f"{self.before.name} and {table_name}"
         state_texts = [
-            f"{minute_text(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
+            f"{time_text(facts.snapshot_ms or facts.collected_at_ms)}, snapshot {facts.snapshot_id} "
             f"({record.status})"
             for facts, record in zip((self.before, self.after), self.health_records, strict=True)
         ]

@@ -103,7 +103,7 @@ def test_a_table_is_planned_compacted_and_found_well(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     rows, here = sick.rows(), sick.snapshot_id()
     common = [
         "scratch.sick",

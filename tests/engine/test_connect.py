@@ -512,7 +512,7 @@ def test_a_session_that_iceberg_has_a_runtime_for_is_used(version: str) -> None:
 def test_an_installed_spark_that_iceberg_has_no_runtime_for_does_not_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     monkeypatch.setattr(session, "spark_version", lambda: "4.2.0")
     with pytest.raises(
         SparkUnavailable,

@@ -69,7 +69,7 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     lake: Lake, table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     before, rows = contents(table.location), table.rows()
     victim = subprocess.Popen(
         [sys.executable, "-c", VICTIM.format(table=table.name)],

@@ -63,7 +63,7 @@ WRITTEN: dict[Callable[..., str], dict[tuple[Any, ...], str]] = {
         (1, "branch or tag", "branches and tags"): "1 branch or tag",
         (2, "branch or tag", "branches and tags"): "2 branches and tags",
     },
-    units.minute_text: {(1_767_323_045_000,): "2026-01-02 03:04 UTC"},
+    units.time_text: {(1_767_323_045_000,): "2026-01-02 03:04 UTC"},
     # A shortened text keeps both ends.
     units.shorten: {
         (ALPHABET, 1): "…",

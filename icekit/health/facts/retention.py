@@ -19,7 +19,7 @@ from typing import Any
 from icekit.common import frozen
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.parsing import seconds
-from icekit.common.units import count, count_with_verb, minute_text, span
+from icekit.common.units import count, count_with_verb, span, time_text
 from icekit.health.facts.writer_states import (
     Lineages,
     Range,
@@ -252,15 +252,15 @@ class ExpirySummary:
         """What goes for good: snapshots with their time travel, refs, states and staged writes."""
         sentences = []
         if self.snapshots_removed:
-            oldest = minute_text(self.oldest_removed_ms or 0)
-            newest = minute_text(self.newest_removed_ms or 0)
+            oldest = time_text(self.oldest_removed_ms or 0)
+            newest = time_text(self.newest_removed_ms or 0)
             times = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
             sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {times}")
         before_ms = self.reach_before_ms
         after_ms = self.reach_after_ms
         if before_ms is not None and after_ms is not None and before_ms != after_ms:
             sentences.append(
-                f"time travel to before {minute_text(after_ms)} (it reached back to {minute_text(before_ms)})"
+                f"time travel to before {time_text(after_ms)} (it reached back to {time_text(before_ms)})"
             )
         if self.refs_removed:
             sentences.append(f"refs older than their max-ref-age: {_several(self.refs_removed)}")

@@ -49,7 +49,7 @@ rules:
 @pytest.fixture(autouse=True)
 def _somebody_elses_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a notebook: a pass leaves a session running that it has not started."""
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     yield
     gc.collect()
 

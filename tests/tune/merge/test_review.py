@@ -225,7 +225,7 @@ def test_the_command_reviews_a_file_and_writes_json(
     lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.
-    monkeypatch.setattr(session, "_started", None)
+    monkeypatch.setattr(session, "_own_spark", None)
     file = tmp_path / "merge.sql"
     file.write_text(f"-- ours\n{LAB};\n")
 
