@@ -4,7 +4,7 @@
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
-PUBLIC := icekit icekit.engine.lake icekit.health icekit.health.diagnose icekit.maintain.policy icekit.maintain.service icekit.maintain.equality_deletes icekit.maintain.upkeep icekit.prove.proof icekit.sandbox.trial \
+PUBLIC := icekit icekit.engine.lake icekit.health icekit.health.diagnose icekit.maintain.policy icekit.maintain.planning.table_plan icekit.maintain.planning.conversion icekit.maintain.planning.maintenance icekit.rows.proof.proof icekit.sandbox.trial \
 	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
 	icekit.report.history.store icekit.report.service icekit.report.schedule icekit.show.widgets icekit.learn.lab icekit.learn.lessons icekit.notebook icekit.common.errors
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from icekit.engine.interrupting import Stop
     from icekit.engine.packing import Packed, Unpacked
     from icekit.health.collect import Collector
-    from icekit.maintain.ledger import Ledger
-    from icekit.maintain.model import Plan
-    from icekit.maintain.outcome import Outcome
-    from icekit.maintain.proposals import Proposals
+    from icekit.maintain.plan import Plan
+    from icekit.maintain.planning.proposals import Proposals
+    from icekit.maintain.record.ledger import Ledger
     from icekit.maintain.run.options import Limits
+    from icekit.maintain.run.outcome import Outcome
     from icekit.show.card import Look
     from icekit.show.compare import ComparedStates
     from icekit.tune.answer import Answer
@@ -123,7 +123,7 @@ class Lake(catalog.Lake):
         ``trial`` tries the plan on a zero-copy clone first. The ``ledger`` (default:
         ``~/.local/state/icekit/ledger.db``) has the speed of past runs.
         """
-        from icekit.maintain.service import plan_table
+        from icekit.maintain.planning.table_plan import plan_table
 
         policy = Policy(
             scope=scope,
@@ -140,7 +140,12 @@ class Lake(catalog.Lake):
             max_action_bytes=max_action_bytes,
             max_action_partitions=max_action_partitions,
         )
-        return plan_table(self, facts, findings, policy, trial=trial, ledger=ledger)
+        planned = plan_table(self, facts, findings, policy, ledger=ledger)
+        if not trial:
+            return planned
+        from icekit.maintain.run.trial import try_plan
+
+        return try_plan(self, facts, planned)
 
     def propose(
         self,
@@ -153,9 +158,9 @@ class Lake(catalog.Lake):
         """List everything worth doing on a table, with the commands; only reads metadata.
 
         ``executor`` is the one that reads equality deletes: ``4 cores 8g`` (default: this
-        session's). See :func:`icekit.maintain.proposals.propose`.
+        session's). See :func:`icekit.maintain.planning.proposals.propose`.
         """
-        from icekit.maintain.proposals import propose
+        from icekit.maintain.planning.proposals import propose
 
         changed_thresholds = Thresholds().with_changes(**thresholds or {})
         facts = self.observe(table, size_ratios=changed_thresholds.size_ratios)
@@ -325,7 +330,7 @@ class Lake(catalog.Lake):
         Raises :class:`~icekit.common.errors.CloneRefused` and
         :class:`~icekit.common.errors.ConversionRefused`.
         """
-        from icekit.deletes.resolved import resolved
+        from icekit.rows.deletes.resolved import resolved
 
         return self.until_closed.enter_context(resolved(self, self.identifier(table)))
 

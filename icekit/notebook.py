@@ -148,7 +148,7 @@ def read_now(lake: Lake, table: str, is_wanted: bool) -> Any:
     """
     if not is_wanted:
         return "The table was not read: read_now is false."
-    from icekit.deletes.resolved import resolved
+    from icekit.rows.deletes.resolved import resolved
 
     start_time = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.

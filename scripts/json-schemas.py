@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from icekit.health.diagnose.document import ReportDocument
-from icekit.maintain.outcome import PlanDocument
-from icekit.maintain.proposals import Proposals
+from icekit.maintain.planning.proposals import Proposals
+from icekit.maintain.run.outcome import PlanDocument
 from icekit.report.overview import Overview
 from icekit.report.schedule.result import PassResult
 from icekit.show.compare import ComparisonDocument

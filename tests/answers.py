@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from icekit.deletes import dangling, find
 from icekit.engine import bridge
-from icekit.maintain import execute
+from icekit.maintain.run import execute
+from icekit.rows.deletes import dangling, find
 
 if TYPE_CHECKING:
     import pytest

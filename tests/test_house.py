@@ -18,7 +18,7 @@ PACKAGE = Path(__file__).parents[1] / "icekit"
 #: From the bottom up; a room imports from itself and from rooms named before it. A module belongs
 # to the room with the longest name that its own begins with.
 ROOMS = (
-    "common iceberg engine health.facts health.storage health.diagnose health sandbox rows deletes prove maintain maintain.run tune "
+    "common iceberg engine health.facts health.storage health.diagnose health sandbox rows.kernel rows.deletes rows.proof rows.rewrite rows maintain maintain.record maintain.planning maintain.run tune "
     "report.history report report.schedule show api notebook learn learn.lab learn.lessons cli"
 ).split()
 SPARK = {"pyspark", "py4j"}

@@ -17,10 +17,10 @@ from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.health.diagnose import document
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain import outcome
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
-from icekit.maintain.proposals import Proposals
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.proposals import Proposals
+from icekit.maintain.run import outcome
+from icekit.maintain.run.outcome import Outcome
 from icekit.report.overview import Overview, TableSummary
 from icekit.report.schedule.result import PassResult
 from icekit.tune.answer import Answer, Confidence

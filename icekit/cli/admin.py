@@ -70,7 +70,7 @@ def show_demo(_: DemoOptions) -> int:
     """Unpack the lab where it is not there, and print three verdicts; returns the exit status."""
     from icekit.cli.observe import is_painted, terminal_width
     from icekit.learn.lab import NAMESPACE, lab_tables, lake_folder, unpack_lab
-    from icekit.maintain.savings import waiting
+    from icekit.maintain.planning.savings import waiting
     from icekit.show.card import short_card
 
     with connected(OfCatalog(catalog="")) as lake:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.health import TableFacts
     from icekit.health.collect import Collector
-    from icekit.maintain.proposals import Proposals
+    from icekit.maintain.planning.proposals import Proposals
     from icekit.show.card import Look
     from icekit.show.compare import ComparedStates
 
@@ -101,7 +101,7 @@ def _look_at_one(lake: Lake, options: LookOptions) -> Severity | None:
     later = ""
     facts = look.facts
     if facts.recent or facts.contradictions or facts.unsupported_columns:
-        from icekit.maintain.savings import waiting
+        from icekit.maintain.planning.savings import waiting
 
         later = waiting(*card_content)
     say(
@@ -150,7 +150,7 @@ def is_painted() -> bool:
 )
 def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
-    from icekit.maintain.proposals import propose
+    from icekit.maintain.planning.proposals import propose
 
     with connected(options) as lake:
         look = looked_at(lake, options.table, options)

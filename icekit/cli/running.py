@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.common.saving import Result
     from icekit.health import TableFacts
-    from icekit.maintain.model import Plan
+    from icekit.maintain.plan import Plan
 
 _COMPACT = """\
 These options decide which files to rewrite. Every default is safe on a live
@@ -113,22 +113,26 @@ table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
 )
 def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain.service import plan_table
+    from icekit.maintain.planning.table_plan import plan_table
 
     def planned(lake: Lake, policy: Policy) -> Plan:
         look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
         lake.is_light_work = _is_light(look.facts, options.strategy)
-        return plan_table(
+        made = plan_table(
             lake,
             look.facts,
             look.findings,
             policy,
             thresholds=look.thresholds,
-            exact=options.exact or options.execute,
+            exact=options.exact or options.execute or options.trial,
             attended=not options.execute or is_command_attended(),
-            progress=say,
-            **options.only("ledger", "trial"),
+            ledger=options.ledger,
         )
+        if not options.trial:
+            return made
+        from icekit.maintain.run.trial import try_plan
+
+        return try_plan(lake, look.facts, made, progress=say)
 
     return _run("compact", options, planned)
 
@@ -138,7 +142,7 @@ def _is_light(facts: TableFacts, strategy: str) -> bool:
     those that equality deletes leave.
     """
     from icekit.iceberg.file_kind import Kind
-    from icekit.rows.table_writer import missing_packages
+    from icekit.rows.kernel.table_writer import missing_packages
 
     if facts.sort_order or strategy not in {"binpack", "sort"} or missing_packages():
         return False
@@ -155,8 +159,8 @@ def _is_light(facts: TableFacts, strategy: str) -> bool:
 )
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain.equality_deletes import forecast_facts, plan_conversion
-    from icekit.rows.table_writer import missing_packages
+    from icekit.maintain.planning.conversion import forecast_facts, plan_conversion
+    from icekit.rows.kernel.table_writer import missing_packages
 
     def planned(lake: Lake, settings: dict[str, Any]) -> Plan:
         facts = lake.observe(options.table, ref=options.branch)
@@ -182,7 +186,7 @@ def convert(options: ConvertOptions) -> int:
 )
 def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain.upkeep import plan_maintenance_table
+    from icekit.maintain.planning.maintenance import plan_maintenance_table
 
     def planned(lake: Lake, wanted: dict[str, Any]) -> Plan:
         look = looked_at(lake, options.table, options, storage=wanted["storage"], say=say)

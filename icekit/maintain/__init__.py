@@ -1,1 +1,1 @@
-"""Choose what is worth doing to a table, and do it: candidates, plan, run, ledger, proposals."""
+"""Plan what is worth doing to a table, do it, and record it."""

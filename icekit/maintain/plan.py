@@ -1,365 +1,244 @@
-"""Turn facts and findings into a plan: which partitions, in which order, with which statement,
-within which budget.
-"""
+"""Define a plan: ordered actions, what it leaves alone, and why; nothing here runs anything."""
 
-import datetime as dt
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from enum import StrEnum
 
-from icekit.common.commands import Policy, command_line
-from icekit.common.errors import ParameterError, TableContradicted, require_known
-from icekit.common.units import count, percent, size, span
-from icekit.engine.cluster import Cluster
-from icekit.health.diagnose.findings import Finding, Findings, Thresholds
-from icekit.health.facts.column_support import order_refusal, require_supported
-from icekit.health.facts.model import TableFacts
-from icekit.health.facts.rollup import sort_key
-from icekit.iceberg.definition import fragile
-from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.filter_opens import FilterOpens
-from icekit.iceberg.partition import Partition
-from icekit.maintain.actions import Rewriting, drop_dangling, parallelism, rewrite_action
-from icekit.maintain.asking import Speed
-from icekit.maintain.candidates import Candidate
-from icekit.maintain.file_order import files_by
-from icekit.maintain.model import (
-    Action,
-    Explained,
-    Plan,
-    Prediction,
-    RewriteOrder,
-    Skipped,
-    SkipReason,
-    total_of,
-)
-from icekit.maintain.policy import findings_of, thresholds_of
-from icekit.maintain.selection import (
-    Limits,
-    RewriteSelection,
-    changing_share,
-    left,
-    overrun,
-    select,
-)
-
-#: Replaces an estimate with the engine's prediction; see
-# :class:`icekit.maintain.service.EnginePlanner`.
-Predict = Callable[[Action], Action]
-# How often an action is planned again because the planner takes more than the budget allows.
-_TRIMS = 4
+from icekit.common import frozen, sql
+from icekit.common.commands import command_line
+from icekit.common.units import count, size
+from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
+from icekit.health.facts.snapshot_statistics import renewal, statistics_of
+from icekit.iceberg.metadata import Json
+from icekit.maintain.action import Action, names_of
+from icekit.maintain.prediction import EQUALITY_DELETE, Prediction, total_of
 
 
-def plan(
-    facts: TableFacts,
-    findings: Findings,
-    policy: Policy | None = None,
-    *,
-    thresholds: Thresholds | None = None,
-    cluster: Cluster | None = None,
-    recent: Iterable[Partition] = (),
-    predict: Predict = lambda action: action,
-    speed: Speed | None = None,
-    now: dt.datetime | None = None,
-    attended: bool = True,
-) -> Plan:
-    """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
+class SkipReason(StrEnum):
+    """Why a plan leaves partitions alone."""
 
-    ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
-    commit is likely to conflict with their rewrite. ``predict`` asks the engine; without it
-    predictions are those of the metadata. ``speed`` is that of past runs, needed for a budget in
-    minutes. A policy with limits of its own (``min_files``, ``delete_ratio``) has ``findings`` made
-    again with these. Unless somebody is there to read the plan (``attended``), rewrites that make a
-    filter slower are left alone. A table where nothing is worth doing gives a plan without actions.
-    Raises
-    :class:`~icekit.common.errors.ParameterError` for a policy that does not fit the table,
-    :class:`~icekit.common.errors.TableContradicted` for a table with
-    :attr:`~icekit.health.facts.model.TableFacts.contradictions`, and
-    :class:`~icekit.common.errors.ColumnsUnsupported` for one with
-    :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
-    """
-    _check(facts)
-    policy = policy or Policy()
-    now = now or dt.datetime.now(dt.UTC)
-    thresholds = thresholds or Thresholds()
-    limits = thresholds_of(policy, thresholds)
-    findings = findings_of(policy, facts, findings, thresholds)
-    order = sort_by(facts, policy)
-    selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
-    explained: Sequence[Explained] = ()
-    if cluster:
-        total = total_of(c.prediction for c in selected.chosen)
-        shape = {"sorting": order.is_sorting, "whole": policy.scope == "major"}
-        explained = tuple(
-            parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **shape)
-        )
-    shared = Rewriting(facts, limits, order, {e.name: e.value for e in explained})
-    planner = _Planner(shared, predict, selected.limits, list(selected.skipped), attended)
-    for batch in _batches(selected.chosen, policy):
-        planner.add(batch)
-    planner.add_dangling(findings)
-    actions = tuple(planner.actions)
-    slower = _slower_filters(facts, planner.slower_filters)
-    small_target = next((f for f in findings if f.name == "target_too_small"), None)
-    return Plan(
-        facts.catalog,
-        facts.table,
-        facts.table_uuid,
-        facts.snapshot_id,
-        facts.ref,
-        actions,
-        parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
-        left_alone=tuple(planner.skipped),
-        notes=(*_notes(facts, findings, actions, policy, small_target), *slower),
-        made_at_ms=int(now.timestamp() * 1000),
-        waits=None if actions else _waits(selected, small_target, slower),
-    )
+    OUTSIDE_WINDOW = "outside window"
+    RECENT = "recent"
+    LIKELY_CONFLICT = "likely conflict"
+    NO_FILTER = "no filter"
+    OVER_BUDGET = "over budget"
+    PLANNER_FINDS_NOTHING = "planner finds nothing"
+    SAVES_NOTHING = "saves nothing"
+    SLOWER_FILTERS = "slower filters"
 
 
-def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
-    """The row order that a policy asks for: its columns, else the table's sort order, else its
-    filter columns.
-
-    Raises :class:`~icekit.common.errors.ParameterError` for an unknown column, or if none is known.
-    """
-    columns_by_name = {column.name: column for column in facts.columns}
-    for name in policy.columns:
-        require_known(name, columns_by_name, "column")
-    if policy.strategy == "binpack":
-        return RewriteOrder(files_by=files_by(facts))
-    column_names = policy.columns
-    if not column_names and policy.strategy == "sort" and facts.sort_order:
-        return RewriteOrder("sort")
-    if not column_names:
-        column_names = tuple(f.source for f in facts.sort_order) or facts.filter_columns
-    if not column_names:
-        raise ParameterError(
-            f"{facts.name} has no sort order and declares no filter columns. Name the columns to "
-            f"{policy.strategy} by (columns: a,b), or set the table property "
-            "icekit.filter-columns."
-        )
-    if refusal := order_refusal(facts, policy.strategy, column_names):
-        is_sortable = order_refusal(facts, "sort", column_names) is None
-        instead = "Use the strategy sort." if is_sortable else "Use other columns."
-        raise ParameterError(
-            f"The strategy {policy.strategy} does not work for {facts.name}: {refusal}. {instead}"
-        )
-    return RewriteOrder(
-        policy.strategy, tuple(columns_by_name[name].names for name in column_names)
-    )
+# What follows the number of partitions in a sentence.
+_WORDS = {
+    SkipReason.OUTSIDE_WINDOW: "outside the time window",
+    SkipReason.RECENT: "written within the time of --leave-alone",
+    SkipReason.LIKELY_CONFLICT: "written within the last hour, where another commit may conflict "
+    "with the rewrite",
+    SkipReason.NO_FILTER: "which no short filter selects alone: it has the value NaN, its columns "
+    "were dropped, or its files are from before the table was partitioned",
+    SkipReason.OVER_BUDGET: "larger than the rest of the budget: a partition is rewritten as a "
+    "whole, and those that save the most file opens per byte come first",
+    SkipReason.PLANNER_FINDS_NOTHING: "the engine's planner finds nothing to rewrite",
+    SkipReason.SAVES_NOTHING: "a rewrite would save no file open",
+    SkipReason.SLOWER_FILTERS: "where a filter would open more files after the rewrite; only a person "
+    "at a terminal starts it, with icekit compact --execute",
+}
 
 
-def _check(facts: TableFacts) -> None:
-    """Raise for a table, or a snapshot of one, that must not or cannot be rewritten."""
-    if facts.contradictions:
-        raise TableContradicted(
-            f"The metadata of {facts.name} must be fixed first "
-            f"({', '.join(facts.contradictions)}), so nothing is rewritten. icekit look "
-            f"{facts.name} says what is wrong, and what to do.",
-            facts.contradictions,
-        )
-    require_supported(facts)
-    branches = {ref.name for ref in facts.history.refs if ref.type == "branch"}
-    if facts.ref and facts.ref not in branches:
-        raise ParameterError(
-            f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
-            "leave ref out."
-        )
+@frozen
+class Skipped:
+    """Partitions that a plan leaves alone although a finding asks for them."""
 
-
-@dataclass
-class _Planner:
-    """Turns batches of candidates into actions, as long as the budget lasts."""
-
-    shared: Rewriting
-    predict: Predict
-    limits: Limits
-    skipped: list[Skipped]
-    attended: bool = True
-    actions: list[Action] = field(default_factory=list)
-    slower_filters: list[FilterOpens] = field(default_factory=list)
-
-    def add(self, batch: Sequence[Candidate]) -> None:
-        """Add the action of a batch, or say why its partitions are left alone."""
-        facts = self.shared.facts
-        partitions = [p for c in batch for p in c.partitions]
-        # A run finds the commits of an action by this name, so no two actions have the same.
-        action = rewrite_action(self.shared, self._next_id, batch, self.actions)
-        if (
-            batch[0].mode == "spec"
-            and action.where is None
-            and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
-        ):
-            return self._skip(SkipReason.NO_FILTER, action.partitions)
-        fitted = self._fitted(action, batch)
-        if fitted is None:
-            return self._skip(SkipReason.OVER_BUDGET, partitions)
-        if not fitted.prediction.groups:
-            return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
-        if saves_nothing(fitted):
-            return self._skip(SkipReason.SAVES_NOTHING, partitions)
-        if fitted.prediction.slower_filters and not self.attended:
-            self.slower_filters += fitted.prediction.slower_filters
-            return self._skip(SkipReason.SLOWER_FILTERS, fitted.partitions)
-        self.actions.append(fitted)
-        if left_out := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
-            self._skip(SkipReason.OVER_BUDGET, left_out)
-        return None
-
-    def add_dangling(self, findings: Findings) -> None:
-        """Add the action that only drops delete files that apply to nothing, if none else does."""
-        action = drop_dangling(self.shared.facts, findings, self.actions)
-        if action is not None:
-            predicted_action = self.predict(replace(action, action_id=self._next_id))
-            self.actions += (
-                [predicted_action] if predicted_action.prediction.delete_files_removed else []
-            )
+    reason: SkipReason
+    partition_count: int
+    examples: tuple[str, ...] = ()
 
     @property
-    def _next_id(self) -> str:
-        return f"a{len(self.actions) + 1}"
+    def is_recent(self) -> bool:
+        """Whether the partitions were written a short time ago."""
+        return self.reason in {SkipReason.RECENT, SkipReason.LIKELY_CONFLICT}
 
-    def _skip(self, reason: SkipReason, partitions: Sequence[Partition]) -> None:
-        self.skipped.append(left(reason, partitions, self.shared.facts))
+    @property
+    def text(self) -> str:
+        """``2 partitions, outside the time window``."""
+        return f"{count(self.partition_count, 'partition')}, {_WORDS[self.reason]}"
 
-    def _fitted(self, action: Action, batch: Sequence[Candidate]) -> Action | None:
-        """The action with its prediction, cut down until the engine's own figures fit the rest of
-        the budget: of bytes, files and rows.
+
+@frozen
+class Explained:
+    """A setting of the plan and the reason for its value."""
+
+    name: str
+    value: str
+    why: str
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
+    """Ordered actions and their prediction; nothing has run. A plan without actions: nothing is
+    worth doing.
+
+    ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial;
+    ``converts`` marks a conversion of equality deletes. ``refused`` are procedures that the
+    user named, or that the engine cannot run on this table, and that are not planned; a note says
+    why. ``waits`` is why a plan has no actions although
+    rewrites would help, what they would save, and what to do; None otherwise.
+    """
+
+    catalog: str
+    table: tuple[str, ...]
+    table_uuid: str | None
+    snapshot_id: int | None
+    ref: str | None
+    actions: tuple[Action, ...]
+    parallelism: tuple[Explained, ...] = ()
+    left_alone: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()
+    made_at_ms: int = 0
+    rehearsed: str | None = None
+    converts: bool = False
+    refused: tuple[str, ...] = ()
+    waits: str | None = None
+
+    @property
+    def name(self) -> str:
+        """``namespace.table`` as a person writes it."""
+        return sql.display_name(self.table)
+
+    @property
+    def command(self) -> str:
+        """The command for such a plan: ``compact``, ``convert`` or ``maintain``."""
+        is_compaction = all(a.procedure == "rewrite_data_files" for a in self.actions)
+        return "convert" if self.converts else "compact" if is_compaction else "maintain"
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues the plan after it was stopped."""
+        return self.command_with("--resume")
+
+    def command_with(self, *options: str) -> str:
+        """The command for this plan's table and catalog, with options."""
+        return command_line(self.command, self.catalog, self.name, *options)
+
+    @property
+    def prediction(self) -> Prediction:
+        """The sum over all actions that rewrite data files, or convert deletes; other units do not
+        add up.
         """
-        other_actions = tuple(
-            limit if limit is None else limit - used
-            for limit, used in zip(self.limits, _total(self.actions).budgeted, strict=True)
-        )
-        kept_candidates = list(batch)
-        for _ in range(_TRIMS):
-            fitted = self.predict(action)
-            overrun_factor = overrun(fitted.prediction.budgeted, other_actions)
-            if overrun_factor <= 1:
-                return fitted
-            kept_candidates = kept_candidates[: math.floor(len(kept_candidates) / overrun_factor)]
-            if not kept_candidates:
-                return None
-            action = rewrite_action(self.shared, action.action_id, kept_candidates, self.actions)
-        return None
+        unit = EQUALITY_DELETE if self.converts else "file"
+        return total_of((a.prediction for a in self.actions), unit)
+
+    @property
+    def reads(self) -> tuple[int, int]:
+        """The files, and their bytes, that the rewrites and conversions will read: what a budget
+        limits.
+        """
+        p = self.prediction
+        # A conversion also reads the data files that the deletes apply to.
+        return p.files_in + p.data_files_read, p.bytes_in
+
+    @property
+    def summary(self) -> str:
+        """The first sentence: what the plan does, or why it does nothing."""
+        if self.actions:
+            # Actions of maintenance count different things, which have no sum.
+            is_sum = all(a.prediction.unit == "file" for a in self.actions)
+            total = f": {predicted(self.prediction)}" if is_sum else ""
+            return f"{count(len(self.actions), 'action')}{total}."
+        if self.refused:
+            verb = "is" if len(self.refused) == 1 else "are"
+            names = " and ".join(self.refused)
+            return f"{names} {verb} refused; nothing else is worth doing."
+        return self.waits or NOTHING
+
+    def warnings(self) -> list[Block]:
+        """What somebody should know before all else: the filters that get slower."""
+        return [
+            Sentence(f"{opens.warning} ({action.action_id}).", "Slower filter")
+            for action in self.actions
+            for opens in action.prediction.slower_filters
+        ]
+
+    def details(self) -> list[Block]:
+        """What follows the summary: the actions, what is left alone, and notes."""
+        blocks: list[Block] = [_action(action) for action in self.actions]
+        if self.parallelism:
+            settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
+            blocks.append(Folded("Spark's options, and why", [Item("", settings)], True))
+        if self.actions:
+            blocks += [Sentence(f"{name} is not planned.", "Refused") for name in self.refused]
+        if self.rehearsed:
+            blocks.append(Sentence(self.rehearsed, "Tried on a zero-copy clone"))
+        for skipped in self.left_alone:
+            examples = names_of(skipped.examples, skipped.partition_count)
+            blocks.append(Sentence(f"{skipped.text} ({examples}).", "Left alone"))
+        return [*blocks, *map(Sentence, self.notes)]
+
+    def blocks(self) -> list[Block]:
+        """The verdict with its figures, then each action with its reason, prediction and SQL."""
+        kind = "fine"
+        label = "✔ nothing to do"
+        if self.actions:
+            kind = "info"
+            label = "plan"
+        elif self.refused or self.waits:
+            kind = "warning"
+            label = "▲ refused" if self.refused else "▲ left alone"
+        return [
+            Badge(kind, label, self.name),
+            *self.warnings(),
+            Sentence(self.summary, is_strong=True),
+            *self.details(),
+        ]
 
 
-def _total(actions: Iterable[Action]) -> Prediction:
-    return total_of(action.prediction for action in actions)
+def statistics_notes(
+    catalog: str, table: tuple[str, ...], metadata: Json, snapshot_id: int | None
+) -> list[str]:
+    """A note on the statistics of the snapshot that a plan starts from; none without any."""
+    statistics = statistics_of(metadata, snapshot_id)
+    kinds = " and ".join(f"{each.kind} statistics" for each in statistics)
+    renewals = "; ".join(renewal(catalog, table, each) for each in statistics)
+    note = (
+        f"The snapshot has {kinds}; those that this plan commits have none. To renew them after "
+        f"the run (on a branch, with its new snapshot as snapshot_id): {renewals}"
+    )
+    return [note] if statistics else []
 
 
-def saves_nothing(action: Action) -> bool:
-    """Whether a rewrite that is only worth it for saved file opens saves none, according to its
-    prediction.
-    """
-    return action.must_save and action.prediction.file_opens_saved <= 0
+NOTHING = "Nothing to do under this policy."
 
 
-def _slower_filters(facts: TableFacts, slower: Sequence[FilterOpens]) -> list[str]:
-    """Why rewrites wait for a person: the filter that gets slowest; empty if none does."""
-    if not slower:
-        return []
-    worst = max(slower, key=lambda opens: opens.opens_after / opens.opens_before)
-    command = command_line("compact", facts.catalog, facts.name, "--execute")
-    return [
-        f"{worst.warning}: such a rewrite starts only when a person starts it at a terminal, with `{command}`."
-    ]
+_SOURCES = {
+    "planner": " (predicted by the engine's planner)",
+    "facts": " (from the metadata)",
+    "trial": " (tried on a clone)",
+    "trial of a sample": " (from a sample tried on a clone)",
+}
 
 
-def _waits(selected: RewriteSelection, small: Finding | None, slower: Sequence[str]) -> str | None:
-    """Why nothing is planned although rewrites would help: every candidate was left alone, the
-    target file size is wrong, or a person should decide.
-    """
-    if slower:
-        return slower[0]
-    if selected.found and not selected.chosen:
-        is_recent = any(s.is_recent for s in selected.skipped)
-        flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
-        return f"Skipped {selected.postponed}{flag}"
-    if small is not None and not selected.found:
-        return (
-            f"No rewrite helps before the target file size changes: {small.evidence}. The "
-            "statement is in the finding target_too_small."
-        )
-    return None
+def predicted(p: Prediction) -> str:
+    """A prediction as a sentence."""
+    read = f" ({size(p.bytes_in)})" if p.bytes_in else ""
+    out = f"{p.files_out:,}" if p.unit_out == p.unit else count(p.files_out, p.unit_out)
+    verb = "becomes" if p.files_in == 1 else "become"
+    text = f"{count(p.files_in, p.unit)}{read} {verb} {p.certainty.words}{out}"
+    if p.unit == "file":
+        text += f", in all about {size(p.bytes_out)}"
+        if p.delete_files_removed:
+            text += f", {count(p.delete_files_removed, 'delete file')} removed"
+        if p.shuffle_bytes:
+            text += f", {size(p.shuffle_bytes)} shuffled"
+        if opens := p.file_opens_saved:
+            direction = "more" if opens < 0 else "fewer"
+            text += f"; a full scan opens {count(abs(opens), 'file')} {direction}"
+    return f"{text}{p.about}{_SOURCES.get(p.source, '')}"
 
 
-def _batches(candidates: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
-    """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt
-    risks.
-    """
-    batches: list[list[Candidate]] = []
-    open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
-    for candidate in candidates:
-        key = candidate.mode, frozenset(p.spec_id for p in candidate.partitions)
-        batch = open_by_mode.get(key)
-        full = batch is not None and (
-            sum(c.prediction.bytes_in for c in (*batch, candidate)) > policy.max_action_bytes
-            or sum(len(c.partitions) for c in batch) + len(candidate.partitions)
-            > policy.max_action_partitions
-        )
-        if batch is None or full:
-            batch = open_by_mode[key] = []
-            batches.append(batch)
-        batch.append(candidate)
-    return batches
-
-
-def _notes(
-    facts: TableFacts,
-    findings: Findings,
-    actions: Sequence[Action],
-    policy: Policy,
-    small_target: Finding | None,
-) -> Iterable[str]:
-    if policy.columns and policy.strategy == "binpack":
-        yield "The columns are not used: binpack does not order rows; sort, zorder and hilbert do."
-    gap = facts.history.median_seconds_between_commits
-    share = changing_share(facts)
-    if actions and gap and share:
-        yield (
-            f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
-            f"{len(facts.history.commits[-100:])} delete, overwrite or replace files, and could "
-            "conflict with this rewrite."
-        )
-    if actions:
-        total = _total(actions)
-        yield (
-            f"The plan reads {size(total.bytes_in)} of {size(facts.data.size_in_bytes)} "
-            f"({percent(total.bytes_in / max(1, facts.data.size_in_bytes))} of the table), about "
-            f"{count(total.rows_in, 'row')}."
-        )
-        most_bytes = max(action.prediction.bytes_in for action in actions)
-        if most_bytes > policy.max_action_bytes:
-            yield (
-                f"An action takes up to {size(most_bytes)}, more than the limit of "
-                f"{size(policy.max_action_bytes)}: no action is smaller than one partition."
-            )
-        if estimated := sum(a.prediction.source == "facts" for a in actions):
-            yield (
-                f"The metadata gives the predictions of {estimated:,} of "
-                f"{count(len(actions), 'action')}; the engine's planner was not asked. Where no "
-                "delete applies, and no older partition spec is rewritten, it selects the same "
-                "files."
-            )
-        if small_target is not None:
-            yield (
-                "Change the target file size before this plan runs, or its files stay small: "
-                f"{small_target.evidence}."
-            )
-        if facts.other_optimizer:
-            yield facts.other_optimizer.note
-    if facts.fragile_fields:
-        yield fragile(facts.fragile_fields)
-        return
-    if not policy.old_specs and "old_partition_spec" in findings.names:
-        yield (
-            "Files of older partition specs move into the current one only where that saves file "
-            "opens; --old-specs moves all of them."
-        )
-    older = any(g.partition.spec_id != facts.default_spec_id for g in facts.of_kind(Kind.DATA))
-    current = {facts.default_spec_id}
-    if older and any({p.spec_id for p in a.partitions} == current for a in actions):
-        yield (
-            "A CALL that is run by itself also takes files of older partition specs, if they may "
-            "hold rows of its partitions; icekit leaves these files where they are."
-        )
+def _action(action: Action) -> Item:
+    pairs = [("why", action.why), ("predicted", predicted(action.prediction))]
+    if action.partition_names:
+        pairs.insert(1, ("where", names_of(action.partition_names, len(action.partitions))))
+    if action.order.files_by:
+        pairs.append(("order", f"new files keep the order of {action.order.files_by}"))
+    if filters := [opens.change for opens in action.prediction.filters if opens.is_notable]:
+        pairs.append(("filters", "; ".join(filters)))
+    return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])

@@ -13,7 +13,7 @@ from icekit.common.saving import write_text
 from icekit.common.terminal import harmless
 from icekit.common.units import about, count, first_names, percent, size
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.savings import Savings, total
+from icekit.maintain.planning.savings import Savings, total
 from icekit.report.history.store import Health
 from icekit.report.history.trend import Comparison, compare
 from icekit.report.result import JUDGED, STATUSES, ReportRun, Row, changes_results

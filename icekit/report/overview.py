@@ -15,7 +15,7 @@ from icekit.engine.lake import Lake
 from icekit.health import observe
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Severity, Thresholds
-from icekit.maintain.savings import savings_of
+from icekit.maintain.planning.savings import savings_of
 from icekit.report.result import changes_results, exit_status, failure
 
 SCHEMA_VERSION = 1
@@ -29,7 +29,7 @@ class TableSummary:
     ``status`` is ``healthy``, the most serious severity, or ``unreadable``; ``finding`` the name of
     the finding that matters most, with its ``figure``. ``file_count`` and ``size_in_bytes`` are
     those of the data files. ``saved`` is what maintenance would save one full scan
-    (:class:`~icekit.maintain.savings.Savings`). Of an unreadable table, ``problem`` is the kind of
+    (:class:`~icekit.maintain.planning.savings.Savings`). Of an unreadable table, ``problem`` is the kind of
     error in a few words and ``error`` all of it.
     """
 

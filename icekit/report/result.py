@@ -18,7 +18,7 @@ from icekit.common.errors import (
 from icekit.engine.errors import environment_error
 from icekit.health.diagnose.findings import Severity, Thresholds
 from icekit.health.facts.integrity import Contradiction
-from icekit.maintain.savings import Savings
+from icekit.maintain.planning.savings import Savings
 from icekit.report.history.store import Health
 
 #: The result of a table, most serious first; the last four are what its findings say.

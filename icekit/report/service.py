@@ -29,7 +29,7 @@ from icekit.engine.interrupting import sigterm_as_interrupt
 from icekit.engine.lake import Lake
 from icekit.health.diagnose.document import save_facts
 from icekit.health.diagnose.findings import Thresholds
-from icekit.maintain.savings import savings_of
+from icekit.maintain.planning.savings import savings_of
 from icekit.report.history.store import Health, HistoryFile, health
 from icekit.report.index import Index, rank, write_index
 from icekit.report.observing import FactsCache

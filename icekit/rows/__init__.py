@@ -1,1 +1,3 @@
-"""The rows of a group of files: resolved under deletes and written by the kernel in Spark's tasks."""
+"""The rows of a group of files: read under deletes, resolved and written, checked before the commit
+and compared after it.
+"""

@@ -28,8 +28,9 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import expected_files
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.snapshots import Commit
-from icekit.maintain.candidates import Candidate
-from icekit.maintain.model import Plan, total_of
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.candidates import Candidate
+from icekit.maintain.prediction import total_of
 from icekit.report.history.store import Health
 from icekit.report.history.trend import MEASURES, compare
 from icekit.show import tables

@@ -26,7 +26,7 @@ from icekit.engine.lake import Lake
 from icekit.health import TableFacts, observe
 from icekit.health.diagnose import diagnose, document
 from icekit.health.diagnose.findings import Findings, Thresholds
-from icekit.maintain.savings import savings_of, waiting
+from icekit.maintain.planning.savings import savings_of, waiting
 from icekit.report.history import trend
 from icekit.report.history.store import Health, health
 from icekit.show.card import next_step, size_range_rows

@@ -20,13 +20,13 @@ from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import call, display_name, identifier, set_properties
 from icekit.common.units import capitalized, elapsed, percent, plain_number
 from icekit.common.view import BYTES, NUMBER, SECONDS
-from icekit.deletes.convert import convert
 from icekit.engine.effort import CPU
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_execution
 from icekit.engine.predicate import read_predicate
 from icekit.health.facts.head import head
 from icekit.health.facts.model import TableFacts
+from icekit.rows.deletes.convert import convert
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Measure, Measurements, median, property_change
 from icekit.tune.event_log import reads_per_day as read_from_log

@@ -16,11 +16,11 @@ from icekit.common.sql import identifier, literal
 from icekit.common.units import size
 from icekit.health.facts.head import head, since
 from icekit.learn.lab import unpack_lab
-from icekit.maintain.actual import Actual, actual
-from icekit.maintain.ledger import Ledger
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.record.results import Actual, actual
 from icekit.maintain.run.verbs import run as run_plan
-from icekit.maintain.service import plan_table
-from icekit.prove.fingerprint import fingerprint, row_hash
+from icekit.rows.proof.fingerprint import fingerprint, row_hash
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict
 from rigs.bench.tables import LAKE
 from rigs.soak.table import clone

@@ -21,7 +21,7 @@ from icekit.api import Lake
 from icekit.common.sql import call, identifier
 from icekit.maintain.run.options import Limits
 from icekit.maintain.run.verbs import convert_equality_deletes
-from icekit.prove.fingerprint import fingerprint
+from icekit.rows.proof.fingerprint import fingerprint
 from rigs.bench.measure import Others
 from rigs.bench.upserts import copied, expected, make_upserts
 

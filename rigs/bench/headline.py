@@ -18,7 +18,7 @@ from contextlib import closing
 
 import icekit
 from icekit.api import Lake
-from icekit.prove.fingerprint import fingerprint
+from icekit.rows.proof.fingerprint import fingerprint
 from rigs.bench.equality_deletes_child import STOCK_OPTIONS, files_by_content
 from rigs.bench.measure import Line, Measure, show, show_lines
 from rigs.bench.rewrites import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import icekit
 from icekit.api import Lake
 from icekit.common.sql import identifier
-from icekit.prove.fingerprint import Fingerprint, fingerprint
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint
 from rigs.bench.equality_deletes_child import files_by_content
 from rigs.bench.measure import Line, Measure, show, show_lines
 from rigs.bench.rewrites import ICEKIT, STOCK, compact_command, stock_command, timed

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from icekit.common.errors import IcekitError
 from icekit.common.sql import identifier
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.prove.fingerprint import Fingerprint, prints, row_hash
+from icekit.rows.proof.fingerprint import Fingerprint, prints, row_hash
 from rigs.soak.table import clone, desk, folder, forget
 
 if TYPE_CHECKING:

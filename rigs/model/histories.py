@@ -8,7 +8,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from icekit.maintain import rewrite_session
+from icekit.rows.rewrite import rewrite_session
 from rigs.model.machine import Machine
 
 

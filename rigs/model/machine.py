@@ -25,17 +25,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from icekit.api import Lake
 from icekit.common.commands import Policy
 from icekit.common.sql import display_name, identifier
-from icekit.deletes import convert as converting
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.planning.maintenance import PROCEDURES, plan_maintenance_table
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.blocked import plan_of
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.verbs import convert_equality_deletes, resume, run
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import PROCEDURES, plan_maintenance_table
+from icekit.rows.deletes import convert as converting
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import remove_stale
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V

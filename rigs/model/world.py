@@ -20,14 +20,14 @@ import fastavro
 
 from icekit.api import Lake
 from icekit.common.sql import Argument, call, display_name, identifier, literal
-from icekit.deletes import convert as converting
 from icekit.engine.bridge import elements, guarded_table
 from icekit.engine.tables import EmbeddedTables
-from icekit.maintain import execute as execution
-from icekit.maintain import rewrite as rewriting
-from icekit.maintain.claims import now_ms
-from icekit.maintain.ledger import Ledger
+from icekit.maintain.record.claims import now_ms
+from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run import attempt, checkpointed
+from icekit.maintain.run import execute as execution
+from icekit.maintain.run import rewrite as rewriting
+from icekit.rows.deletes import convert as converting
 from icekit.sandbox.scratch import NAMESPACE as CLONES
 from rigs.model.model import MAIN, Model, P, Row, State, Text
 from tests.deletes.writing import Files

@@ -14,8 +14,8 @@ from icekit.api import Lake
 from icekit.common.commands import Scope
 from icekit.common.sql import display_name
 from icekit.iceberg.partition import Scalar
-from icekit.maintain.ledger import Ledger
-from icekit.prove.fingerprint import Fingerprint, fingerprint
+from icekit.maintain.record.ledger import Ledger
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint
 from rigs.soak.table import NAMESPACE, TEMPLATE, clone, folder, forget
 from rigs.soak.verify import check, files_on_disk, go_on, where_killed
 from tests.child import Child

@@ -11,13 +11,13 @@ from icekit.common.commands import Scope
 from icekit.common.sql import display_name, identifier
 from icekit.health.facts.head import head
 from icekit.iceberg.partition import Scalar
-from icekit.maintain.actual import RUN_TAG
-from icekit.maintain.execute import partitions_left
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.record.results import RUN_TAG
+from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.smaller_actions import partitions_left
 from icekit.maintain.run.verbs import UNFINISHED, resume, run
-from icekit.maintain.service import plan_table
-from icekit.prove.fingerprint import Fingerprint, fingerprint
+from icekit.rows.proof.fingerprint import Fingerprint, fingerprint
 from rigs.soak.table import folder
 from rigs.soak.victim import policy
 

@@ -6,8 +6,8 @@ import sys
 
 import icekit
 from icekit.common.commands import Policy, Scope
+from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.verbs import run
-from icekit.maintain.service import plan_table
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3

@@ -11,13 +11,13 @@ from pathlib import Path
 import icekit
 from icekit.api import Lake
 from icekit.common.sql import identifier
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.record.ledger import Ledger
 from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.verbs import run
-from icekit.maintain.service import plan_table
 from rigs.soak.table import NAMESPACE, create, desk, fill
 from rigs.soak.victim import policy
 from rigs.soak.writer import expected

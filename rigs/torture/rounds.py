@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.api import Lake
 from icekit.common.errors import Status
 from icekit.common.sql import identifier
-from icekit.deletes.resolved import resolved
+from icekit.rows.deletes.resolved import resolved
 from rigs.model.world import at_crossing
 from rigs.torture.engines import DuckDB, has_duckdb, read_by_pyiceberg, read_by_spark, rows_of_frame
 from rigs.torture.reader.metadata import EQUALITY_DELETES, POSITION_DELETES, files_of

@@ -26,13 +26,13 @@ from icekit.common.sql import Identifier
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain.outcome import Outcome
-from icekit.maintain.rewrite import ConvertFirst
+from icekit.maintain.planning.maintenance import PROCEDURES, plan_maintenance_table
+from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.failures import Conflict
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.rewrite import ConvertFirst
 from icekit.maintain.run.verbs import convert_equality_deletes, run
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import PROCEDURES, plan_maintenance_table
 
 RETRY = Retry(attempts=2, first_wait=0.01, longest_wait=0.02)
 THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import icekit
-from icekit.deletes import convert
 from icekit.maintain.run.verbs import convert_equality_deletes
+from icekit.rows.deletes import convert
 
 
 def main(table: str, ledger: str, place: str = "commit") -> None:

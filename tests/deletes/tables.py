@@ -9,18 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from zlib import crc32
 
-from icekit.deletes import convert as converting
-from icekit.deletes.convert import convert
 from icekit.engine.bridge import guarded_table, load_latest_table
 from icekit.engine.interrupting import Stop
-from icekit.maintain import rewrite_session
-from icekit.maintain.execute import execute
-from icekit.maintain.model import Action, Prediction, RewriteOrder
-from icekit.maintain.outcome import Outcome
-from icekit.maintain.rewrite import CheckedRewrite
+from icekit.maintain.action import Action
+from icekit.maintain.prediction import Prediction
+from icekit.maintain.run.execute import execute
+from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.rewrite import CheckedRewrite
 from icekit.maintain.run.verbs import convert_equality_deletes
-from icekit.prove.conversion import PositionCheck
-from icekit.rows.table_writer import KernelUnavailable
+from icekit.rows.deletes import convert as converting
+from icekit.rows.deletes.convert import convert
+from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.proof.conversion import PositionCheck
+from icekit.rows.rewrite import rewrite_session
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from tests import tables
 from tests.deletes.writing import rows_of
 

@@ -11,15 +11,15 @@ import pytest
 from pyroaring import BitMap64
 
 from icekit.common.errors import ReadersDisagree
-from icekit.deletes import convert as converting
-from icekit.deletes import delete_files
-from icekit.deletes.convert import convert
-from icekit.deletes.find import find
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.prove import conversion as checking
-from icekit.prove.checked import CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
-from icekit.prove.conversion import PositionCheck
-from icekit.prove.proof import CHECKED
+from icekit.rows.deletes import convert as converting
+from icekit.rows.deletes import delete_files
+from icekit.rows.deletes.convert import convert
+from icekit.rows.deletes.find import find
+from icekit.rows.proof import conversion as checking
+from icekit.rows.proof.checked import CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
+from icekit.rows.proof.conversion import PositionCheck
+from icekit.rows.proof.proof import CHECKED
 from tests.deletes.tables import Table, unchanged, with_ruled_out_key
 
 pytestmark = pytest.mark.spark

@@ -10,14 +10,14 @@ from zlib import crc32
 
 import pytest
 
-from icekit.deletes import convert as converting
-from icekit.deletes.convert import commit as really_commit
-from icekit.deletes.convert import convert
-from icekit.deletes.find import remaining
 from icekit.engine.bridge import elements
 from icekit.engine.errors import CommitConflict
-from icekit.maintain.outcome import Outcome
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.outcome import Outcome
+from icekit.rows.deletes import convert as converting
+from icekit.rows.deletes.convert import commit as really_commit
+from icekit.rows.deletes.convert import convert
+from icekit.rows.deletes.find import remaining
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
 from tests.deletes.tables import Table, unchanged

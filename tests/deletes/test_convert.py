@@ -11,11 +11,11 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import identifier
-from icekit.deletes import convert as positions
-from icekit.deletes import join
-from icekit.deletes.convert import convert
 from icekit.engine.bridge import temporary_settings
 from icekit.engine.metadata_tables import metadata_table
+from icekit.rows.deletes import convert as positions
+from icekit.rows.deletes import join
+from icekit.rows.deletes.convert import convert
 from tests.deletes.tables import (
     Table,
     add_column,

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
-from icekit.deletes import join
-from icekit.maintain import rewrite_session
-from icekit.maintain.rewrite import ConvertFirst
-from icekit.maintain.rewrite_session import NotHere
+from icekit.maintain.run.rewrite import ConvertFirst
+from icekit.rows.deletes import join
+from icekit.rows.rewrite import rewrite_session
+from icekit.rows.rewrite.rewrite_session import NotHere
 from tests.deletes.tables import Table
 from tests.deletes.writing import Commit
 

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.deletion_vector import DeletionVector
 from pyroaring import BitMap64
 
-from icekit.deletes.delete_files import listed, position_file, positions_of, vector_blob
+from icekit.rows.deletes.delete_files import listed, position_file, positions_of, vector_blob
 
 
 def decoded(blob: bytes) -> list[int]:

@@ -19,8 +19,9 @@ from icekit.engine.bridge import (
     old_iceberg_message,
     temporary_settings,
 )
-from icekit.maintain.execute import require_api
-from icekit.maintain.model import Action, Prediction
+from icekit.maintain.action import Action
+from icekit.maintain.prediction import Prediction
+from icekit.maintain.run.execute import require_api
 
 pytestmark = pytest.mark.spark
 

@@ -16,7 +16,7 @@ from icekit.engine.column_types import Ability
 from icekit.engine.errors import reason
 from icekit.health.facts.column_support import order_refusal, unsupported_columns
 from icekit.health.facts.sort_order import quoted
-from icekit.prove.fingerprint import reading_settings, row_hash, summed_up
+from icekit.rows.proof.fingerprint import reading_settings, row_hash, summed_up
 from tests.versions import ENGINE
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]

@@ -13,7 +13,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.sql import identifier
 from icekit.common.units import shorten
 from icekit.engine.predicate import LONGEST_PREDICATE, read_predicate
-from icekit.maintain.equality_deletes import plan_conversion
+from icekit.maintain.planning.conversion import plan_conversion
 from icekit.tune.queries import read_filters
 
 pytestmark = pytest.mark.spark

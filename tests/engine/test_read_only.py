@@ -12,7 +12,9 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.common.errors import ClassicSessionRequired
-from icekit.maintain.model import Action, Plan, Prediction
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Plan
+from icekit.maintain.prediction import Prediction
 from icekit.maintain.run.verbs import run
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import StaleClone, remove_stale

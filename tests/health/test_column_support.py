@@ -8,15 +8,15 @@ import pytest
 
 from icekit.common.commands import Policy
 from icekit.common.errors import ColumnsUnsupported, ConversionRefused
-from icekit.deletes.keys import keys_of
 from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.column_support import limits_of, newer_engine, unsupported_columns
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
-from icekit.maintain.candidates import candidates
-from icekit.maintain.plan import plan
-from icekit.maintain.savings import savings_of, savings_sentence, waiting
+from icekit.maintain.planning.candidates import candidates
+from icekit.maintain.planning.compaction import plan
+from icekit.maintain.planning.savings import savings_of, savings_sentence, waiting
+from icekit.rows.deletes.keys import keys_of
 from tests.maintain.delete_counts import of
 from tests.maintain.test_plan import small
 

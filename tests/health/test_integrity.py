@@ -18,8 +18,8 @@ from icekit.health.facts.integrity import Contradiction, DeleteState
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import BOUNDS
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import plan_maintenance_table
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.table_plan import plan_table
 from tests.child import python
 from tests.damage import change_avro
 from tests.deletes.tables import Table

@@ -14,7 +14,7 @@ from icekit.health.facts import counts
 from icekit.health.facts.integrity import DeleteState
 from icekit.health.facts.rollup import equality_deletes_applied
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.service import plan_table
+from icekit.maintain.planning.table_plan import plan_table
 from tests.deletes.tables import TYPES, Table, add_column, types
 from tests.deletes.writing import rows_of
 from tests.health.both import facts_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from icekit.deletes.keys import keys_of, with_fields
 from icekit.iceberg.key_fields import misread_fields, path_to
 from icekit.iceberg.metadata import schema_of
+from icekit.rows.deletes.keys import keys_of, with_fields
 
 
 def field(field_id: int, name: str, kind: Any = "long", **more: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import icekit
 from icekit.common.errors import Status
-from icekit.maintain.claims import ActionRecord, RunRecord
-from icekit.maintain.model import Prediction
+from icekit.maintain.prediction import Prediction
+from icekit.maintain.record.claims import ActionRecord, RunRecord
 
 TABLE = "lake.db.t"
 RUN = RunRecord(
@@ -53,7 +53,7 @@ class Clock:
 def other_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run Python with ``ledger`` open at ``path`` in a process that is killed at the end."""
     start = (
-        "import sys\nfrom icekit.maintain.ledger import *\nfrom icekit.common.errors import *\nledger = "
+        "import sys\nfrom icekit.maintain.record.ledger import *\nfrom icekit.common.errors import *\nledger = "
         f"Ledger({str(path)!r})\n"
     )
     root = Path(icekit.__file__).parents[1]

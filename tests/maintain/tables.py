@@ -15,12 +15,13 @@ from icekit.common.commands import Policy
 from icekit.common.sql import display_name
 from icekit.health.collect import Collector
 from icekit.health.diagnose.findings import Findings
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.run.outcome import Outcome
+from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import resume, run
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import plan_maintenance_table
 from tests import tables
 from tests.commits import in_order
 from tests.deletes.tables import Table as RewrittenTable
@@ -77,15 +78,14 @@ class Table(tables.Table):
         **policy: Any,
     ) -> Plan:
         facts = self.lake.observe(self.name, ref=ref, storage=storage)
-        return plan_table(
+        plan = plan_table(
             self.lake,
             facts,
             findings,
             Policy.of({"leave_alone": "0 minutes", **policy}),
             ledger=str(self.book),
-            trial=trial,
-            progress=lambda _: None,
         )
+        return try_plan(self.lake, facts, plan, progress=lambda _: None) if trial else plan
 
     def maintenance(
         self, *procedures: str, storage: bool = False, collector: Collector = "auto", **options: Any

@@ -3,7 +3,7 @@
 import pytest
 
 from icekit.engine.cluster import CACHE_KEYS, Cluster, Executor, caches_deletes, memory_bytes
-from icekit.maintain.actions import parallelism
+from icekit.maintain.planning.rewrite_actions import parallelism
 from tests.factories import GIB, MIB
 
 TARGET = 512 * MIB

@@ -15,8 +15,8 @@ from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition, Scalar
 from icekit.iceberg.where import partition_span
-from icekit.maintain.candidates import Candidate, candidates, in_window
-from icekit.maintain.model import Certainty
+from icekit.maintain.planning.candidates import Candidate, candidates, in_window
+from icekit.maintain.prediction import Certainty
 from tests.factories import (
     BY_CARRIER,
     BY_DAY,

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from icekit.maintain.current_names import with_current_names
-from icekit.maintain.model import Action, Prediction, RewriteOrder
+from icekit.maintain.action import Action
+from icekit.maintain.prediction import Prediction
+from icekit.maintain.run.current_names import with_current_names
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 
 
 def schema(schema_id: int, *names: str) -> dict[str, Any]:

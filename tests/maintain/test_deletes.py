@@ -12,9 +12,10 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
-from icekit.maintain.candidates import DeleteLoad, deletes_over, dropped_by
-from icekit.maintain.model import Action, Prediction
-from icekit.maintain.service import delete_files_removed, with_dangling_once
+from icekit.maintain.action import Action
+from icekit.maintain.planning.candidates import DeleteLoad, deletes_over, dropped_by
+from icekit.maintain.planning.table_plan import delete_files_removed, with_dangling_once
+from icekit.maintain.prediction import Prediction
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, table_facts
 from tests.maintain.delete_counts import data, equality, facts_of, position
 

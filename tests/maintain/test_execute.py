@@ -18,7 +18,7 @@ from icekit.common.errors import (
 from icekit.engine.causes import causes_text, raise_error_messages
 from icekit.engine.errors import CommitConflict, FailureKind, explain, failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.maintain.execute import execute
+from icekit.maintain.run.execute import execute
 
 
 class JavaError:

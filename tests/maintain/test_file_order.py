@@ -12,10 +12,12 @@ from icekit.health.facts.column_bounds import bounded_columns
 from icekit.health.facts.head import head
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.manifests import manifest_list
-from icekit.maintain import rewrite_session
-from icekit.maintain.file_order import FileBounds
-from icekit.maintain.model import Action, RewriteOrder, SkipReason
-from icekit.maintain.service import plan_table
+from icekit.maintain.action import Action
+from icekit.maintain.plan import SkipReason
+from icekit.maintain.planning.file_order import FileBounds
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.rows.rewrite import rewrite_session
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from tests.maintain.tables import FILES, STEP, Named, Table, is_proved, scattered
 
 pytestmark = pytest.mark.spark

@@ -8,7 +8,7 @@ import pytest
 from icekit.common.errors import TableContradicted
 from icekit.health.diagnose import diagnose
 from icekit.health.facts.retention import Retention
-from icekit.maintain.equality_deletes import plan_conversion
+from icekit.maintain.planning.conversion import plan_conversion
 from icekit.sandbox.clones import clone
 from tests.maintain.tables import Named, is_proved
 

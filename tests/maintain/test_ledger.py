@@ -17,10 +17,10 @@ import pytest
 from icekit.common import secrets
 from icekit.common.errors import ClaimLost, IcekitError, LedgerUnusable, Status, TableClaimed
 from icekit.common.owner import Owner
-from icekit.maintain.actual import Actual
-from icekit.maintain.claims import LEASE, ActionRecord
-from icekit.maintain.ledger import Ledger, default_path, open_ledger
-from icekit.maintain.model import Plan
+from icekit.maintain.plan import Plan
+from icekit.maintain.record.claims import LEASE, ActionRecord
+from icekit.maintain.record.ledger import Ledger, default_path, open_ledger
+from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import kept, plan_of
 from tests.maintain.records import ACTION, RUN, TABLE, Clock, claimed_by, other_process, said
 
@@ -266,7 +266,7 @@ def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
 
 def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: Ledger) -> None:
     write = (
-        "from icekit.maintain.claims import *\nfrom icekit.maintain.model import Prediction\nn = 0\nwhile True:\n    "
+        "from icekit.maintain.record.claims import *\nfrom icekit.maintain.plan import Prediction\nn = 0\nwhile True:\n    "
         "ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, Prediction(), None, "
         "None, (), None, None, 'x' * 5000))\n    print(n, flush=True)\n    n += 1\n"
     )

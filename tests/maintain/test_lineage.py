@@ -6,7 +6,14 @@ import pytest
 
 from icekit.common.errors import SnapshotNotFound
 from icekit.health.facts.head import Head, since
-from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, in_history, own_commits
+from icekit.maintain.record.results import (
+    ACTION_TAG,
+    RUN_TAG,
+    Actual,
+    actual,
+    in_history,
+    own_commits,
+)
 
 
 def snapshot(number: int, parent: int | None, **summary: str) -> dict[str, Any]:

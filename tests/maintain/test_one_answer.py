@@ -10,10 +10,10 @@ import icekit
 from icekit.api import Lake
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import sort_key
-from icekit.maintain.proposals import propose
-from icekit.maintain.savings import savings_of, savings_sentence, selection, waiting
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import plan_maintenance_table
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.proposals import propose
+from icekit.maintain.planning.savings import savings_of, savings_sentence, selection, waiting
+from icekit.maintain.planning.table_plan import plan_table
 from tests.workshop import each_lab_table
 
 
@@ -59,7 +59,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
         assert (saved.opens_saved, saved.manifests_gone) == (0, 0)
         return
 
-    planned = plan_table(lake, facts, findings, now=now, progress=lambda _: None)
+    planned = plan_table(lake, facts, findings, now=now)
     chosen = selection(facts, findings).chosen
     rewrites = [action for action in planned.actions if not action.only_drops]
     opens = max(sum(action.prediction.file_opens_saved for action in rewrites), 0)

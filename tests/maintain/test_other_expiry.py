@@ -11,12 +11,12 @@ from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_latest_table
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain import bundles
-from icekit.maintain.outcome import Outcome
 from icekit.maintain.run import attempt, guard
+from icekit.maintain.run import maintenance_proof as maintenance
 from icekit.maintain.run.blocked import holding
 from icekit.maintain.run.options import Limits, Retry
-from icekit.prove import maintenance
+from icekit.maintain.run.outcome import Outcome
+from icekit.rows.rewrite import bundles
 from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved
 from tests.moments import Around

@@ -8,12 +8,13 @@ import pytest
 
 from icekit.common.errors import Status
 from icekit.common.saving import as_data
-from icekit.maintain.actual import Actual
-from icekit.maintain.model import CONVERT, EQUALITY_DELETE, Prediction
-from icekit.maintain.outcome import ActionOutcome, Outcome, compared, document, recorded_outcome
-from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CHECKED, Check, CommitProof, Proof
+from icekit.maintain.action import CONVERT
+from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
+from icekit.maintain.record.results import Actual
+from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document, recorded_outcome
 from icekit.report.schedule.result import ran
+from icekit.rows.proof.fingerprint import Fingerprint
+from icekit.rows.proof.proof import CHECKED, Check, CommitProof, Proof
 from tests.maintain.records import ACTION
 from tests.show.test_plan import action, plan
 

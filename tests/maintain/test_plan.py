@@ -24,24 +24,18 @@ from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.manifest_counts import MetricsSample
 from icekit.iceberg.partition import Partition
 from icekit.iceberg.snapshots import Ref
-from icekit.maintain.asking import Speed
-from icekit.maintain.candidates import candidates
-from icekit.maintain.file_order import files_by
-from icekit.maintain.model import (
-    NOTHING,
-    Action,
-    Certainty,
-    Plan,
-    Prediction,
-    RewriteOrder,
-    Skipped,
-    SkipReason,
-)
-from icekit.maintain.plan import Predict, plan, sort_by
+from icekit.maintain.action import Action
+from icekit.maintain.engine_prediction import Speed
+from icekit.maintain.plan import NOTHING, Plan, Skipped, SkipReason
+from icekit.maintain.planning.candidates import candidates
+from icekit.maintain.planning.compaction import Predict, plan, sort_by
+from icekit.maintain.planning.file_order import files_by
+from icekit.maintain.planning.savings import savings_of, waiting
+from icekit.maintain.planning.selection import conflict_chance
 from icekit.maintain.policy import thresholds_of
-from icekit.maintain.savings import savings_of, waiting
-from icekit.maintain.selection import conflict_chance
-from icekit.maintain.trial import without_gain
+from icekit.maintain.prediction import Certainty, Prediction
+from icekit.maintain.run.trial import without_gain
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from icekit.show.charts import candidate_grid
 from tests.factories import (
     BY_CARRIER,

@@ -7,21 +7,21 @@ import pytest
 
 from icekit.common.commands import Policy
 from icekit.common.errors import DeletesUnmatched, MetadataUnreadable
-from icekit.deletes import dangling
-from icekit.deletes.dangling import count_dangling, drop_dangling
 from icekit.engine.bridge import elements
 from icekit.engine.compat import is_at_least
 from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
 from icekit.health.collect import observe
 from icekit.health.diagnose import diagnose
-from icekit.maintain import rewrite_session
-from icekit.maintain.model import REWRITE_NOTHING
-from icekit.maintain.rewrite import CheckedRewrite
-from icekit.maintain.rewrite_session import NotHere
-from icekit.maintain.service import plan_table
-from icekit.prove.checked import RowsDiffer
-from icekit.prove.commits import prove_commits, prove_rewrites
+from icekit.maintain.action import REWRITE_NOTHING
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.run.rewrite import CheckedRewrite
+from icekit.rows.deletes import dangling
+from icekit.rows.deletes.dangling import count_dangling, drop_dangling
+from icekit.rows.proof.checked import RowsDiffer
+from icekit.rows.proof.commits import prove_commits, prove_rewrites
+from icekit.rows.rewrite import rewrite_session
+from icekit.rows.rewrite.rewrite_session import NotHere
 from tests.commits import in_order, since
 from tests.deletes.tables import TAGS, Table, by_spark, run
 from tests.maintain.tables import refused

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekit.maintain.file_order import _File, _hulls, predicted_opens
+from icekit.maintain.planning.file_order import _File, _hulls, predicted_opens
 from tests.factories import COLUMNS
 
 

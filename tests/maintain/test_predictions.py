@@ -15,10 +15,11 @@ from icekit import diagnose
 from icekit.api import Lake
 from icekit.common.commands import Policy
 from icekit.common.errors import Status
-from icekit.maintain.model import Certainty, Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.prediction import Certainty
+from icekit.maintain.run.outcome import Outcome
 from icekit.maintain.run.verbs import run
-from icekit.maintain.service import plan_table
 from tests.deletes.tables import Table
 from tests.maintain.tables import MERGE_ON_READ, Named, is_proved
 

@@ -17,7 +17,14 @@ from icekit.cli.main import _parser, main
 from icekit.common.saving import as_data
 from icekit.health.diagnose import SYMPTOMS
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
-from icekit.maintain.proposals import TUNED, ByHand, Proposal, Proposals, _settings, verdict
+from icekit.maintain.planning.proposals import (
+    TUNED,
+    ByHand,
+    Proposal,
+    Proposals,
+    _settings,
+    verdict,
+)
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.golden import Golden

@@ -16,9 +16,9 @@ from icekit.common.errors import ReadersDisagree, TableContradicted
 from icekit.health.diagnose.findings import Severity
 from icekit.health.facts.integrity import DeleteState
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import plan_maintenance_table
-from icekit.prove.proof import CHECKED
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.rows.proof.proof import CHECKED
 from tests.damage import change_avro
 from tests.deletes.tables import Table, run
 from tests.health.both import facts_of

@@ -11,25 +11,25 @@ from pyspark.sql import functions as F
 
 from icekit.api import Lake
 from icekit.common.errors import ReadersDisagree
-from icekit.deletes import join
-from icekit.deletes.applies import unless_ruled_out
-from icekit.deletes.resolved import resolved
 from icekit.engine.bridge import guarded_table, load_latest_table
 from icekit.engine.errors import failure_kind
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.spark_conf import ICEBERG
 from icekit.engine.staging import Staging
-from icekit.maintain import bundles, kernel_work, rewrite_session
-from icekit.maintain.difference import MOST_ROWS, ColumnDifference, column_difference
-from icekit.maintain.group import Group
-from icekit.maintain.kernel_work import KernelGroup, KernelWork
-from icekit.maintain.model import RewriteOrder
-from icekit.maintain.rewrite import CheckedRewrite
-from icekit.prove import checked as checked_rows
-from icekit.prove import readers
-from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
-from icekit.prove.commits import prove_commits, prove_rewrites
-from icekit.rows.table_writer import KernelUnavailable
+from icekit.maintain.run.rewrite import CheckedRewrite
+from icekit.rows.deletes import join
+from icekit.rows.deletes.applies import unless_ruled_out
+from icekit.rows.deletes.resolved import resolved
+from icekit.rows.kernel.table_writer import KernelUnavailable
+from icekit.rows.proof import checked as checked_rows
+from icekit.rows.proof import readers
+from icekit.rows.proof.checked import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.rows.proof.commits import prove_commits, prove_rewrites
+from icekit.rows.rewrite import bundles, kernel_work, rewrite_session
+from icekit.rows.rewrite.difference import MOST_ROWS, ColumnDifference, column_difference
+from icekit.rows.rewrite.group import Group
+from icekit.rows.rewrite.kernel_work import KernelGroup, KernelWork
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from tests.commits import in_order, since
 from tests.deletes.tables import (
     IN_ORDER,
@@ -538,7 +538,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Aroun
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
     table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
 ) -> None:
-    monkeypatch.setattr("icekit.maintain.key_sample.UNSEEN", unseen)
+    monkeypatch.setattr("icekit.rows.rewrite.key_sample.UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
     table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data(
         "SELECT id, 'a', 2 FROM range(300)", {"p": 2}
@@ -674,7 +674,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
-    monkeypatch.setattr("icekit.maintain.key_sample.UNSEEN", 2)
+    monkeypatch.setattr("icekit.rows.rewrite.key_sample.UNSEEN", 2)
     table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes(
         "id", "SELECT id FROM range(200)"

@@ -14,13 +14,14 @@ from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention, retained
 from icekit.health.storage.naming import referenced, wanted
 from icekit.iceberg.definition import PartitionField, PartitionSpec
-from icekit.maintain.model import Certainty, Plan
-from icekit.maintain.outcome import ActionOutcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES, PROCEDURES
+from icekit.maintain.prediction import Certainty
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.guard import OrphanGuard
+from icekit.maintain.run.maintenance_proof import prove_entries
 from icekit.maintain.run.options import Limits
-from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES
-from icekit.prove.maintenance import prove_entries
+from icekit.maintain.run.outcome import ActionOutcome
 from tests.maintain.tables import MERGE_ON_READ, Named, Table, is_proved
 
 pytestmark = pytest.mark.spark

@@ -15,8 +15,9 @@ from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention
 from icekit.health.facts.snapshot_statistics import statistics_of
 from icekit.iceberg.snapshots import SnapshotStatistics
-from icekit.maintain.model import Certainty, Plan, Prediction
-from icekit.maintain.service import plan_table
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.table_plan import plan_table
+from icekit.maintain.prediction import Certainty, Prediction
 from tests.maintain.tables import Named, Table, is_proved
 
 pytestmark = pytest.mark.spark

@@ -16,10 +16,10 @@ from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention
 from icekit.learn.lab import lake_folder
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.maintenance import plan_maintenance_table
 from icekit.maintain.run import guard
-from icekit.maintain.upkeep import plan_maintenance_table
+from icekit.maintain.run.outcome import Outcome
 from icekit.sandbox.clones import clone
 from tests.commits import in_order
 from tests.damage import on_disk

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from icekit.common.errors import Status
-from icekit.maintain.actual import Actual
-from icekit.maintain.asking import Speed, speed_of
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.model import EQUALITY_DELETE, Prediction
-from icekit.maintain.service import past_speed
+from icekit.maintain.engine_prediction import Speed, speed_of
+from icekit.maintain.planning.table_plan import past_speed
+from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.record.results import Actual
 from tests.factories import GIB, KIB, MIB
 from tests.maintain.records import ACTION, TABLE
 

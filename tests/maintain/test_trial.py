@@ -3,7 +3,7 @@
 import pytest
 
 from icekit.api import Lake
-from icekit.maintain.trial import try_plan
+from icekit.maintain.run.trial import try_plan
 from icekit.sandbox.scratch import NAMESPACE
 from tests.maintain.tables import Named, Table, contents, is_proved
 
@@ -42,7 +42,7 @@ def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(
     here, plan = sick.snapshot_id(), sick.plan()
     with monkeypatch.context() as of_a_large_table:
         # The planner may go through all ten files, but once.
-        of_a_large_table.setattr("icekit.maintain.service.PLANNED_FILES", 10)
+        of_a_large_table.setattr("icekit.maintain.planning.table_plan.PLANNED_FILES", 10)
         assert [a.prediction.source for a in sick.plan(max_action_partitions=1).actions] == [
             "planner",
             "facts",

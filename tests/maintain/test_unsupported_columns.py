@@ -9,9 +9,9 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ConversionRefused
 from icekit.health.diagnose import diagnose
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.maintain.proposals import propose
-from icekit.maintain.upkeep import plan_maintenance_table
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.proposals import propose
 from tests.commands import command
 from tests.versions import ENGINE
 

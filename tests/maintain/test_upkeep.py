@@ -26,10 +26,15 @@ from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifest_counts import ManifestFacts, SpecManifests
 from icekit.iceberg.manifests import by_spec
 from icekit.iceberg.snapshots import Ref
-from icekit.maintain import upkeep
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import ActionOutcome, Outcome
-from icekit.maintain.upkeep import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning import maintenance as upkeep
+from icekit.maintain.planning.maintenance import (
+    DEFAULT_PROCEDURES,
+    PROCEDURES,
+    cluster_by,
+    plan_maintenance,
+)
+from icekit.maintain.run.outcome import ActionOutcome, Outcome
 from tests.factories import (
     BY_CARRIER,
     BY_DAY,

@@ -14,8 +14,8 @@ from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import Retention
-from icekit.maintain.outcome import Outcome, document
 from icekit.maintain.run import guard
+from icekit.maintain.run.outcome import Outcome, document
 from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved
 from tests.maintain.test_retention import FLINK, walk

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from icekit.prove.checked import CheckedPositions, CheckedRows
-from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CHECKED, SCANNED, Check, CommitProof, Mismatch, Proof
+from icekit.rows.proof.checked import CheckedPositions, CheckedRows
+from icekit.rows.proof.fingerprint import Fingerprint
+from icekit.rows.proof.proof import CHECKED, SCANNED, Check, CommitProof, Mismatch, Proof
 
 PLAIN = CheckedRows(rows=10, read=10)
 SAMPLED = CheckedRows(

@@ -10,9 +10,9 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.bridge import elements
-from icekit.prove import commits
-from icekit.prove.commits import prove_commits
-from icekit.prove.proof import Proof
+from icekit.rows.proof import commits
+from icekit.rows.proof.commits import prove_commits
+from icekit.rows.proof.proof import Proof
 from tests import tables
 from tests.damage import change_avro, on_disk
 from tests.deletes.writing import Part

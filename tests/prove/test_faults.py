@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from icekit.deletes import join
-from icekit.maintain import group, kernel_work, rewrite_session
-from icekit.maintain.group import Group
-from icekit.maintain.model import RewriteOrder
-from icekit.prove.checked import RowsDiffer
-from icekit.rows import kernel
-from icekit.rows.row_order import in_order
+from icekit.rows.deletes import join
+from icekit.rows.kernel import kernel
+from icekit.rows.kernel.row_order import in_order
+from icekit.rows.proof.checked import RowsDiffer
+from icekit.rows.rewrite import group, kernel_work, rewrite_session
+from icekit.rows.rewrite.group import Group
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
 from tests.deletes.tables import Table, by_spark, rewrite
 
 pytestmark = pytest.mark.spark

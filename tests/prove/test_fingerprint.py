@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.prove.fingerprint import MODULUS, Fingerprint, fingerprint, row_hash
+from icekit.rows.proof.fingerprint import MODULUS, Fingerprint, fingerprint, row_hash
 from tests.versions import variants
 
 pytestmark = [pytest.mark.spark, pytest.mark.core("*")]

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from icekit import Thresholds
-from icekit.maintain.savings import Savings
+from icekit.maintain.planning.savings import Savings
 from icekit.report.history.store import Health
 from icekit.report.index import Index, closing_text, rank, write_index, write_junit
 from icekit.report.result import ReportRun, Row, exit_status

@@ -9,7 +9,7 @@ from icekit.health.facts.rollup import OPEN_FILE_COST
 from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.health.storage.orphans import weighed
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.savings import Savings, savings_of, savings_sentence, total
+from icekit.maintain.planning.savings import Savings, savings_of, savings_sentence, total
 from tests.factories import (
     MIB,
     file_group,

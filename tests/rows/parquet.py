@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icekit.rows.kernel import FIELD_ID, TableWriter, resolve
+from icekit.rows.kernel.kernel import FIELD_ID, TableWriter, resolve
 
 OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",

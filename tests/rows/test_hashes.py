@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekit.api import Lake
-from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
-from icekit.rows.hashes import RowSums
+from icekit.rows.kernel.hashes import RowSums
+from icekit.rows.proof.fingerprint import Fingerprint, row_hash, summed_up
 
 pytestmark = [pytest.mark.spark, pytest.mark.core]
 

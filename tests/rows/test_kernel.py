@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icekit.deletes.delete_files import PATH_ID, POSITION_ID, vector_blob
-from icekit.rows import kernel
-from icekit.rows.kernel import LAST_UPDATED, ROW_ID, KernelRefused, RuledOut
+from icekit.rows.deletes.delete_files import PATH_ID, POSITION_ID, vector_blob
+from icekit.rows.kernel import kernel
+from icekit.rows.kernel.kernel import LAST_UPDATED, ROW_ID, KernelRefused, RuledOut
 from tests.child import python
 from tests.rows.parquet import Files, column, read, writer
 
@@ -398,7 +398,7 @@ def test_executors_need_not_have_icekit(tmp_path: Path, files: Files) -> None:
     """They get the source of the kernel with a task."""
     from pyspark import cloudpickle
 
-    from icekit.rows.job import _task
+    from icekit.rows.kernel.job import _task
 
     schema = pa.schema([column("n", pa.int64(), 1)])
     files.add(table_of(schema, [(1,), (2,)]), 1)

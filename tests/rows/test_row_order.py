@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from icekit.rows import kernel
-from icekit.rows.duckdb_io import can_store
-from icekit.rows.kernel import KernelRefused, resolve
-from icekit.rows.row_order import SortColumn, in_order
+from icekit.rows.kernel import kernel
+from icekit.rows.kernel.duckdb_io import can_store
+from icekit.rows.kernel.kernel import KernelRefused, resolve
+from icekit.rows.kernel.row_order import SortColumn, in_order
 from tests.rows.parquet import Files, column, writer
 
 SETTINGS = {"threads": 1, "memory_limit": "256MB"}

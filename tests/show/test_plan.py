@@ -12,20 +12,13 @@ from icekit.common import secrets
 from icekit.common.errors import Status
 from icekit.common.saving import as_data
 from icekit.common.view import as_html
-from icekit.maintain.actual import Actual
-from icekit.maintain.model import (
-    Action,
-    Certainty,
-    Explained,
-    Plan,
-    Prediction,
-    Skipped,
-    SkipReason,
-    predicted,
-)
-from icekit.maintain.outcome import ActionOutcome, Outcome, compared, document
-from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CommitProof, Proof
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Explained, Plan, Skipped, SkipReason, predicted
+from icekit.maintain.prediction import Certainty, Prediction
+from icekit.maintain.record.results import Actual
+from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document
+from icekit.rows.proof.fingerprint import Fingerprint
+from icekit.rows.proof.proof import CommitProof, Proof
 from tests.factories import MIB, partition
 from tests.golden import Golden
 

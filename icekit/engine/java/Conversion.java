@@ -92,7 +92,7 @@ public class Conversion {
     return sums[0] + " " + sums[1];
   }
 
-  /** The hash that icekit.prove.fingerprint.row_hash gives a row of one position. */
+  /** The hash that icekit.rows.proof.fingerprint.row_hash gives a row of one position. */
   private static long hash(long position) {
     return XXH64.hashLong(position, XXH64.hashInt(0, 42L));
   }

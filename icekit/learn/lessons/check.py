@@ -16,8 +16,8 @@ from icekit.health.facts.model import TableFacts
 from icekit.health.facts.retention import Retention
 from icekit.health.facts.rollup import delete_ratios
 from icekit.iceberg.file_kind import Kind
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.run.outcome import Outcome
 
 
 @frozen

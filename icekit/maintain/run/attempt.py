@@ -20,7 +20,6 @@ from icekit.common.errors import (
 )
 from icekit.common.sql import display_name
 from icekit.common.units import count, count_with_verb
-from icekit.deletes.convert import is_refused
 from icekit.engine.causes import java_classes
 from icekit.engine.errors import failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -29,13 +28,12 @@ from icekit.health.facts.head import Head, head
 from icekit.iceberg.definition import fragile
 from icekit.iceberg.manifests import is_delete_manifest, manifest_list, may_have_live
 from icekit.iceberg.metadata import Json, check_clock, columns, schema_of, snapshots_by_id, specs
-from icekit.maintain.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
-from icekit.maintain.claims import now_ms
-from icekit.maintain.current_names import with_current_names
-from icekit.maintain.execute import deletes_left, execute, narrowed, only_dangling, partitions_left
-from icekit.maintain.model import CONVERT, Action
-from icekit.maintain.refusals import manifest_refusal, positions_refusal
-from icekit.maintain.rewrite import RewriteResult
+from icekit.maintain.action import CONVERT, Action
+from icekit.maintain.planning.refusals import manifest_refusal, positions_refusal
+from icekit.maintain.record.claims import now_ms
+from icekit.maintain.record.results import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
+from icekit.maintain.run.current_names import with_current_names
+from icekit.maintain.run.execute import deletes_left, execute
 from icekit.maintain.run.failures import (
     Conflict,
     TooLarge,
@@ -44,9 +42,12 @@ from icekit.maintain.run.failures import (
     unreachable_as_conflict,
     with_changes,
 )
+from icekit.maintain.run.lost_files import lost_files
 from icekit.maintain.run.options import Limits
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
-from icekit.prove.lost_files import lost_files
+from icekit.maintain.run.rewrite import RewriteResult
+from icekit.maintain.run.smaller_actions import narrowed, only_dangling, partitions_left
+from icekit.rows.deletes.convert import is_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from icekit.common.sql import Identifier, display_name, parse_identifier
 from icekit.common.units import span
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
-from icekit.maintain.claims import RunRecord, now_ms, reader
-from icekit.maintain.ledger import Ledger, open_ledger
-from icekit.maintain.model import Plan
-from icekit.prove.proof import Check, CommitProof, Proof
+from icekit.maintain.plan import Plan
+from icekit.maintain.record.claims import RunRecord, now_ms, reader
+from icekit.maintain.record.ledger import Ledger, open_ledger
+from icekit.rows.proof.proof import Check, CommitProof, Proof
 
 
 def kept(plan: Plan) -> dict[str, Any]:

@@ -18,18 +18,20 @@ from icekit.health.facts.head import head
 from icekit.health.storage.orphans import ORPHAN_AGE
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.metadata import TARGET, number, properties_of
-from icekit.maintain.actual import in_history
-from icekit.maintain.claims import ActionRecord, RunRecord, now_ms
-from icekit.maintain.execute import require_api, smaller_parts
-from icekit.maintain.file_order import actual_opens
-from icekit.maintain.ledger import Ledger
-from icekit.maintain.model import Action, Plan
-from icekit.maintain.outcome import ActionOutcome, Outcome, recorded_outcome
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.file_order import actual_opens
+from icekit.maintain.record.claims import ActionRecord, RunRecord, now_ms
+from icekit.maintain.record.ledger import Ledger
+from icekit.maintain.record.results import in_history
 from icekit.maintain.run.attempt import ActionProgress, Runner
 from icekit.maintain.run.blocked import finding, kept, refuse
+from icekit.maintain.run.execute import require_api
 from icekit.maintain.run.failures import ended_by
 from icekit.maintain.run.guard import ExpiryGuard, Guard, OrphanGuard
-from icekit.prove.proof import Check, Proof
+from icekit.maintain.run.outcome import ActionOutcome, Outcome, recorded_outcome
+from icekit.maintain.run.smaller_actions import smaller_parts
+from icekit.rows.proof.proof import Check, Proof
 
 _GUARDS: Mapping[str, type[Guard]] = {
     "expire_snapshots": ExpiryGuard,

@@ -19,7 +19,7 @@ from icekit.engine.errors import failure_kind, is_file_gone, reason
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
-from icekit.maintain.model import Action
+from icekit.maintain.action import Action
 from icekit.maintain.run.outside_changes import OutsideChanges
 
 

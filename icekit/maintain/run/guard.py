@@ -41,13 +41,13 @@ from icekit.health.storage.orphans import (
 from icekit.iceberg.dropped_fields import fields_hiding_files_of
 from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, statistics_files
 from icekit.iceberg.paths import meet, normal, path_sql
-from icekit.maintain.actual import Actual
-from icekit.maintain.model import Action
+from icekit.maintain.action import Action
+from icekit.maintain.record.results import Actual
 from icekit.maintain.run.attempt import ActionProgress, Runner
-from icekit.prove.commits import prove_commits, prove_rewrites
-from icekit.prove.lost_files import lost_files
-from icekit.prove.maintenance import prove_entries, prove_history, prove_live
-from icekit.prove.proof import Check, Proof
+from icekit.maintain.run.lost_files import lost_files
+from icekit.maintain.run.maintenance_proof import prove_entries, prove_history, prove_live
+from icekit.rows.proof.commits import prove_commits, prove_rewrites
+from icekit.rows.proof.proof import Check, Proof
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 
 if TYPE_CHECKING:

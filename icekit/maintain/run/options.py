@@ -17,7 +17,7 @@ from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.engine.predicate import check_text
 from icekit.health.facts.retention import SETTINGS, Retention
-from icekit.maintain.upkeep import DEFAULT_PROCEDURES, check_procedures
+from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES, check_procedures
 
 #: What is proved of a run: each rewrite before it is committed, and commits that were not checked
 # are compared in full; all changed partitions of every commit compared after it; or nothing.

@@ -9,12 +9,12 @@ from icekit.common.sql import Identifier, display_name
 from icekit.engine.interrupting import Stop
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import head
-from icekit.maintain.claims import RunRecord
-from icekit.maintain.ledger import Ledger, open_ledger
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.record.claims import RunRecord
+from icekit.maintain.record.ledger import Ledger, open_ledger
 from icekit.maintain.run.blocked import plan_of, refuse
 from icekit.maintain.run.options import Limits
+from icekit.maintain.run.outcome import ActionOutcome, Outcome
 
 #: Statuses of a run that has something left to do.
 UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
@@ -150,9 +150,9 @@ def convert_equality_deletes(
     one commit (or several, where a partition is too large for the disk), recorded, retried after a
     conflict, resumed after a kill and proved, as in :func:`run`; no row changes. ``where``,
     ``branch`` and ``batch_bytes`` are as in
-    :func:`~icekit.maintain.equality_deletes.plan_conversion`.
+    :func:`~icekit.maintain.planning.conversion.plan_conversion`.
     """
-    from icekit.maintain.equality_deletes import plan_conversion
+    from icekit.maintain.planning.conversion import plan_conversion
 
     plan = plan_conversion(
         lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger

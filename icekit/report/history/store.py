@@ -17,7 +17,7 @@ from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import DELETE_KINDS
 
 if TYPE_CHECKING:
-    from icekit.maintain.savings import Savings
+    from icekit.maintain.planning.savings import Savings
 
 
 @frozen

@@ -23,17 +23,18 @@ from icekit.engine.interrupting import Ending, Stop, Stopped, sigterm_as_interru
 from icekit.engine.lake import Lake, close_at_end
 from icekit.health.diagnose.findings import Findings
 from icekit.health.facts.model import TableFacts
-from icekit.maintain.actual import Actual
-from icekit.maintain.claims import RunRecord
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.maintain.ledger import open_ledger
-from icekit.maintain.model import Plan
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.maintain.planning.maintenance import plan_maintenance_table
+from icekit.maintain.planning.savings import savings_of
+from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.policy import findings_of
+from icekit.maintain.record.claims import RunRecord
+from icekit.maintain.record.ledger import open_ledger
+from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import clearing, holding, plan_of
+from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
-from icekit.maintain.savings import savings_of
-from icekit.maintain.service import plan_table
-from icekit.maintain.upkeep import plan_maintenance_table
 from icekit.report.observing import FactsCache
 from icekit.report.result import Row, failure
 from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
@@ -343,14 +344,14 @@ class _Pass:
                 policy, facts, findings, rule.thresholds
             ):
                 return None
-            plan_arguments |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
-            plan_arguments |= {
-                "exact": rule.execute and not self.dry_run,
-                "progress": lambda _: None,
-            }
+            plan_arguments["ledger"] = self.ledger
+            plan_arguments["exact"] = trial is not None or (rule.execute and not self.dry_run)
             # Nobody reads the plan before it runs.
             plan_arguments |= {"attended": not rule.execute}
-            return plan_table(lake, facts, findings, policy, **plan_arguments)
+            plan = plan_table(lake, facts, findings, policy, **plan_arguments)
+            if trial is None:
+                return plan
+            return try_plan(lake, facts, plan, stop=trial, progress=lambda _: None)
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.

@@ -15,8 +15,8 @@ from icekit.common import frozen
 from icekit.common.errors import EXIT_HEALTHY, EXIT_STOPPED, Status
 from icekit.common.saving import versions
 from icekit.common.units import size, span
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
+from icekit.maintain.run.outcome import Outcome
 from icekit.report.result import JUDGED, Row, exit_status
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not

@@ -8,10 +8,10 @@ from typing import Any
 from icekit.common.commands import Policy
 from icekit.common.errors import IcekitError, ParameterError
 from icekit.common.sql import display_name
-from icekit.maintain.candidates import candidates
-from icekit.maintain.plan import plan
+from icekit.maintain.planning.candidates import candidates
+from icekit.maintain.planning.compaction import plan
+from icekit.maintain.planning.table_plan import past_speed
 from icekit.maintain.policy import findings_of
-from icekit.maintain.service import past_speed
 from icekit.show import charts
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import View, column, html_area, note, text_field

@@ -16,7 +16,7 @@ from icekit.engine.tables import EmbeddedTables
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds, findings_html
 from icekit.health.facts.model import TableFacts
-from icekit.maintain.savings import savings_of, savings_sentence
+from icekit.maintain.planning.savings import savings_of, savings_sentence
 from icekit.report.history.store import HistoryFile, health
 from icekit.report.history.trend import runs_since_creation
 from icekit.show import charts

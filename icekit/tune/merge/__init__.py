@@ -24,7 +24,7 @@ from icekit.engine.planner import (
     nodes_with_searches,
 )
 from icekit.health.facts.model import TableFacts
-from icekit.prove.fingerprint import fingerprint, reading_settings
+from icekit.rows.proof.fingerprint import fingerprint, reading_settings
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.ddl import fields_of

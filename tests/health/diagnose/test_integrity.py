@@ -26,9 +26,9 @@ from icekit.health.facts.storage import MissingCount, MissingFile, MissingFiles,
 from icekit.iceberg.definition import Flaw, MetadataFlaw, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
-from icekit.maintain.candidates import candidates
-from icekit.maintain.plan import plan
-from icekit.maintain.savings import savings_of
+from icekit.maintain.planning.candidates import candidates
+from icekit.maintain.planning.compaction import plan
+from icekit.maintain.planning.savings import savings_of
 from icekit.show.card import card, fact_texts
 from tests.factories import (
     BY_DAY,

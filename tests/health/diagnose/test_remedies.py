@@ -10,7 +10,7 @@ from icekit.common.errors import MetadataUnreadable, TableContradicted
 from icekit.health.diagnose.findings import Finding
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import Flaw
-from icekit.maintain.service import plan_table
+from icekit.maintain.planning.table_plan import plan_table
 from tests.damage import change_avro, change_metadata, on_disk
 from tests.maintain.tables import MERGE_ON_READ, Named, Table
 

@@ -8,7 +8,7 @@ import pytest
 from icekit import notebook
 from icekit.common.terminal import is_attended
 from icekit.learn import lessons
-from icekit.maintain.ledger import default_path
+from icekit.maintain.record.ledger import default_path
 from tests.offline import catalog_of
 
 

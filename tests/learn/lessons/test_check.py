@@ -14,8 +14,10 @@ from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
 from icekit.learn.lessons import check
 from icekit.learn.lessons.check import Checked
-from icekit.maintain.model import Action, Plan, Prediction, Skipped, SkipReason
-from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Plan, Skipped, SkipReason
+from icekit.maintain.prediction import Prediction
+from icekit.maintain.run.outcome import ActionOutcome, Outcome
 from tests.factories import (
     KIB,
     MIB,

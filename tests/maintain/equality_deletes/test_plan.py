@@ -1,8 +1,8 @@
 """Into which batches a conversion is packed."""
 
-from icekit.deletes.listing import Scope
 from icekit.iceberg.partition import Partition
-from icekit.maintain.equality_deletes import MAX_FILES, RECORD_BYTES, batches
+from icekit.maintain.planning.conversion import MAX_FILES, RECORD_BYTES, batches
+from icekit.rows.deletes.listing import Scope
 
 
 def scope(

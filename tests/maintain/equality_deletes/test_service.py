@@ -9,9 +9,9 @@ import pytest
 from icekit.api import Lake
 from icekit.common.errors import SnapshotNotFound
 from icekit.common.sql import display_name, literal
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.prove import readers
-from icekit.prove.commits import prove_commits
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.rows.proof import readers
+from icekit.rows.proof.commits import prove_commits
 from tests.commands import command
 from tests.deletes.tables import Table
 from tests.maintain.tables import is_proved

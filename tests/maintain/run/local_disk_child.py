@@ -9,9 +9,9 @@ from pathlib import Path
 
 import icekit
 from icekit.common.commands import Policy
+from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.verbs import run
-from icekit.maintain.service import plan_table
 
 MEBIBYTE = 1 << 20
 

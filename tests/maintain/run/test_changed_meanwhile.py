@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from icekit.deletes import convert as converting
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain import bundles, group
-from icekit.maintain import execute as executing
-from icekit.maintain.model import Plan
-from icekit.maintain.rewrite import CheckedRewrite
+from icekit.maintain.plan import Plan
+from icekit.maintain.run import execute as executing
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.rewrite import CheckedRewrite
+from icekit.rows.deletes import convert as converting
+from icekit.rows.rewrite import bundles, group
 from tests.deletes.tables import Table as Deleted
 from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved

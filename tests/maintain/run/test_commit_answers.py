@@ -12,9 +12,9 @@ import pytest
 
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
-from icekit.maintain.execute import execute
-from icekit.maintain.model import Plan
+from icekit.maintain.plan import Plan
 from icekit.maintain.run import attempt
+from icekit.maintain.run.execute import execute
 from icekit.maintain.run.options import Limits, Retry
 from tests.answers import MADE, NOT_MADE, answer_commits
 from tests.damage import on_disk

@@ -9,11 +9,11 @@ import pytest
 
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.maintain.model import Prediction
-from icekit.maintain.rewrite import RewriteResult
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.maintain.prediction import Prediction
 from icekit.maintain.run import attempt
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.rewrite import RewriteResult
 from tests.deletes.tables import of_every_file
 from tests.maintain.tables import Named, Table, is_proved
 from tests.maintain.test_execute import raised

@@ -16,9 +16,10 @@ from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.retention import Retention
 from icekit.iceberg.dropped_fields import fields_hiding_files, fields_hiding_positions
 from icekit.iceberg.file_kind import DELETE_KINDS
-from icekit.maintain.model import Plan, Prediction
+from icekit.maintain.plan import Plan
+from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES
+from icekit.maintain.prediction import Prediction
 from icekit.maintain.run.options import Limits
-from icekit.maintain.upkeep import DEFAULT_PROCEDURES
 from tests.deletes.tables import of_every_file
 from tests.maintain.tables import MERGE_ON_READ, Named, Table, is_proved
 

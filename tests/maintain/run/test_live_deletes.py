@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from icekit.engine import bridge
-from icekit.maintain import execute as execution
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.run import execute as execution
 from icekit.maintain.run.options import Limits, Retry
+from icekit.maintain.run.outcome import Outcome
 from tests.deletes.writing import Files
 from tests.elsewhere import elsewhere
 from tests.maintain.tables import Named, Table, is_proved

@@ -6,8 +6,8 @@ import pytest
 
 from icekit.common.commands import SECTIONS, MaintainSection
 from icekit.common.errors import ParameterError
+from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES
 from icekit.maintain.run.options import read_options
-from icekit.maintain.upkeep import DEFAULT_PROCEDURES
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from icekit.engine.interrupting import Stopped
 from icekit.health.facts.head import Head
 from icekit.maintain.run.failures import Conflict, TooLarge, cause_of, ended_by
 from icekit.maintain.run.outside_changes import OutsideChanges, outside_changes
-from icekit.prove.checked import RowsDiffer
+from icekit.rows.proof.checked import RowsDiffer
 from tests.maintain.test_execute import of_engine, raised
 
 ICEBERG = "org.apache.iceberg.exceptions."

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import ParameterError, TableClaimed
-from icekit.deletes import dangling
-from icekit.maintain.execute import execute
-from icekit.maintain.model import Plan
-from icekit.maintain.outcome import Outcome
+from icekit.maintain.plan import Plan
 from icekit.maintain.run import attempt
+from icekit.maintain.run.execute import execute
 from icekit.maintain.run.options import Limits, Retry
-from icekit.prove.proof import CHECKED, SCANNED
+from icekit.maintain.run.outcome import Outcome
+from icekit.rows.deletes import dangling
+from icekit.rows.proof.proof import CHECKED, SCANNED
 from tests.elsewhere import elsewhere
 from tests.maintain.records import claimed_by
 from tests.maintain.tables import ROWS, Named, Table, is_proved, tags

@@ -8,9 +8,9 @@ import pytest
 
 from icekit.common.sql import identifier
 from icekit.engine.bridge import temporary_settings
-from icekit.maintain.equality_deletes import plan_conversion
-from icekit.prove import readers
-from icekit.prove.commits import prove_commits
+from icekit.maintain.planning.conversion import plan_conversion
+from icekit.rows.proof import readers
+from icekit.rows.proof.commits import prove_commits
 from icekit.sandbox.clones import clone
 from tests.maintain.tables import Named, Table, is_proved
 

@@ -11,7 +11,7 @@ import pytest
 
 from icekit import diagnose
 from icekit.common.errors import HistoryUnusable
-from icekit.maintain.savings import savings_of
+from icekit.maintain.planning.savings import savings_of
 from icekit.report.history.store import Health, HistoryFile, health
 from tests.factories import NOW_MS, file_group, table_facts
 

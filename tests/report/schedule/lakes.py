@@ -8,7 +8,9 @@ import pytest
 
 from icekit.api import Lake, connect
 from icekit.engine.interrupting import Ending
-from icekit.maintain.model import Action, Plan, Prediction
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Plan
+from icekit.maintain.prediction import Prediction
 from icekit.report.observing import FactsCache
 from icekit.report.schedule.one_pass import _Pass
 from icekit.report.schedule.policy import SchedulePolicy

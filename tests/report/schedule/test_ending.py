@@ -27,9 +27,9 @@ from icekit.engine.interrupting import (
     stop_on_request,
 )
 from icekit.engine.lake import close_at_end
-from icekit.maintain.outcome import ActionOutcome, Outcome
-from icekit.prove.proof import Check, Proof
+from icekit.maintain.run.outcome import ActionOutcome, Outcome
 from icekit.report.schedule.one_pass import run_policy
+from icekit.rows.proof.proof import Check, Proof
 from tests.report.schedule.lakes import PLAN, REWRITE, lake, passing, policy
 
 __all__ = ["lake"]

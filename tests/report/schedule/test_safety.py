@@ -16,12 +16,14 @@ import pytest
 from icekit.api import Lake, connect
 from icekit.common.errors import HistoryUnusable, RunDisproved, Status, TableClaimed
 from icekit.engine.interrupting import Stopped
-from icekit.maintain.actual import Actual
-from icekit.maintain.claims import ActionRecord, RunRecord
-from icekit.maintain.ledger import open_ledger
-from icekit.maintain.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
-from icekit.maintain.outcome import ActionOutcome, Outcome
+from icekit.maintain.action import CONVERT
+from icekit.maintain.plan import Plan
+from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
+from icekit.maintain.record.claims import ActionRecord, RunRecord
+from icekit.maintain.record.ledger import open_ledger
+from icekit.maintain.record.results import Actual
 from icekit.maintain.run.blocked import clear, holding, kept, refuse
+from icekit.maintain.run.outcome import ActionOutcome, Outcome
 from icekit.maintain.run.verbs import interrupted
 from icekit.report.result import ReportRun
 from icekit.report.schedule.one_pass import _Pass, mark, run_policy

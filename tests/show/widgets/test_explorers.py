@@ -17,7 +17,7 @@ from icekit.common.errors import LedgerUnusable, ParameterError
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.model import TableFacts
-from icekit.maintain.savings import savings_of
+from icekit.maintain.planning.savings import savings_of
 from icekit.report.history.store import HistoryFile, health
 from icekit.show import charts, tables, widgets
 from icekit.show.chart import Chart

@@ -1,0 +1,129 @@
+"""Define an action: one call of a procedure, with its prediction and its SQL."""
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from types import MappingProxyType
+
+from icekit.common import frozen, sql
+from icekit.common.commands import command_line
+from icekit.health.facts.retention import ExpirySummary, Retention
+from icekit.iceberg.partition import Partition
+from icekit.maintain.prediction import Prediction
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
+
+#: The option of a rewrite after which icekit drops the delete files that apply to no data file
+# (:mod:`icekit.rows.deletes.dangling`). No action's statement has it: Iceberg's own action does not ask
+# a scan, and drops deletes that readers before 1.12 apply by the path of their data file. Only a
+# finding prints it, for a partition spec whose column was dropped: there all data files are
+# rewritten, so no delete applies any more.
+DANGLING = "remove-dangling-deletes"
+
+
+#: With these limits no data file has the wrong size, and a file is taken only if all its rows are
+# deleted.
+REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
+    {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
+)
+
+
+#: No procedure does this; see :mod:`icekit.rows.deletes`.
+CONVERT = "convert_equality_deletes"
+
+
+@frozen
+class Action:
+    """One call of a procedure, the unit of retry, record and proof.
+
+    ``partitions`` are those that the action takes (empty: the complete table, or not by partition),
+    ``why`` gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files
+    ``where`` leaves out) and ``must_save`` (without a saved file open it is not worth running) are
+    for rewrites of data files; ``older_than`` is for removals by age, fixed at planning so that a
+    resumed run removes nothing more. ``misread_keys`` are the keys of equality deletes that
+    Iceberg's own rewrite would apply wrongly. ``retention`` and ``expiry`` are for expiries: what
+    stays for writers and staged writes, and what the plan computed.
+    """
+
+    action_id: str
+    procedure: str
+    catalog: str
+    table: tuple[str, ...]
+    why: str
+    prediction: Prediction
+    partitions: tuple[Partition, ...] = ()
+    partition_names: tuple[str, ...] = ()
+    where: str | None = None
+    unless: str | None = None
+    must_save: bool = False
+    order: RewriteOrder = RewriteOrder()
+    options: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str | int | bool | tuple[str | int, ...]] = field(default_factory=dict)
+    branch: str | None = None
+    older_than: dt.datetime | None = None
+    misread_keys: tuple[str, ...] = ()
+    retention: Retention | None = None
+    expiry: ExpirySummary | None = None
+
+    @property
+    def sql_name(self) -> tuple[str, ...]:
+        """The table's name, with its catalog."""
+        return (self.catalog, *self.table)
+
+    @property
+    def rewrites_deletes(self) -> bool:
+        """Whether the action rewrites position delete files."""
+        return self.procedure == "rewrite_position_delete_files"
+
+    def number(self, argument: str, default: int) -> int:
+        """The number that an argument of the procedure has."""
+        return int(str(self.arguments.get(argument, default)))
+
+    @property
+    def only_drops(self) -> bool:
+        """Whether the action rewrites no data file, and only drops delete files that apply to
+        none.
+        """
+        return (
+            self.options.get(DANGLING) == "true" and REWRITE_NOTHING.items() <= self.options.items()
+        )
+
+    @property
+    def sql(self) -> str:
+        """The statement that a person could paste, or the command if no statement does the same."""
+        if self.only_drops or self.misread_keys or self.procedure == CONVERT:
+            is_conversion = self.procedure == CONVERT
+            verb, option = ("convert", "--branch") if is_conversion else ("compact", "--ref")
+            branch = [option, self.branch] if self.branch else []
+            name = sql.display_name(self.table)
+            return command_line(verb, self.catalog, name, *branch, "--execute")
+        if self.expiry is not None and not self.expiry.is_stock:
+            # Iceberg's own procedure would remove what writers and staged writes need.
+            stated = self.retention.command_options if self.retention else ()
+            name = sql.display_name(self.table)
+            only = "--procedures", self.procedure
+            return command_line("maintain", self.catalog, name, *stated, *only, "--execute")
+        given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
+        if self.order.is_sorting:
+            given["strategy"] = "sort"
+            if self.order.sql:
+                given["sort_order"] = self.order.sql
+        if self.where is not None:
+            given["where"] = self.where
+        if self.branch:
+            given["branch"] = self.branch
+        if self.older_than:
+            given["older_than"] = self.older_than
+        options = {name: value for name, value in self.options.items() if name != DANGLING}
+        return sql.call(self.catalog, self.procedure, options=options, **given, **self.arguments)
+
+    @property
+    def title(self) -> str:
+        """The procedure and its target, for a progress line."""
+        names = names_of(self.partition_names[:1], len(self.partitions))
+        return f"{self.procedure} {names}" if self.partition_names else self.procedure
+
+
+def names_of(names: Sequence[str], total: int) -> str:
+    """The names, and how many of the total are not among them."""
+    others = f" and {total - len(names):,} more" if total > len(names) else ""
+    return f"{', '.join(names)}{others}"

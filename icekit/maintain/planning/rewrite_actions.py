@@ -1,0 +1,263 @@
+"""Make the action for a batch of candidates: its partitions, filter and options, fitted to the
+cluster, and why.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from icekit.common import frozen
+from icekit.common.units import count, size
+from icekit.engine.cluster import Cluster
+from icekit.health.diagnose.findings import Findings, Thresholds, limit_options
+from icekit.health.facts.integrity import DeleteState
+from icekit.health.facts.model import TableFacts
+from icekit.health.facts.rollup import sort_key
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
+from icekit.maintain.action import DANGLING, REWRITE_NOTHING, Action
+from icekit.maintain.plan import Explained
+from icekit.maintain.planning.candidates import Candidate, Mode, has_filter
+from icekit.maintain.prediction import Prediction, total_of
+from icekit.rows.rewrite.rewrite_order import RewriteOrder
+
+_NAMES = 10
+_LONGEST_FILTER = 20_000
+_GIB = 2**30
+# Iceberg's defaults, kept unless the cluster gives a reason to change them.
+_GROUP_BYTES = 100 * _GIB
+_COMMITS = 10
+# Size of compressed columns as rows in a shuffle: the ratio SparkWriteConf assumes for zstd files.
+_ROWS_PER_FILE_BYTES = 3
+
+_WHY = {
+    "size": "merges small files and splits large ones; others stay",
+    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, "
+    "which the default ignores",
+    "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it "
+    "counts only deletes that name a single data file",
+    "all": "rewrites every file of these partitions",
+    "spec": "moves every file of these partitions into the current spec, so that its filters "
+    "prune them; the rows are shuffled",
+    "table": "rewrites every file of the table in one commit, because after a commit of some of "
+    "them the deletes may no longer apply to the others",
+}
+
+
+def parallelism(
+    cluster: Cluster,
+    target_bytes: int,
+    bytes_in: int,
+    group_count: int,
+    *,
+    sorting: bool,
+    whole: bool = False,
+) -> Iterator[Explained]:
+    """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
+
+    ``whole`` is for rewrites of every file of a partition. Those keep the engine's largest
+    group: only when all groups of a partition are done can a resumed run see which files are done,
+    so it would rewrite a partition of several groups twice.
+    """
+    groups = max(group_count, 1)
+    # Groups: enough at once that no core waits for the last task of another group.
+    tasks_per_group = max(1, math.ceil(bytes_in / groups / target_bytes))
+    at_once = min(groups, max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    yield Explained(
+        "max-concurrent-file-group-rewrites",
+        str(at_once),
+        f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so that "
+        f"{count(at_once, 'group')} at once can keep the cores busy",
+    )
+    if sorting:
+        rows = target_bytes * _ROWS_PER_FILE_BYTES
+        memory = cluster.executor.task_memory_bytes
+        yield Explained(
+            "shuffle-partitions-per-file",
+            str(max(1, math.ceil(rows / memory))),
+            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use "
+            f"{size(memory)}",
+        )
+    elif not whole:
+        # A failure loses one group; small groups lose little, and still give every core a few
+        # tasks.
+        yield Explained(
+            "max-file-group-size-bytes",
+            str(min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))),
+            f"limits what one failure costs: four files of {size(target_bytes)} for each of "
+            f"{count(cluster.cores, 'core')}, at least 1 GiB",
+        )
+    yield Explained(
+        "partial-progress.max-commits",
+        str(min(_COMMITS, groups, max(2, math.ceil(bytes_in / _GIB)))),
+        f"{count(groups, 'group')} of {size(bytes_in)}: finished groups are committed during the "
+        "run, in at most this many snapshots (one per GiB, two to ten)",
+    )
+
+
+@frozen
+class Rewriting:
+    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to
+    the cluster.
+    """
+
+    facts: TableFacts
+    limits: Thresholds
+    order: RewriteOrder
+    parallel: Mapping[str, str]
+
+
+def rewrite_action(
+    shared: Rewriting,
+    action_id: str,
+    batch: Sequence[Candidate],
+    earlier_actions: Sequence[Action] = (),
+) -> Action:
+    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the
+    engine predicts it.
+
+    ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
+    """
+    facts = shared.facts
+    mode = batch[0].mode
+    partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
+    partition_filter = (
+        facts.where(partitions) if mode != "table" and has_filter(facts, partitions) else None
+    )
+    unless = _kept_out(shared, partitions, earlier_actions) if mode == "spec" else None
+    worst = sorted(batch, key=lambda c: -c.prediction.file_opens_saved)
+    return Action(
+        action_id=action_id,
+        procedure="rewrite_data_files",
+        catalog=facts.catalog,
+        table=facts.table,
+        why=_why(shared, batch, partitions),
+        prediction=total_of(c.prediction for c in batch),
+        partitions=partitions,
+        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
+            :_NAMES
+        ],
+        where=excluding(partition_filter, unless),
+        unless=unless,
+        must_save=all(c.must_save for c in batch),
+        order=shared.order,
+        options=_options(shared, mode),
+        branch=facts.ref,
+        misread_keys=facts.misread_keys if facts.equality_delete_partitions else (),
+    )
+
+
+def excluding(asked: str | None, unless: str | None) -> str | None:
+    """A filter without the rows of another one."""
+    if unless is None:
+        return asked
+    return f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})"
+
+
+def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
+    """The options of ``rewrite_data_files`` for candidates of a mode."""
+    facts = shared.facts
+    limits = shared.limits
+    options = {"partial-progress.enabled": "true", **shared.parallel}
+    if mode == "table":
+        options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
+    options |= limit_options(limits, facts.target_bytes)
+    if mode in {"all", "spec", "table"}:
+        options["rewrite-all"] = "true"
+    elif mode == "deletes":
+        options["delete-file-threshold"] = "1"
+    elif mode == "vectors":
+        options["delete-ratio-threshold"] = f"{limits.delete_ratio:g}"
+    # Any rewrite may take the last data file that a delete applies to.
+    if facts.has_deletes:
+        options[DANGLING] = "true"
+        if _renews(facts):
+            options["use-starting-sequence-number"] = "false"
+    return options
+
+
+def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
+    """The findings that ask for a rewrite, and what it does about them."""
+    mode = batch[0].mode
+    order = shared.order
+    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
+    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
+    if mode in {"all", "spec", "table"} and order.is_sorting:
+        why += f", rows ordered by {order.sql or 'the sort order of the table'}"
+    if mode not in {"spec", "table"} and any(
+        p.spec_id != shared.facts.default_spec_id for p in partitions
+    ):
+        why += (
+            "; files of older specs go into the current one, and its files that hold matching "
+            "rows are rewritten with them"
+        )
+    if shared.facts.misread_keys and shared.facts.equality_delete_partitions:
+        why += (
+            f". Spark's own reader misreads deletes by {', '.join(shared.facts.misread_keys)}: "
+            "queries show other rows than the specification says until this is done, and its own "
+            "rewrite_data_files would make that permanent"
+        )
+    return why
+
+
+def _kept_out(
+    shared: Rewriting, partitions: Sequence[Partition], earlier_actions: Sequence[Action]
+) -> str | None:
+    """A filter for rows of the current spec's partitions, and of those of other specs that earlier
+    actions move; None if there is none that is short.
+
+    No filter selects the files of one spec. But a filter for what is *not* in these partitions
+    skips their files, and takes files of older specs unless all their rows belong to them.
+    """
+    facts = shared.facts
+    current = [
+        g.partition
+        for g in facts.of_kind(Kind.DATA)
+        if g.partition.spec_id == facts.default_spec_id
+    ]
+    own_specs = {p.spec_id for p in partitions}
+    moved = [
+        p for action in earlier_actions for p in action.partitions if p.spec_id not in own_specs
+    ]
+    excluded_partitions = [p for p in dict.fromkeys((*current, *moved)) if facts.is_filterable(p)]
+    excluded_filter = facts.where(excluded_partitions) if excluded_partitions else None
+    return (
+        excluded_filter
+        if excluded_filter is not None and len(excluded_filter) <= _LONGEST_FILTER
+        else None
+    )
+
+
+def drop_dangling(
+    facts: TableFacts, findings: Findings, actions: Sequence[Action]
+) -> Action | None:
+    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so
+    anyway.
+    """
+    of_nothing = [f for f in findings if f.name in {"dangling_deletes", "replaced_deletes"}]
+    if not of_nothing or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions):
+        return None
+    states = DeleteState.DANGLING, DeleteState.REPLACED
+    dropped = sum(each.file_count for state in states for each in facts.unapplied_in(state))
+    evidence = "; ".join(finding.evidence for finding in of_nothing)
+    return Action(
+        "",
+        "rewrite_data_files",
+        facts.catalog,
+        facts.table,
+        f"{evidence}: drops those that a scan gives to no data file, and rewrites none",
+        Prediction(delete_files_removed=dropped, source="metadata"),
+        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
+        branch=facts.ref,
+    )
+
+
+def _renews(facts: TableFacts) -> bool:
+    """Whether rewritten files should get a new sequence number.
+
+    By default they keep the sequence number of the snapshot that the rewrite starts from, so that
+    equality deletes of a live stream still apply to them. Position deletes of that same snapshot
+    that name no single file then also apply to them, according to the specification, and are never
+    dropped: the rewrite would never be finished. A table without equality deletes does not need
+    this.
+    """
+    return not facts.are_positions_scoped and not facts.equality_delete_partitions

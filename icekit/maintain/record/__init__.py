@@ -1,0 +1,1 @@
+"""What runs have done and are doing: claims, the ledger, and the table's own commits."""

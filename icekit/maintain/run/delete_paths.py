@@ -1,0 +1,63 @@
+"""Check the paths inside the position deletes that Iceberg's own action would apply or rewrite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from icekit.engine.bridge import elements, head_snapshot, load_latest_table
+from icekit.engine.errors import explain_errors
+from icekit.engine.planner import RewriteGroups, deletes_plan
+from icekit.engine.staging import Staging
+from icekit.maintain.engine_prediction import engine_groups
+from icekit.rows.proof.position_deletes import PositionDeletes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.maintain.action import Action
+
+
+def check_paths(spark: SparkSession, action: Action) -> RewriteGroups | None:
+    """Check the paths in the position deletes that Iceberg's own action would apply, and return the
+    groups of data files that it takes; None without a snapshot.
+
+    Raises :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should
+    be.
+    """
+    deletes = _deletes_of(spark, action)
+    groups = engine_groups(spark, action)
+    if deletes is None or groups is None:
+        return None
+    tasks = _tasks(spark, groups.groups)
+    deletes.check_listed(tasks)
+    deletes.check_paths(deletes.java.files(tasks), tasks)
+    return groups
+
+
+def check_paths_of_deletes(spark: SparkSession, action: Action) -> None:
+    """Check the paths in the position deletes that Iceberg's own action would rewrite, as
+    :func:`check_paths` does.
+    """
+    deletes = _deletes_of(spark, action)
+    if deletes is None:
+        return
+    table = load_latest_table(spark, action.sql_name)
+    with explain_errors(action.sql_name):
+        plan = deletes_plan(spark, action.sql_name, table, action.options, where=action.where)
+    deletes.check_paths(deletes.java.files(_tasks(spark, plan.groups())), None)
+
+
+def _deletes_of(spark: SparkSession, action: Action) -> PositionDeletes | None:
+    table = load_latest_table(spark, action.sql_name)
+    snapshot = head_snapshot(table, action.branch)
+    if snapshot is None:
+        return None
+    return PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+
+
+def _tasks(spark: SparkSession, groups: Any) -> Any:
+    """The scan tasks of all groups, in a Java list."""
+    tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+    for group in elements(groups):
+        tasks.addAll(group.fileScanTasks())
+    return tasks

@@ -1,0 +1,399 @@
+"""Hold the outcome of a plan: predicted and actual per action, and the proof; and its JSON."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from icekit.common import frozen
+from icekit.common.commands import command_line
+from icekit.common.errors import EXIT_UNHEALTHY, Status
+from icekit.common.saving import slug, versions, write_json
+from icekit.common.units import count, elapsed, size, span
+from icekit.common.view import TEXT, Badge, Block, Folded, Grid, Listing, Sentence, Shown
+from icekit.health.facts.retention import ExpirySummary
+from icekit.iceberg.filter_opens import FilterOpens
+from icekit.maintain.action import Action
+from icekit.maintain.plan import Explained, Plan, Skipped
+from icekit.maintain.prediction import EQUALITY_DELETE, Certainty, Prediction
+from icekit.maintain.record.claims import ActionRecord
+from icekit.maintain.record.results import Actual
+
+
+@frozen
+class ActionOutcome:
+    """The outcome of one action; ``actual`` is read from the table's own commits. ``filters`` is
+    what filters open of the files before, and of those that it wrote. ``error_class`` is the name
+    of the error's class, by which a refusal is told from a failure.
+    """
+
+    action: Action
+    status: Status
+    attempts: int = 0
+    actual: Actual = field(default_factory=Actual)
+    seconds: float = 0.0
+    snapshot_ids: tuple[int, ...] = ()
+    error: str | None = None
+    error_class: str | None = None
+    filters: tuple[FilterOpens, ...] = ()
+
+    @property
+    def change(self) -> str:
+        """``9 files → 1 file``, in the units of the action's prediction."""
+        prediction = self.action.prediction
+        a = self.actual
+        before, after = (
+            (a.files_in, a.files_out)
+            if prediction.unit == "file"
+            else (a.items_before, a.items_after)
+        )
+        return replace(
+            prediction, files_in=before, files_out=after, certainty=Certainty.EXACT
+        ).change
+
+    @property
+    def text(self) -> str:
+        """``done: 9 files → 1 file, 1 commit, 2.3 s``."""
+        why = f"; {self.error}" if self.error and self.status is Status.FAILED else ""
+        commits = count(self.actual.commits, "commit")
+        return f"{self.status}: {self.change}, {commits}, {self.seconds:.1f} s{why}"
+
+
+@dataclass(frozen=True, repr=False)
+class Outcome(Shown):
+    """The outcome of a plan.
+
+    ``proof`` is :class:`icekit.rows.proof.proof.Proof`, or None for a dry run. ``iceberg_version`` is
+    the version in the session of the run. ``exit_status`` is 0 when everything planned is done and
+    proved.
+    """
+
+    plan: Plan
+    run_id: str | None
+    actions: tuple[ActionOutcome, ...]
+    proof: Any = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    iceberg_version: str | None = None
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether nothing was run."""
+        return self.run_id is None
+
+    @property
+    def status(self) -> Status:
+        """How the run ended: by its proof, then by its most serious action."""
+        if not self.actions:
+            return Status.REFUSED if self.plan.refused else Status.NOTHING
+        if self.is_dry_run:
+            return Status.PLANNED
+        if self.proof is not None and self.proof.ok is False:
+            return Status.DISPROVED
+        statuses = {a.status for a in self.actions}
+        if Status.FAILED in statuses:
+            return Status.FAILED
+        if statuses & {Status.STOPPED, Status.PENDING}:
+            return Status.STOPPED
+        if self.proof is not None and not self.proof.ok:
+            return Status.UNPROVED
+        return Status.REFUSED if self.plan.refused else Status.DONE
+
+    @property
+    def exit_status(self) -> int:
+        """That of the status: 0 done, a dry run, or nothing to do; 130 stopped; otherwise 1."""
+        return self.status.exit_status
+
+    @property
+    def actual(self) -> Actual:
+        """The sum over all actions that rewrite data files or convert deletes; other units do not
+        add up.
+        """
+        return sum(
+            (
+                action.actual
+                for action in self.actions
+                if action.action.prediction.unit in {"file", EQUALITY_DELETE}
+            ),
+            Actual(),
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """Why the run failed, or None."""
+        return f"{self.plan.name}: {self.status}." if self.exit_status else None
+
+    def write_into(self, folder: Path) -> Path:
+        """Write the plan and its outcome as JSON into a folder, named after the table."""
+        return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
+
+    def blocks(self) -> list[Block]:
+        """Predicted next to actual, then the proof; of a dry run, the plan."""
+        if self.is_dry_run:
+            if not self.actions:
+                return self.plan.blocks()
+            return [
+                Badge("info", "dry run", self.plan.name),
+                *self.plan.warnings(),
+                Sentence(self.plan.summary, is_strong=True),
+                Folded("The plan", self.plan.details()),
+                Sentence(
+                    "Nothing has run. To run it, add --execute to the same command (execute=True in Python)."
+                ),
+            ]
+        looks = {0: ("fine", "✔"), EXIT_UNHEALTHY: ("critical", "✖")}
+        kind, mark = looks.get(self.exit_status, ("warning", "▲"))
+        return [
+            Badge(
+                kind,
+                f"{mark} {self.status}",
+                self.plan.name,
+                f"{span(self.seconds * 1000)}, run {self.run_id}",
+            ),
+            compared(self),
+            *(
+                Sentence(a.error, f"{a.action.action_id} {a.status}")
+                for a in self.actions
+                if a.error
+            ),
+            *(Sentence(text, a.action.action_id) for a in self.actions for text in _filters(a)),
+            *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
+            *map(Sentence, _afterwards(self)),
+        ]
+
+
+def _filters(outcome: ActionOutcome) -> Iterable[str]:
+    """What filters open before and after, and what was predicted if that differs."""
+    predicted = {each.column: each for each in outcome.action.prediction.filters}
+    for opens in outcome.filters:
+        if not opens.is_notable:
+            continue
+        expected = predicted.get(opens.column, opens)
+        note = "" if expected.after == opens.after else f" (predicted {expected.after})"
+        yield f"{opens.change}{note}."
+
+
+def recorded_outcome(action: Action, record: ActionRecord) -> ActionOutcome:
+    """The outcome of an action that a run did and proved before the run ended, from its record."""
+    return ActionOutcome(
+        action,
+        Status.DONE,
+        record.attempts,
+        record.actual or Actual(),
+        record.seconds or 0.0,
+        record.snapshot_ids,
+    )
+
+
+#: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its
+# figures include their unit.
+_COMPARED = dict.fromkeys(
+    ("action", "status", "change", "bytes", "delete_files_removed", "time"), TEXT
+)
+
+
+def compared(outcome: Outcome) -> Grid:
+    """A row per action, and their sum: before and after, each next to the prediction."""
+    # A part of a split action has no prediction of its own.
+    rows = [
+        _row(
+            o.action.action_id,
+            o.status,
+            o,
+            o.action.prediction if "." not in o.action.action_id else None,
+        )
+        for o in outcome.actions
+    ]
+    if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
+        total = ActionOutcome(
+            outcome.actions[0].action,
+            Status.DONE,
+            actual=outcome.actual,
+            seconds=sum(o.seconds for o in outcome.actions),
+        )
+        rows.append(_row("all", "", total, outcome.plan.prediction))
+    grid = Grid("", _COMPARED, rows)
+    if {None, "0", "0, as predicted"}.issuperset(grid["delete_files_removed"]):
+        return grid.only(*(name for name in _COMPARED if name != "delete_files_removed"))
+    return grid
+
+
+def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str | None, ...]:
+    """What an action did not come to count is absent, and not 0; maintenance of metadata has
+    neither bytes nor delete files.
+    """
+    a = o.actual
+    unit = o.action.prediction.unit
+    time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
+    if not a.any:
+        return name, status, None, None, None, time
+    out = a.files_out if unit == "file" else a.items_after
+    predicted_out = f"{p.certainty.words}{p.files_out:,}" if p else None
+    change = _next_to(o.change, f"{out:,}", predicted_out)
+    if unit not in {"file", EQUALITY_DELETE}:
+        return name, status, change, None, None, time
+    written_size = size(a.bytes_out)
+    removed_deletes = f"{a.delete_files_removed:,}"
+    # A conversion reads whole files for the few bytes of positions it writes: nobody predicts
+    # those.
+    predicted = size(p.bytes_out) if p and unit == "file" else None
+    removed = _next_to(
+        removed_deletes, removed_deletes, f"{p.delete_files_removed:,}" if p else None
+    )
+    return (
+        name,
+        status,
+        change,
+        _next_to(f"{size(a.bytes_in)} → {written_size}", written_size, predicted),
+        removed,
+        time,
+    )
+
+
+def _next_to(change: str, actual: str, predicted: str | None) -> str:
+    """``112 → 5, as predicted``; ``96 → 93 (predicted 95)``."""
+    return (
+        change
+        if predicted is None
+        else f"{change}, as predicted"
+        if actual == predicted
+        else f"{change} (predicted {predicted})"
+    )
+
+
+def _afterwards(outcome: Outcome) -> Iterable[str]:
+    yield from outcome.notes
+    plan = outcome.plan
+    if outcome.actual.commits:
+        commits = plan.snapshot_id, *(i for a in outcome.actions for i in a.snapshot_ids)
+        states = [f"{plan.name}@{commits[0]}", f"{plan.name}@{commits[-1]}"]
+        yield f"What changed: {command_line('compare', plan.catalog, states)}"
+    if outcome.status is Status.STOPPED:
+        yield (
+            f"The plan is not finished. To continue: {plan.resume_command} (with the same "
+            "--ledger, if you gave one)"
+        )
+
+
+#: Incremented when a field changes its meaning or is removed; added fields do not count.
+SCHEMA_VERSION = 4
+# Most partitions listed per action; the rest are only counted.
+_PARTITIONS = 100
+
+
+@frozen
+class ActionDocument:
+    """One action of a plan's document; not all ``partitions`` are named. ``expiry`` is what an
+    expiry removes for good and what it leaves.
+    """
+
+    action_id: str
+    procedure: str
+    why: str
+    sql: str
+    partition_count: int
+    partitions: Sequence[str]
+    predicted: Prediction
+    status: Status
+    attempts: int
+    actual: Actual | None
+    seconds: float
+    snapshot_ids: Sequence[int]
+    error: str | None
+    error_class: str | None
+    expiry: ExpirySummary | None = None
+    filters: Sequence[FilterOpens] = ()
+
+
+@frozen
+class ProofDocument:
+    """What was compared; ``ok`` is None if not everything could be proved."""
+
+    ok: bool | None
+    mode: str
+    is_sampled: bool
+    seconds: float
+    lines: Sequence[str]
+    removed: Sequence[str] = ()
+
+
+@frozen
+class PlanDocument:
+    """The JSON document of a plan and its outcome; docs/json.md explains its fields."""
+
+    schema_version: int
+    catalog: str
+    table: str
+    status: Status
+    exit_status: int
+    run_id: str | None
+    planned_at: str
+    snapshot_id: int | None
+    seconds: float
+    versions: Mapping[str, str]
+    predicted: Prediction | None
+    actual: Actual | None
+    actions: Sequence[ActionDocument]
+    left_alone: Sequence[Skipped]
+    parallelism: Sequence[Explained]
+    notes: Sequence[str]
+    rehearsed: str | None
+    proof: ProofDocument | None
+
+
+def document(outcome: Outcome) -> PlanDocument:
+    """The document of a plan and its outcome; secrets are masked when it is written."""
+    plan = outcome.plan
+    proof = outcome.proof
+    iceberg = outcome.iceberg_version
+    return PlanDocument(
+        SCHEMA_VERSION,
+        plan.catalog,
+        plan.name,
+        outcome.status,
+        outcome.exit_status,
+        outcome.run_id,
+        dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
+        plan.snapshot_id,
+        round(outcome.seconds, 3),
+        versions() | ({"iceberg": iceberg} if iceberg else {}),
+        predicted=plan.prediction if plan.actions else None,
+        actual=None if outcome.is_dry_run else outcome.actual,
+        actions=[_action(action) for action in outcome.actions],
+        left_alone=plan.left_alone,
+        parallelism=plan.parallelism,
+        notes=[*plan.notes, *outcome.notes],
+        rehearsed=plan.rehearsed,
+        proof=proof
+        and ProofDocument(
+            proof.ok,
+            proof.mode,
+            proof.is_sampled,
+            round(proof.seconds, 3),
+            proof.lines(),
+            proof.removed,
+        ),
+    )
+
+
+def _action(outcome: ActionOutcome) -> ActionDocument:
+    action = outcome.action
+    return ActionDocument(
+        action.action_id,
+        action.procedure,
+        action.why,
+        action.sql,
+        len(action.partitions),
+        action.partition_names[:_PARTITIONS],
+        action.prediction,
+        outcome.status,
+        outcome.attempts,
+        outcome.actual if outcome.actual.any else None,
+        round(outcome.seconds, 3),
+        outcome.snapshot_ids,
+        outcome.error,
+        outcome.error_class,
+        action.expiry,
+        outcome.filters,
+    )

@@ -1,0 +1,450 @@
+"""Rewrite data files with Iceberg's own planner and commit, and apply many equality deletes.
+
+Spark's own rewrite builds, for each data file, a set of all equality deletes that apply to it, so
+its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
+file. Here the deletes of a group are read once: by the kernel, which writes the new files, or, where
+it cannot, by the join of a conversion, whose position deletes Iceberg's own reader then applies.
+Each group is checked before it is committed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from icekit.common import frozen
+from icekit.common.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
+from icekit.common.units import count
+from icekit.engine.bridge import elements, iceberg_version, temporary_settings, with_thread_context
+from icekit.engine.cluster import CACHE_KEYS
+from icekit.engine.compat import reads_dropped_keys
+from icekit.engine.errors import FailureKind, failure_kind, reason
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.planner import NOTHING_PLANNED, PlannedRewrite
+from icekit.iceberg.key_fields import misread_fields
+from icekit.iceberg.metadata import schema_of, specs
+from icekit.maintain.action import Action
+from icekit.maintain.engine_prediction import planned_groups
+from icekit.rows.deletes.keys import keys_of
+from icekit.rows.proof.checked import CHECKED_TAG, CheckedRows, RowsDiffer, looked_up_partitions
+from icekit.rows.proof.fingerprint import reading_settings
+from icekit.rows.proof.readers import disagreement_of, most_records, shown
+from icekit.rows.rewrite.bundles import Bundle, bundled
+from icekit.rows.rewrite.group import Group
+from icekit.rows.rewrite.kernel_work import KernelGroup, KernelWork
+from icekit.rows.rewrite.key import Key
+from icekit.rows.rewrite.rewrite_session import NotHere, RewriteSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class ConvertFirst(IcekitError):
+    """A rewrite that no reader has the memory for, or can make, before its equality deletes are
+    position deletes.
+    """
+
+
+# Errors that end a rewrite once the groups at work have finished, also where other groups may be
+# committed.
+_ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
+_ALWAYS_RAISED_KINDS: frozenset[FailureKind] = frozenset(
+    {"conflict", "unreachable", "refused", "full"}
+)
+# Groups without equality deletes of which some whole files are read twice: each group takes a query
+# of its own.
+_COMPARED_GROUPS = 8
+# A choice: a rewrite of so many bytes says why it was not faster.
+_LARGE_BYTES = 256 << 20
+
+
+#: What writes the groups of a bundle.
+Work = Group | KernelWork
+#: A group (an object of Iceberg's API) whose new files are right, and what was checked of them.
+Written = tuple[Any, CheckedRows]
+
+
+def _is_always_raised(error: Exception) -> bool:
+    return isinstance(error, _ALWAYS_RAISED) or failure_kind(error) in _ALWAYS_RAISED_KINDS
+
+
+@frozen
+class RewriteResult:
+    """The engine's result of one call; it may misreport, so icekit also checks the table.
+
+    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
+    """
+
+    planned: PlannedRewrite | None = None
+    failed_groups: int = 0
+    reason: str = "the engine logs the reason"
+    #: Why Spark wrote groups that the kernel would have written faster; empty if that matters little.
+    slow_because: str = ""
+    #: Manifest lists that an expiry deleted: one for each snapshot.
+    manifest_lists: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the planner selected nothing."""
+        return self.planned is not None and not self.planned.groups
+
+
+class CheckedRewrite(RewriteSession):
+    """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's
+    API, ``tags`` go into each commit.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        action: Action,
+        table: Any,
+        tags: Mapping[str, str],
+        *,
+        stop: Stop | None = None,
+        check: bool = True,
+    ) -> None:
+        super().__init__(
+            spark, table, action.sql_name, action.branch, action.order, stop or Stop(), check
+        )
+        self.action = action
+        self.tags = tags
+        #: Specs of which a column was dropped.
+        self.dropped_specs = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
+
+    def run(self) -> RewriteResult:
+        """Rewrite, check and commit every group; the result counts those that failed.
+
+        With partial progress the other groups are committed, as Iceberg's own action does; without
+        it, nothing is committed and the first error is raised. A conflict, a commit's error,
+        :class:`RowsDiffer` and :class:`~icekit.common.errors.ReadersDisagree` are always raised,
+        once the groups at work have finished. Nothing begins and nothing is committed after a
+        request to stop. Raises :class:`NotHere` and :class:`ConvertFirst` before anything is
+        written.
+        """
+        action = self.action
+        options = self.action.options
+        if self.snapshot is None:
+            return RewriteResult(NOTHING_PLANNED)
+        of_action = planned_groups(self.spark, action, self.table, self.snapshot)
+        planned = of_action.rollup(keeps_order=not action.order.is_sorting)
+        groups = list(elements(of_action.groups))
+        if not groups:
+            return RewriteResult(planned)
+        keys = self._keys_of(groups)
+        self.find_kernel(keys)
+        is_partial = options.get("partial-progress.enabled") == "true"
+        # The first commit after an upgrade gives all rows ids, so that other files that were read
+        # without would be a conflict.
+        gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
+        most_commits = int(options.get("partial-progress.max-commits", "10"))
+        with temporary_settings(self.spark, self._settings()):
+            if action.order.is_sorting:
+                # Iceberg's own action sorts in a session of its own: a copy of this one as it is
+                # now.
+                stock = spark_actions(self.spark).rewriteDataFiles(self.table)
+                stock = ordered(self.spark, stock, self.table, action)
+                self.runner = self.staging.java.runner(stock, options)
+                self.order_id = int(self.staging.java.sortOrderId(self.runner))
+            at_once = min(
+                int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.cores
+            )
+            works = self._works(bundled(self, groups, keys, at_once))
+            commits = min(most_commits, len(works)) if is_partial and not gets_ids else 1
+            failed = self._rewritten(works, at_once, commits, is_partial=is_partial)
+        return RewriteResult(
+            planned,
+            len(failed),
+            reason(failed[0]) if failed else "",
+            slow_because=_slow_because(self.kernel_refusals, planned),
+        )
+
+    def _works(self, bundles: Sequence[Bundle]) -> list[tuple[Bundle, Work]]:
+        """The work of each bundle; some files of a few of their groups are read twice."""
+        works = [(bundle, bundle.work(self)) for bundle in bundles]
+        if not self.check:
+            return works
+        members: list[tuple[Group, Any]] = []
+        for bundle, work in works:
+            if isinstance(work, KernelWork):
+                members += [(member, member.group) for member in work.groups]
+            else:
+                members += [(work, group) for group in bundle.groups]
+        for member, group in random.sample(members, min(_COMPARED_GROUPS, len(members))):
+            member.compare_files(group)
+        _choose_looked_up([member for member, _ in members if isinstance(member, KernelGroup)])
+        return works
+
+    def _rewritten(
+        self, works: Sequence[tuple[Bundle, Work]], at_once: int, commits: int, *, is_partial: bool
+    ) -> list[Exception]:
+        """Run the groups and commit them, in so many commits; the errors of those that failed."""
+        group_errors: list[Exception] = []
+        rewrite_errors: list[Exception] = []
+        uncommitted: list[Written] = []
+        is_full = False
+        enough = -(-len(works) // commits)
+
+        def commit() -> None:
+            checked_groups = list(uncommitted)
+            uncommitted[:] = []
+            try:
+                self._commit(checked_groups)
+            except Exception as error:
+                rewrite_errors.append(error)
+
+        with ThreadPoolExecutor(at_once) as pool:
+            futures = [
+                pool.submit(with_thread_context(self.spark, partial(self._written, *work)))
+                for work in works
+            ]
+            for future in as_completed(futures):
+                try:
+                    written, errors = future.result()
+                except CancelledError:
+                    continue
+                uncommitted += written
+                for error in errors:
+                    (rewrite_errors if _is_always_raised(error) else group_errors).append(error)
+                is_full = is_full or any(failure_kind(error) == "full" for error in errors)
+                if errors and (not is_partial or is_full or self.stop.is_set):
+                    pool.shutdown(wait=False, cancel_futures=True)
+                if (
+                    is_partial
+                    and not self.stop.is_set
+                    and not is_full
+                    and len(uncommitted) >= enough
+                ):
+                    commit()
+        # On a full disk, the files of finished groups are what can be freed.
+        may_commit = not self.stop.is_set and not is_full
+        if uncommitted and may_commit and (is_partial or not (group_errors or rewrite_errors)):
+            commit()
+        for group, _ in uncommitted:
+            self.take_back(group)
+        if rewrite_errors or (group_errors and not is_partial):
+            # A full disk is what the others fail by, too.
+            raise min(
+                rewrite_errors or group_errors, key=lambda error: failure_kind(error) != "full"
+            )
+        return group_errors
+
+    def _written(self, bundle: Bundle, work: Work) -> tuple[list[Written], list[Exception]]:
+        """Write a bundle, or where that fails each of its groups by itself; returns what is ready
+        to be committed, and the errors.
+        """
+        try:
+            if isinstance(work, KernelWork):
+                return work.run(), []
+            return [(work.group, work.run())], []
+        except Exception as error:
+            if len(bundle.groups) == 1 or self.stop.is_set or failure_kind(error) == "full":
+                return [], [error]
+        written_groups: list[Written] = []
+        group_errors: list[Exception] = []
+        for each in self._works(bundle.apart()):
+            written, errors = self._written(*each)
+            written_groups += written
+            group_errors += errors
+        return written_groups, group_errors
+
+    def _settings(self) -> dict[str, str]:
+        """Settings of the session while it rewrites."""
+        return {
+            **reading_settings(schema_of(self.metadata)),
+            # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
+            # 15039).
+            CACHE_KEYS[1]: "false",
+            "spark.sql.adaptive.enabled": "true",
+            # Its small first map would be full at once.
+            "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+        }
+
+    def _commit(self, checked_groups: Sequence[Written]) -> None:
+        """Commit some groups as Iceberg's own action does; their files are removed if the commit
+        certainly failed.
+        """
+        checked = sum((rows for _, rows in checked_groups), CheckedRows())
+        tags = dict(self.tags)
+        if self.check:
+            tags[CHECKED_TAG] = checked.text()
+        keeps = self.action.options.get("use-starting-sequence-number") != "false"
+        manager = self.commit_manager(self.snapshot_id, keeps, tags, self.action.branch)
+        manager.commitOrClean({group for group, _ in checked_groups})
+
+    def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
+        """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
+        has no memory for the deletes either.
+        """
+        java = self.staging.java
+        deletes_by_group = [self._deletes_by_key(group) for group in groups]
+        field_ids = [
+            field_id
+            for deletes_by_key in deletes_by_group
+            for key in deletes_by_key
+            for field_id in key
+        ]
+        keys: list[list[Key]] = []
+        refusals: list[NotHere] = []
+        if self.encryption:
+            refusals.append(NotHere(f"the table's files are encrypted ({self.encryption})"))
+        for group, deletes_by_key in () if refusals else zip(groups, deletes_by_group, strict=True):
+            try:
+                keys.append(self._keys(group, deletes_by_key))
+            except NotHere as refusal:
+                refusals.append(refusal)
+        if not refusals:
+            return keys
+        misread = misread_fields(
+            self.metadata,
+            field_ids,
+            reads_dropped_keys=reads_dropped_keys(iceberg_version(self.spark, self.action.catalog)),
+        )
+        if misread:
+            raise self._misread(misread.values(), refusals[0])
+        if self.check and field_ids:
+            self._check_reader(groups)
+        most_deletes = most_records(self.cluster.executor)
+        fits = all(int(java.applied(group.fileScanTasks(), most_deletes)) >= 0 for group in groups)
+        # A conversion is refused where a column of a spec was dropped.
+        if fits or self.dropped_specs:
+            raise refusals[0]
+        reason_unfit = "a data file has more deletes than fit in memory"
+        if refused := next(filter(None, (each.__cause__ for each in refusals)), None):
+            raise ConvertFirst(
+                f"{refused} But {reason_unfit}: give Spark larger executors for that."
+            )
+        raise ConvertFirst(_CONVERT_FIRST.format(f"{refusals[0]}, and {reason_unfit}"))
+
+    def _check_reader(self, groups: Sequence[Any]) -> None:
+        """Refuse a rewrite by Iceberg's own reader if that gives different numbers of rows to a
+        query of all columns and to one of none.
+        """
+        tasks: Any = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        for group in groups:
+            tasks.addAll(self.staging.java.underEqualityDeletes(group.fileScanTasks()))
+        rows_shown = shown(self.staging, tasks) if int(tasks.size()) else None
+        if rows_shown is not None and rows_shown[0] != rows_shown[1]:
+            raise ReadersDisagree(disagreement_of(int(tasks.size()), *rows_shown))
+
+    def _misread(self, titles: Iterable[str], refusal: NotHere) -> IcekitError:
+        """The error for deletes that icekit cannot resolve here, where Iceberg's own reader
+        misreads those by some fields.
+        """
+        why = (
+            f"{str(refusal).rstrip('.')}, and Iceberg's own reader misreads deletes by "
+            f"{', '.join(titles)}"
+        )
+        if self.dropped_specs or isinstance(refusal.__cause__, ConversionRefused):
+            return ReadersDisagree(
+                f"A compaction cannot apply these equality deletes: {why}. Nothing was changed. "
+                "Compact the table with the engine that wrote the deletes."
+            )
+        return ConvertFirst(_CONVERT_FIRST.format(why))
+
+    def _deletes_by_key(self, group: Any) -> Mapping[tuple[int, ...], Any]:
+        """The equality deletes of a group, Java lists, by the field ids of their key."""
+        deletes = self.staging.java.deletes(group.fileScanTasks())
+        return {
+            tuple(sorted(json.loads(str(entry.getKey())))): entry.getValue()
+            for entry in elements(deletes.entrySet())
+        }
+
+    def _keys(self, group: Any, deletes_by_key: Mapping[tuple[int, ...], Any]) -> list[Key]:
+        """The keys of a group's equality deletes.
+
+        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply.
+        """
+        java = self.staging.java
+        tasks = group.fileScanTasks()
+        if self.dropped_specs and not self.dropped_specs.isdisjoint(
+            int(task.file().specId()) for task in elements(tasks)
+        ):
+            raise NotHere(
+                "a column of their partition spec was dropped, so that they cannot be converted "
+                "first either"
+            )
+        result: list[Key] = []
+        for ids, files in deletes_by_key.items():
+            try:
+                keys = keys_of(self.metadata, ids)
+            except ConversionRefused as refused:
+                raise NotHere(str(refused)) from refused
+            result.append(
+                Key(
+                    len(result),
+                    files,
+                    tuple(keys.columns[i] for i in ids),
+                    int(java.records(files)),
+                    self.delete_staging(keys),
+                    self.added,
+                )
+            )
+        if not java.areOf(tasks, int(group.outputSpecId())):
+            raise NotHere("their data files move to another partition spec")
+        if result and int(java.paths(tasks)) < int(tasks.size()):
+            raise NotHere("a data file is in the table twice")
+        if any(int(java.paths(key.files)) < int(key.files.size()) for key in result):
+            raise NotHere("an equality delete file is in the table twice")
+        return result
+
+
+_CONVERT_FIRST = (
+    "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table "
+    "first; it turns them into position deletes. Nothing was changed."
+)
+
+
+def _slow_because(refusals: Mapping[str, int], planned_rewrite: PlannedRewrite) -> str:
+    """A line that says why Spark wrote groups of a large rewrite, and what would be faster."""
+    if not refusals or planned_rewrite.bytes_in < _LARGE_BYTES:
+        return ""
+    why, groups = max(refusals.items(), key=lambda each: each[1])
+    return (
+        f"Spark itself wrote {count(groups, 'group')} of {planned_rewrite.groups:,}, because {why}. "
+        "docs/limits.md says what the faster kernel writes."
+    )
+
+
+def _choose_looked_up(groups: Sequence[KernelGroup]) -> None:
+    """Choose the groups in which keys are looked up before the commit."""
+    records_by_group = {
+        group: int(group.java.records(group.tasks)) + sum(key.records for key in group.keys)
+        for group in groups
+        if group.keys
+    }
+    chosen_groups, one_group_in = looked_up_partitions(records_by_group)
+    for group in records_by_group:
+        group.is_looked_up = group in chosen_groups
+        group.one_group_in = one_group_in
+
+
+def spark_actions(spark: SparkSession) -> Any:
+    """Iceberg's own actions in a session."""
+    jvm: Any = spark._jvm
+    return jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+
+
+def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
+    """Set the strategy of a rewrite, as the procedure does."""
+    order = action.order
+    if not order.is_sorting:
+        return rewrite.binPack()
+    if not order.by:
+        return rewrite.sort()
+    jvm: Any = spark._jvm
+    names = [".".join(path) for path in order.by]
+    if order.strategy == "sort":
+        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
+        for name in names:
+            builder = builder.asc(name, jvm.org.apache.iceberg.NullOrder.NULLS_FIRST)
+        return rewrite.sort(builder.build())
+    gateway: Any = spark.sparkContext._gateway
+    columns = gateway.new_array(gateway.jvm.java.lang.String, len(names))
+    for i, name in enumerate(names):
+        columns[i] = name
+    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)

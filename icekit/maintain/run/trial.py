@@ -1,0 +1,195 @@
+"""Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its
+predictions from the result.
+"""
+
+import statistics
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+
+from icekit.common.errors import RehearsalFailed
+from icekit.common.units import count, size
+from icekit.engine.errors import explain_errors
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.lake import Lake
+from icekit.engine.planner import PlannedRewrite
+from icekit.health.facts.files import Totals
+from icekit.health.facts.head import head, since
+from icekit.health.facts.model import TableFacts
+from icekit.iceberg.file_kind import Kind
+from icekit.iceberg.partition import Partition
+from icekit.maintain.action import Action
+from icekit.maintain.engine_prediction import ask_planner
+from icekit.maintain.plan import Plan, Skipped, SkipReason
+from icekit.maintain.planning.compaction import saves_nothing
+from icekit.maintain.prediction import Certainty, Prediction
+from icekit.maintain.record.results import RUN_TAG, Actual, actual
+from icekit.maintain.run.execute import execute, require_api
+from icekit.maintain.run.smaller_actions import narrowed
+from icekit.rows.proof.commits import prove_rewrites
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import ScratchTable
+
+#: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this
+# size.
+SAMPLE_BYTES = 256 * 2**20
+
+
+def try_plan(
+    lake: Lake,
+    facts: TableFacts,
+    plan: Plan,
+    *,
+    sample_bytes: int = SAMPLE_BYTES,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+) -> Plan:
+    """The plan of a compaction with each prediction corrected by a trial on a clone; the table is
+    not written to.
+
+    An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of a
+    larger action some partitions are tried, and files, bytes and seconds are scaled by the
+    planner's figures for the rest. Rows are compared before and after, as in a run. Raises
+    :class:`~icekit.common.errors.CloneRefused`, and :class:`~icekit.common.errors.RehearsalFailed`
+    if a row changed. Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped`
+    and removes the clone.
+    """
+    if not plan.actions:
+        return plan
+    require_api(lake.spark, plan.actions)
+    with clone(lake, plan.table) as copy:
+        first = head(lake, copy.table, plan.ref).snapshot_id
+        tried = tuple(
+            _tried(lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress)
+            for action in plan.actions
+        )
+        added = since(head(lake, copy.table, plan.ref), first)
+        commits = {int(snapshot["snapshot-id"]): snapshot for snapshot in added}
+        proof = prove_rewrites(lake, copy.table, commits) if commits else None
+    if proof is not None and proof.ok is False:
+        raise RehearsalFailed(
+            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "
+            "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
+        )
+    verdict = proof.lines()[0].partition(": ")[2] if proof is not None else None
+    return without_gain(replace(plan, actions=tried, rehearsed=verdict))
+
+
+def without_gain(plan: Plan) -> Plan:
+    """The plan without the actions for which a trial has found that they save nothing; a note says
+    which.
+    """
+    idle = [a for a in plan.actions if saves_nothing(a)]
+    left = tuple(
+        Skipped(SkipReason.SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle
+    )
+    gaining_actions = tuple(a for a in plan.actions if a not in idle)
+    return replace(plan, actions=gaining_actions, left_alone=plan.left_alone + left)
+
+
+def _tried(
+    lake: Lake,
+    facts: TableFacts,
+    copy: ScratchTable,
+    action: Action,
+    *,
+    sample_bytes: int,
+    stop: Stop | None,
+    say: Callable[[str], None],
+) -> Action:
+    """The action with a prediction from the result of rewriting it, or a sample of it, on a
+    clone.
+    """
+    sample = _sample(facts, action, sample_bytes)
+    moved = replace(action, table=copy.table)
+    if sample is not None:
+        partitions, mean_bytes = sample
+        # A partition may be larger than the sample should be.
+        file_limit = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
+        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **file_limit})
+    planned_rewrite = ask_planner(lake.spark, moved)
+    before = head(lake, copy.table, action.branch)
+    started = time.monotonic()
+    try:
+        with explain_errors(action.sql_name):
+            answer = execute(
+                lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
+            )
+    except Stopped:
+        if stop is not None:
+            raise
+        raise KeyboardInterrupt from None
+    seconds = time.monotonic() - started
+    changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
+    if answer.failed_groups or (planned_rewrite.files_in and not changed.any):
+        raise RehearsalFailed(
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} of action "
+            f"{action.action_id} failed ({answer.reason}). Nothing "
+            "was run on the table itself. Run without a trial, which splits the action and names "
+            "the failing part, or make it smaller with max_action_bytes."
+        )
+    part = "all" if sample is None else size(planned_rewrite.bytes_in)
+    say(
+        f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in "
+        f"{seconds:.1f} s"
+    )
+    if sample is None:
+        return replace(action, prediction=_of_all(action.prediction, changed, seconds))
+    return replace(action, prediction=_scaled(action.prediction, planned_rewrite, changed, seconds))
+
+
+def _sample(
+    facts: TableFacts, action: Action, sample_bytes: int
+) -> tuple[tuple[Partition, ...], float] | None:
+    """Partitions of medium size that make up a sample, and their mean file size; None to take the
+    complete action.
+    """
+    if action.prediction.bytes_in <= sample_bytes or not action.partitions:
+        return None
+    groups = {g.partition: g for g in facts.of_kind(Kind.DATA)}
+    known_groups = [groups[p] for p in action.partitions if p in groups]
+    # Those of about the median size first: neither the smallest nor an outlier.
+    median = statistics.median(group.size_in_bytes for group in known_groups)
+    nearest = sorted(known_groups, key=lambda group: abs(group.size_in_bytes - median))
+    bytes_so_far = list(accumulate(group.size_in_bytes for group in nearest))
+    sampled_groups = nearest[: max(1, bisect_right(bytes_so_far, sample_bytes))]
+    total = Totals.of(sampled_groups)
+    return tuple(g.partition for g in sampled_groups), total.mean_bytes or 0.0
+
+
+def _of_all(p: Prediction, actual: Actual, seconds: float) -> Prediction:
+    """The prediction of an action that was tried in full: its result."""
+    opens = p.file_opens_saved - (p.files_in - p.files_out) + (actual.files_in - actual.files_out)
+    return replace(
+        p,
+        files_in=actual.files_in,
+        files_out=actual.files_out,
+        bytes_out=actual.bytes_out,
+        delete_files_removed=actual.delete_files_removed,
+        seconds=seconds,
+        file_opens_saved=opens,
+        source="trial",
+        certainty=Certainty.EXACT,
+    )
+
+
+def _scaled(
+    p: Prediction, planned_rewrite: PlannedRewrite, actual: Actual, seconds: float
+) -> Prediction:
+    """A prediction scaled by the result of a sample, next to the planner's prediction for that
+    sample.
+    """
+    if not actual.any or not planned_rewrite.bytes_in or not planned_rewrite.files_out:
+        return p
+    files = round(p.files_out * actual.files_out / planned_rewrite.files_out)
+    return replace(
+        p,
+        files_out=files,
+        bytes_out=round(p.bytes_in * actual.bytes_out / planned_rewrite.bytes_in),
+        seconds=seconds * p.bytes_in / planned_rewrite.bytes_in,
+        file_opens_saved=p.file_opens_saved + p.files_out - files,
+        source="trial of a sample",
+        certainty=Certainty.ABOUT,
+    )

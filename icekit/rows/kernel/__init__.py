@@ -1,0 +1,1 @@
+"""Resolve and write rows by DuckDB over Arrow, in Spark's tasks."""
