@@ -177,8 +177,8 @@ def files_of(
         if '"fixed_' in schema:
             raise MetadataUnreadable(
                 f"{location} has partition values of type fixed, which Iceberg for Java writes as "
-                "only Iceberg for Java can read them (apache/iceberg issue 17501). Nothing needs to "
-                "be repaired; icekit can do nothing for this table."
+                "only Iceberg for Java can read them (apache/iceberg issue 17501). If Spark reads the "
+                "table, nothing needs to be repaired; icekit can do nothing for it."
             ) from None
         raise _corrupt(location, error) from None
 

@@ -74,8 +74,8 @@ class Action:
         """Whether the action rewrites position delete files."""
         return self.procedure == "rewrite_position_delete_files"
 
-    def number(self, argument: str, default: int) -> int:
-        """The number that an argument of the procedure has."""
+    def integer_argument(self, argument: str, default: int) -> int:
+        """An argument of the procedure as an integer."""
         return int(str(self.arguments.get(argument, default)))
 
     @property

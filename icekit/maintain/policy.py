@@ -1,4 +1,6 @@
-"""What the options of a compaction change of what is worth a rewrite, and of what is left alone."""
+"""Apply the options of a compaction: the thresholds that they set, the findings that follow from
+these, and which partitions count as recent.
+"""
 
 from typing import Any
 

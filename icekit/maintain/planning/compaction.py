@@ -81,10 +81,10 @@ def plan(
     policy = policy or Policy()
     now = now or dt.datetime.now(dt.UTC)
     thresholds = thresholds or Thresholds()
-    limits = thresholds_of(policy, thresholds)
+    own_thresholds = thresholds_of(policy, thresholds)
     findings = findings_of(policy, facts, findings, thresholds)
     order = sort_by(facts, policy)
-    selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
+    selected = select(facts, findings, policy, own_thresholds, recent=recent, speed=speed, now=now)
     explained: Sequence[Explained] = ()
     if cluster:
         total = total_of(c.prediction for c in selected.chosen)
@@ -92,7 +92,7 @@ def plan(
         explained = tuple(
             parallelism(cluster, facts.target_bytes, total.bytes_in, total.groups, **shape)
         )
-    shared = Rewriting(facts, limits, order, {e.name: e.value for e in explained})
+    shared = Rewriting(facts, own_thresholds, order, {e.name: e.value for e in explained})
     planner = _Planner(shared, predict, selected.limits, list(selected.skipped), attended)
     for batch in _batches(selected.chosen, policy):
         planner.add(batch)

@@ -24,7 +24,7 @@ def check_paths(spark: SparkSession, action: Action) -> RewriteGroups | None:
     Raises :class:`~icekit.common.errors.DeletesUnmatched` if they are of no data file, but should
     be.
     """
-    deletes = _deletes_of(spark, action)
+    deletes = _deletes_of(spark, action, load_latest_table(spark, action.sql_name))
     groups = engine_groups(spark, action)
     if deletes is None or groups is None:
         return None
@@ -38,17 +38,19 @@ def check_paths_of_deletes(spark: SparkSession, action: Action) -> None:
     """Check the paths in the position deletes that Iceberg's own action would rewrite, as
     :func:`check_paths` does.
     """
-    deletes = _deletes_of(spark, action)
+    table = load_latest_table(spark, action.sql_name)
+    deletes = _deletes_of(spark, action, table)
     if deletes is None:
         return
-    table = load_latest_table(spark, action.sql_name)
     with explain_errors(action.sql_name):
         plan = deletes_plan(spark, action.sql_name, table, action.options, where=action.where)
     deletes.check_paths(deletes.java.files(_tasks(spark, plan.groups())), None)
 
 
-def _deletes_of(spark: SparkSession, action: Action) -> PositionDeletes | None:
-    table = load_latest_table(spark, action.sql_name)
+def _deletes_of(spark: SparkSession, action: Action, table: Any) -> PositionDeletes | None:
+    """The position deletes of an action's branch of a table, an object of Iceberg's API; None
+    without a snapshot.
+    """
     snapshot = head_snapshot(table, action.branch)
     if snapshot is None:
         return None

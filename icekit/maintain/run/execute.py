@@ -54,7 +54,7 @@ def convert_action(
     """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
     it; see :func:`icekit.rows.deletes.convert.convert`.
     """
-    slices = action.number("slices", 1)
+    slices = action.integer_argument("slices", 1)
 
     def with_read(scopes: Sequence[Scope]) -> Mapping[str, str]:
         files, size = read_of(scopes, slices)
@@ -82,7 +82,7 @@ def _taken(action: Action) -> dict[str, Any]:
     return {
         "branch": action.branch,
         "partitions": action.partitions,
-        "up_to": action.number("up_to", _ALL),
+        "up_to": action.integer_argument("up_to", _ALL),
     }
 
 
@@ -193,7 +193,7 @@ def _run(
     elif action.procedure == "rewrite_manifests":
         manifests = actions.rewriteManifests(table)
         if "spec_id" in action.arguments:
-            manifests = manifests.specId(action.number("spec_id", 0))
+            manifests = manifests.specId(action.integer_argument("spec_id", 0))
         if isinstance(sort_columns := action.arguments.get("sort_by"), tuple):
             # After the spec: the names are looked up in its fields.
             manifests = manifests.sortBy(list(sort_columns))
@@ -216,7 +216,7 @@ def _expiry(expiry: Any, action: Action) -> Any:
     if action.older_than is not None:
         expiry = expiry.expireOlderThan(int(action.older_than.timestamp() * 1000))
     if "retain_last" in action.arguments:
-        expiry = expiry.retainLast(action.number("retain_last", 1))
+        expiry = expiry.retainLast(action.integer_argument("retain_last", 1))
     if isinstance(snapshot_ids := action.arguments.get("snapshot_ids"), tuple):
         for snapshot_id in snapshot_ids:
             expiry = expiry.expireSnapshotId(int(snapshot_id))

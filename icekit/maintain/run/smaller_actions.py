@@ -36,12 +36,12 @@ def partitions_left(
         return ()
     # Texts that differ from Java's are not found; then nothing is left out.
     partitions_by_text = {tuple(str(value) for value in p.values): p for p in action.partitions}
-    left: list[Partition] = []
+    remaining_partitions: list[Partition] = []
     for values in partitions_with_files_up_to(spark, planned_groups.groups, sequence_number):
         if values not in partitions_by_text:
             return None
-        left.append(partitions_by_text[values])
-    return tuple(dict.fromkeys(left))
+        remaining_partitions.append(partitions_by_text[values])
+    return tuple(dict.fromkeys(remaining_partitions))
 
 
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
@@ -79,7 +79,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
             for number, half in halves
         )
     if action.procedure == CONVERT:
-        slices = action.number("slices", 1)
+        slices = action.integer_argument("slices", 1)
         arguments = {**action.arguments, "slices": slices * 4}
         smaller = replace(action, action_id=f"{action.action_id}.s", arguments=arguments)
         return (smaller,) if slices < _MOST_SLICES else ()

@@ -308,7 +308,8 @@ class _Pass:
                 self._spend(need)
                 return planned(command, plan, "dry run: not executed")
             if rule.actions[command].trial:
-                plan = self._plan(table, command, trial=stop) or plan
+                facts, _ = self._observed(table)
+                plan = try_plan(self.lake, facts, plan, stop=stop, progress=lambda _: None)
             run_id = mark(rule, command) + new_run_id()
             outcome = run(self.lake, plan, execute=True, run_id=run_id, **run_arguments)
         self.known.forget(name)
@@ -324,7 +325,7 @@ class _Pass:
         for name in self.left:
             self.left[name] -= getattr(actual, _READS[name])
 
-    def _plan(self, table: TableResult, command: str, trial: Stop | None = None) -> Plan | None:
+    def _plan(self, table: TableResult, command: str) -> Plan | None:
         """The plan of a command, as the command makes it; None if the findings ask for nothing,
         which needs no Spark.
         """
@@ -345,13 +346,10 @@ class _Pass:
             ):
                 return None
             plan_arguments["ledger"] = self.ledger
-            plan_arguments["exact"] = trial is not None or (rule.execute and not self.dry_run)
+            plan_arguments["exact"] = rule.execute and not self.dry_run
             # Nobody reads the plan before it runs.
-            plan_arguments |= {"attended": not rule.execute}
-            plan = plan_table(lake, facts, findings, policy, **plan_arguments)
-            if trial is None:
-                return plan
-            return try_plan(lake, facts, plan, stop=trial, progress=lambda _: None)
+            plan_arguments["attended"] = not rule.execute
+            return plan_table(lake, facts, findings, policy, **plan_arguments)
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.
