@@ -12,7 +12,7 @@ from typing import Any
 from icekit.health.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.health.facts.files import Bucket, FileGroup, SequenceCounts
 from icekit.health.facts.model import TableFacts
-from icekit.health.facts.rollup import bucket_of, edges
+from icekit.health.facts.rollup import bucket_edges, lower_edge_of
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
@@ -65,10 +65,10 @@ def file_group(
 ) -> FileGroup:
     """Files of the sizes given, counted in buckets; one file of the target size without any."""
     target = target_bytes or (TARGET if kind is Kind.DATA else DELETE_TARGET)
-    cut = edges(target, ratios)
+    cut = bucket_edges(target, ratios)
     buckets: dict[int, list[int]] = {}
     for size in sizes or (target,):
-        buckets.setdefault(bucket_of(size, cut), []).append(size)
+        buckets.setdefault(lower_edge_of(size, cut), []).append(size)
     return FileGroup(
         of or partition(),
         kind,
@@ -203,7 +203,7 @@ def table_facts(**overrides: Any) -> TableFacts:
                 properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
             ),
             filter_columns=(),
-            data_edges=edges(int(value["write.target-file-size-bytes"] or 0), ratios),
+            data_edges=bucket_edges(int(value["write.target-file-size-bytes"] or 0), ratios),
             groups=tuple(groups),
             sequences=(),
             sequence_width=1,

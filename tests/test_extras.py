@@ -19,7 +19,7 @@ from icekit.common.errors import ExtraMissing, install_command, require
 from icekit.common.saving import spark_version, versions
 from icekit.common.view import COUNT, Grid
 from icekit.engine import session
-from icekit.health.collect import LOCAL_FILES, choose
+from icekit.health.collect import LOCAL_FILES, choose_collector
 from tests.base_install import ROOT, run
 from tests.child import python
 from tests.commands import command
@@ -211,13 +211,17 @@ def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(
 
 def test_a_large_table_says_what_to_install_or_how_to_do_without(plain: Path) -> None:
     lake = icekit.connect()
-    assert choose(lake, "auto", LOCAL_FILES) == choose(lake, "local", LOCAL_FILES + 1) == "local"
+    assert (
+        choose_collector(lake, "auto", LOCAL_FILES)
+        == choose_collector(lake, "local", LOCAL_FILES + 1)
+        == "local"
+    )
     with pytest.raises(
         ExtraMissing,
         match=r"^Reading .* 200,001 files \(unless with collector local\) needs pyspark, "
         r".*\[spark\]'`\.$",
     ):
-        choose(lake, "auto", LOCAL_FILES + 1)
+        choose_collector(lake, "auto", LOCAL_FILES + 1)
 
 
 def test_a_folder_with_the_name_of_a_library_is_none(

@@ -22,17 +22,17 @@ from icekit.engine.column_types import Ability
 from icekit.health.facts import local
 from icekit.health.facts.column_support import unsupported_columns
 from icekit.health.facts.counts import Rollup
-from icekit.health.facts.head import MOST_MANIFESTS, RECENT_MINUTES, written_within
+from icekit.health.facts.head import MOST_MANIFESTS, RECENT_MINUTES, partitions_written_within
 from icekit.health.facts.integrity import Integrity
-from icekit.health.facts.metadata_file import RESTORE_OLDER, sized_metadata
-from icekit.health.facts.metadata_sections import sections
+from icekit.health.facts.metadata_file import RESTORE_OLDER, metadata_with_size
+from icekit.health.facts.metadata_sections import largest_sections
 from icekit.health.facts.model import TableFacts
-from icekit.health.facts.retention import Retained, Retention, expiry, past_own_limits
-from icekit.health.facts.rollup import edges, sort_key
+from icekit.health.facts.retention import Retained, Retention, expiry, removed_by_ref_limits
+from icekit.health.facts.rollup import bucket_edges, sort_key
 from icekit.health.facts.snapshot_statistics import statistics_ages
 from icekit.health.facts.storage import StorageSearch
 from icekit.health.facts.writer_states import WriterLog, staged_writes
-from icekit.health.storage.missing import Searched
+from icekit.health.storage.missing import ObservedSnapshot
 from icekit.iceberg import metadata
 from icekit.iceberg.definition import Flaw, MetadataFlaw
 from icekit.iceberg.dropped_fields import fields_hiding_files
@@ -87,75 +87,81 @@ def observe(
     how many).
     Raises the errors of :mod:`icekit.common.errors`.
     """
-    started = time.monotonic()
-    name = lake.identifier(table)
-    source = lake.tables.source(name)
-    meta, metadata_bytes = sized_metadata(source)
-    snapshot, chosen_ref = choose_snapshot(meta, ref)
+    start_seconds = time.monotonic()
+    table_name = lake.identifier(table)
+    source = lake.tables.source(table_name)
+    meta, metadata_bytes = metadata_with_size(source)
+    snapshot, ref_name = choose_snapshot(meta, ref)
     schema = metadata.schema_of(meta, (snapshot or {}).get("schema-id") if ref else None)
-    definition = _definition(meta, schema, filter_columns)
-    unsupported = unsupported_columns(meta, lake.engine)
-    is_unreadable = any(column.ability is Ability.READ for column in unsupported)
-    identifiers = schema.get("identifier-field-ids") or ()
-    specs = {spec.spec_id: spec for spec in definition["specs"]}
-    manifests = _manifests(snapshot, source, specs)
-    searched = Searched(meta, snapshot, manifests, specs)
-    new_rollup = partial(_new_rollup, searched, tuple(size_ratios))
+    definition_fields = _definition_fields(meta, schema, filter_columns)
+    unreadable_or_unwritable = unsupported_columns(meta, lake.engine)
+    is_unreadable = any(column.ability is Ability.READ for column in unreadable_or_unwritable)
+    identifier_ids = schema.get("identifier-field-ids") or ()
+    specs_by_id = {spec.spec_id: spec for spec in definition_fields["specs"]}
+    manifests = _read_manifests(snapshot, source, specs_by_id)
+    observed_snapshot = ObservedSnapshot(meta, snapshot, manifests, specs_by_id)
+    new_rollup = partial(_new_rollup, observed_snapshot, tuple(size_ratios))
     # Spark does not even open the metadata tables of a table that it cannot read. Where the column of
     # a partition field was dropped, they do not have its values, or fail.
     current_columns = metadata.columns(meta, metadata.schema_of(meta))
-    is_hidden = bool(fields_hiding_files(specs.values(), current_columns)) or any(
-        specs[manifest["partition_spec_id"]].dropped for manifest in manifests
+    has_hidden_files = bool(fields_hiding_files(specs_by_id.values(), current_columns)) or any(
+        specs_by_id[manifest["partition_spec_id"]].dropped for manifest in manifests
     )
-    collector = "local" if is_unreadable or is_hidden else collector
-    rollup, used = _count(lake, name, source, searched, new_rollup, collector, progress)
+    collector = "local" if is_unreadable or has_hidden_files else collector
+    rollup, used_collector = _count_files(
+        lake, table_name, source, observed_snapshot, new_rollup, collector, progress
+    )
     now_ms = int(time.time() * 1000)
-    by_limits = _removed_by_limits(meta, now_ms)
+    limit_removals = _removed_by_limits(meta, now_ms)
     writer_log = WriterLog(meta)
-    recent = written_within(
-        source.read, searched, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
+    recent_partitions = partitions_written_within(
+        source.read, observed_snapshot, RECENT_MINUTES, now_ms, manifests, MOST_MANIFESTS
     )
     storage_search = StorageSearch()
     if storage:
         from icekit.health.storage.search import search_storage
 
-        storage_search = search_storage(lake, name, source, searched, collector, say)
+        storage_search = search_storage(lake, table_name, source, observed_snapshot, collector, say)
     return TableFacts(
         catalog=lake.name,
-        table=name,
-        snapshot_id=searched.snapshot_id,
-        ref=chosen_ref,
+        table=table_name,
+        snapshot_id=observed_snapshot.snapshot_id,
+        ref=ref_name,
         snapshot_ms=(snapshot or {}).get("timestamp-ms"),
-        **definition,
-        **_files(rollup, definition["properties"]),
+        **definition_fields,
+        **_file_fields(rollup, definition_fields["properties"]),
         misread_keys=_misread_keys(meta, rollup),
         history=replace(
             history(meta, snapshot),
-            expirable_count=_expirable(meta, now_ms, writer_log),
-            past_limits=len(by_limits.expired),
-            refs_past_limits=by_limits.refs_dropped,
+            expirable_count=_expirable_count(meta, now_ms, writer_log),
+            past_limits=len(limit_removals.expired_ids),
+            refs_past_limits=limit_removals.expired_refs,
             writers=writer_log.states(),
             staged=staged_writes(meta),
         ),
-        metrics_sample=sample_metrics(manifests, definition["columns"], source.read, identifiers),
-        recent=tuple(sorted(recent, key=sort_key)),
+        metrics_sample=sample_metrics(
+            manifests, definition_fields["columns"], source.read, identifier_ids
+        ),
+        recent=tuple(sorted(recent_partitions, key=sort_key)),
         metadata_bytes=metadata_bytes,
-        metadata_sections=sections(meta),
-        flaws=_flaws(searched, rollup.integrity, now_ms),
+        metadata_sections=largest_sections(meta),
+        flaws=_metadata_flaws(observed_snapshot, rollup.integrity, now_ms),
         statistics=statistics_ages(meta, snapshot),
         storage=storage_search.storage,
         missing=storage_search.missing,
         unlisted=storage_search.unlisted,
-        unsupported_columns=unsupported,
+        unsupported_columns=unreadable_or_unwritable,
         engine=lake.engine,
-        collector=used,
-        iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
+        collector=used_collector,
+        iceberg_version=iceberg_version(lake.spark, lake.name)
+        if used_collector == "spark"
+        else None,
         collected_at_ms=now_ms,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - start_seconds,
     )
 
 
-def _definition(
+def _definition_fields(
     meta: metadata.Json, schema: metadata.Json, filter_columns: Sequence[str] | None
 ) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that say how the table is defined."""
@@ -184,14 +190,14 @@ def _definition(
     }
 
 
-def _files(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
+def _file_fields(rollup: Rollup, properties: Mapping[str, str]) -> dict[str, Any]:
     """The fields of :class:`TableFacts` that count files."""
     target_bytes = metadata.number(properties, "commit.manifest.target-size-bytes")
     return {
-        "data_edges": rollup.edges,
+        "data_edges": rollup.bucket_edges,
         "groups": rollup.groups(),
         "sequences": rollup.sequences(),
-        "sequence_width": rollup.width,
+        "sequence_width": rollup.sequence_width,
         "equality_keys": rollup.equality_keys(),
         "unapplied": rollup.unapplied_deletes(),
         "integrity": rollup.integrity,
@@ -207,66 +213,81 @@ def _misread_keys(meta: metadata.Json, rollup: Rollup) -> tuple[str, ...]:
     return tuple(misread_fields(meta, field_ids, reads_dropped_keys=True).values())
 
 
-def _new_rollup(searched: Searched, size_ratios: Iterable[float]) -> Rollup:
-    meta = searched.metadata
-    target = metadata.number(metadata.properties_of(meta), metadata.TARGET)
-    rollup_arguments = searched.manifests, searched.specs, metadata.key_columns(meta)
-    last = int(meta.get("last-sequence-number") or 0)
-    return Rollup(*rollup_arguments, edges(target, size_ratios), target, last)
+def _new_rollup(observed_snapshot: ObservedSnapshot, size_ratios: Iterable[float]) -> Rollup:
+    meta = observed_snapshot.metadata
+    target_bytes = metadata.number(metadata.properties_of(meta), metadata.TARGET)
+    rollup_arguments = (
+        observed_snapshot.manifests,
+        observed_snapshot.specs,
+        metadata.key_columns(meta),
+    )
+    last_sequence_number = int(meta.get("last-sequence-number") or 0)
+    return Rollup(
+        *rollup_arguments,
+        bucket_edges(target_bytes, size_ratios),
+        target_bytes,
+        last_sequence_number,
+    )
 
 
-def _count(
+def _count_files(
     lake: Lake,
     name: Identifier,
     source: TableSource,
-    searched: Searched,
+    observed_snapshot: ObservedSnapshot,
     new_rollup: Callable[[], Rollup],
     collector: Collector,
     progress: Callable[[int, int], None] | None,
 ) -> tuple[Rollup, Literal["spark", "local"]]:
     """Count the files; also tells the collector that did."""
     rollup = new_rollup()
-    snapshot = searched.snapshot or {}
-    counted_files = file_counts(searched.manifests)
+    snapshot = observed_snapshot.snapshot or {}
+    expected_counts = file_counts(observed_snapshot.manifests)
     # Iceberg's metadata tables fail where a manifest list does not count the entries.
-    used = "local" if counted_files is None else choose(lake, collector, sum(counted_files))
-    if used == "local" or not snapshot:
+    used_collector = (
+        "local"
+        if expected_counts is None
+        else choose_collector(lake, collector, sum(expected_counts))
+    )
+    if used_collector == "local" or not snapshot:
         local.roll_up(rollup, source.read, progress)
-        return rollup, used
+        return rollup, used_collector
     from icekit.health.facts import spark
 
-    full = lake.sql_name(name)
+    sql_name = lake.sql_name(name)
     snapshot_id = snapshot["snapshot-id"]
     failure: MetadataUnreadable | None = None
-    is_contradicted = False
+    has_contradictions = False
     try:
-        is_contradicted = spark.roll_up(rollup, lake.spark, full, snapshot_id) or any(
-            local.live_in_unread(searched.manifests, source.read).values()
+        has_contradictions = spark.roll_up(rollup, lake.spark, sql_name, snapshot_id) or any(
+            local.files_in_empty_manifests(observed_snapshot.manifests, source.read).values()
         )
     except MetadataUnreadable as error:
         failure = error
-    is_complete = failure is None and counted_files in (None, rollup.file_counts())
-    if is_contradicted or not is_complete:
+    is_complete = failure is None and expected_counts in (None, rollup.file_counts())
+    if has_contradictions or not is_complete:
         # A rare table: what contradicts itself, or cannot be read, is named in one place.
-        named_rollup = new_rollup()
-        local.roll_up(named_rollup, source.read, progress)
-        if named_rollup.integrity.miscounted_count:
-            return named_rollup, "local"
-        rollup.integrity = named_rollup.integrity
+        local_rollup = new_rollup()
+        local.roll_up(local_rollup, source.read, progress)
+        if local_rollup.integrity.miscounted_count:
+            return local_rollup, "local"
+        rollup.integrity = local_rollup.integrity
     if failure is not None:
         raise failure
-    spark.check_listed(lake.spark, full, snapshot_id, counted_files, rollup.file_counts())
-    return rollup, used
+    spark.check_file_counts(
+        lake.spark, sql_name, snapshot_id, expected_counts, rollup.file_counts()
+    )
+    return rollup, used_collector
 
 
-def _expirable(meta: Mapping[str, Any], now_ms: int, writer_log: WriterLog) -> int | None:
+def _expirable_count(meta: Mapping[str, Any], now_ms: int, writer_log: WriterLog) -> int | None:
     """The snapshots that would expire now without a stated retention; None where the properties
     allow no expiry, or the snapshots of a branch are damaged.
     """
     try:
         now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        expiring = expiry(meta, Retention(), now, writer_log)
-        return 0 if expiring.conflict else len(expiring.snapshots.expired)
+        default_expiry = expiry(meta, Retention(), now, writer_log)
+        return 0 if default_expiry.conflict else len(default_expiry.snapshots.expired_ids)
     except (ParameterError, Damaged):
         return None
 
@@ -274,18 +295,20 @@ def _expirable(meta: Mapping[str, Any], now_ms: int, writer_log: WriterLog) -> i
 def _removed_by_limits(meta: Mapping[str, Any], now_ms: int) -> Retained:
     """What every expiry removes; nothing where the snapshots of a branch are damaged."""
     try:
-        return past_own_limits(meta, now_ms)
+        return removed_by_ref_limits(meta, now_ms)
     except (ParameterError, Damaged):
         return Retained((), (), (), ())
 
 
-def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark", "local"]:
+def choose_collector(
+    lake: Lake, collector: Collector, file_count: int
+) -> Literal["spark", "local"]:
     """The collector for a number of files, unless ``collector`` names one."""
     if collector in ("spark", "local"):
         return collector
     require_known(collector, ("auto", "spark", "local"), "collector")
-    limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
-    if file_count <= limit:
+    local_limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
+    if file_count <= local_limit:
         return "local"
     if not lake.spark_is_running:
         require(
@@ -294,8 +317,8 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
     return "spark"
 
 
-def _manifests(
-    snapshot: metadata.Json | None, source: TableSource, specs: Collection[int]
+def _read_manifests(
+    snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]
 ) -> list[Record]:
     if snapshot is None:
         return []
@@ -307,7 +330,7 @@ def _manifests(
         )
     manifests = manifest_list(source.read(location), location)
     for manifest in manifests:
-        if manifest["partition_spec_id"] not in specs:
+        if manifest["partition_spec_id"] not in spec_ids:
             raise MetadataUnreadable(
                 f"{location} lists a manifest with partition spec "
                 f"{manifest['partition_spec_id']}, but partition-specs in "
@@ -316,44 +339,50 @@ def _manifests(
     return manifests
 
 
-def _flaws(searched: Searched, integrity: Integrity, now_ms: int) -> tuple[MetadataFlaw, ...]:
+def _metadata_flaws(
+    observed_snapshot: ObservedSnapshot, integrity: Integrity, now_ms: int
+) -> tuple[MetadataFlaw, ...]:
     """What of the metadata is readable here, and refused by Iceberg where it needs it."""
-    meta = searched.metadata
-    schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
-    without = [
+    meta = observed_snapshot.metadata
+    schema_ids = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
+    ids_without_schema = [
         s["snapshot-id"]
         for s in meta.get("snapshots") or ()
-        if schemas and s.get("schema-id") not in {None, *schemas}
+        if schema_ids and s.get("schema-id") not in {None, *schema_ids}
     ]
-    columns = {leaf.field_id for leaf in metadata.leaves(metadata.schema_of(meta))}
-    default = meta.get("default-sort-order-id", 0)
-    orders = [
+    column_ids = {leaf.field_id for leaf in metadata.leaves(metadata.schema_of(meta))}
+    default_order_id = meta.get("default-sort-order-id", 0)
+    broken_order_ids = [
         order["order-id"]
         for order in meta.get("sort-orders") or ()
-        if order["order-id"] != default
-        and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
+        if order["order-id"] != default_order_id
+        and any(
+            f["transform"] != "void" and f["source-id"] not in column_ids for f in order["fields"]
+        )
     ]
-    observed = searched.snapshot_id
-    ids_of = {
+    observed_id = observed_snapshot.snapshot_id
+    examples_by_flaw = {
         Flaw.UNCOUNTED_MANIFESTS: [
-            manifest["manifest_path"] for manifest in searched.manifests if not is_counted(manifest)
+            manifest["manifest_path"]
+            for manifest in observed_snapshot.manifests
+            if not is_counted(manifest)
         ],
-        Flaw.SCHEMA_GONE: [each for each in without if each == observed],
-        Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
-        Flaw.ORDER_BY_DROPPED: orders,
+        Flaw.SCHEMA_GONE: [each for each in ids_without_schema if each == observed_id],
+        Flaw.OLD_SCHEMA_GONE: [each for each in ids_without_schema if each != observed_id],
+        Flaw.ORDER_BY_DROPPED: broken_order_ids,
         Flaw.MISCOUNTED_MANIFESTS: [
             f"{each.path}: {each.listed_count:,} live files by the manifest list "
-            f"{(searched.snapshot or {}).get('manifest-list')}, {each.live_count:,} in the manifest"
+            f"{(observed_snapshot.snapshot or {}).get('manifest-list')}, {each.live_count:,} in the manifest"
             for each in integrity.miscounted
         ],
         Flaw.FUTURE_TIMES: [
             f"until {time_text(each)}" for each in reversed(metadata.future_times(meta, now_ms))
         ],
     }
-    counts = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}
+    counts_by_flaw = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}
     return tuple(
-        MetadataFlaw(flaw, counts.get(flaw, len(ids)), tuple(map(str, ids[:_EXAMPLES])))
-        for flaw, ids in ids_of.items()
+        MetadataFlaw(flaw, counts_by_flaw.get(flaw, len(ids)), tuple(map(str, ids[:_EXAMPLES])))
+        for flaw, ids in examples_by_flaw.items()
         if ids
     )
 

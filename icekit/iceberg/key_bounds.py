@@ -88,7 +88,7 @@ class Spans(NamedTuple):
 
 
 @dataclass
-class Keyed:
+class KeyBounds:
     """Data files, or equality delete files of one key, by the number of their partition and by
     sequence number: a row for each.
     """
@@ -99,7 +99,7 @@ class Keyed:
     records: array[int] = field(default_factory=longs)
 
     @classmethod
-    def of(cls, columns: Iterable[int]) -> Keyed:
+    def of(cls, columns: Iterable[int]) -> KeyBounds:
         """No files yet, for some columns."""
         return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
 
@@ -114,9 +114,9 @@ class Keyed:
                 spans.append()
         return row
 
-    def within(self, width: int) -> Keyed:
+    def within(self, width: int) -> KeyBounds:
         """The same by ranges of sequence numbers."""
-        ranged = Keyed.of(self.columns)
+        ranged = KeyBounds.of(self.columns)
         for (partition, sequence), row in self.rows.items():
             into = ranged.row(partition, range_end(sequence, width))
             ranged.files[into] += self.files[row]

@@ -16,7 +16,7 @@ from functools import reduce
 from itertools import accumulate
 from typing import NamedTuple
 
-from icekit.iceberg.key_bounds import Keyed, Spans
+from icekit.iceberg.key_bounds import KeyBounds, Spans
 
 # The deletes of a partition are compared with its data one sequence number at a time up to this
 # many, and in as many blocks beyond; in fewer where these would be more comparisons.
@@ -68,8 +68,8 @@ class _Reach:
 
 
 def rule_out(
-    data: Keyed,
-    deletes: Mapping[tuple[int, ...], Keyed],
+    data: KeyBounds,
+    deletes: Mapping[tuple[int, ...], KeyBounds],
     everywhere: Collection[int],
     is_exact: bool,
 ) -> RuledOut:
@@ -108,7 +108,7 @@ class _MetFiles(NamedTuple):
     records: int
 
 
-def _met_files(deletes: Mapping[tuple[int, ...], Keyed], met: set[Key]) -> list[_MetFiles]:
+def _met_files(deletes: Mapping[tuple[int, ...], KeyBounds], met: set[Key]) -> list[_MetFiles]:
     return [
         _MetFiles(key, keyed.files[row], keyed.records[row])
         for keyed in deletes.values()
@@ -154,9 +154,9 @@ def _by_partition(keys: Iterable[Key]) -> dict[int, list[int]]:
 
 
 def _meet(
-    data: Keyed,
+    data: KeyBounds,
     of_data: Sequence[Key],
-    deletes: Keyed,
+    deletes: KeyBounds,
     everywhere: Collection[int],
     reach: _Reach,
 ) -> set[Key]:

@@ -7,7 +7,7 @@ from icekit.common import frozen, sql
 from icekit.common.commands import command_line
 from icekit.common.units import count, size
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
-from icekit.health.facts.snapshot_statistics import renewal, statistics_of
+from icekit.health.facts.snapshot_statistics import renewal_statement, statistics_of
 from icekit.iceberg.metadata import Json
 from icekit.maintain.action import Action, names_of
 from icekit.maintain.prediction import EQUALITY_DELETE, Prediction, total_of
@@ -196,7 +196,7 @@ def statistics_notes(
     """A note on the statistics of the snapshot that a plan starts from; none without any."""
     statistics = statistics_of(metadata, snapshot_id)
     kinds = " and ".join(f"{each.kind} statistics" for each in statistics)
-    renewals = "; ".join(renewal(catalog, table, each) for each in statistics)
+    renewals = "; ".join(renewal_statement(catalog, table, each) for each in statistics)
     note = (
         f"The snapshot has {kinds}; those that this plan commits have none. To renew them after "
         f"the run (on a branch, with its new snapshot as snapshot_id): {renewals}"

@@ -32,7 +32,7 @@ from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.health.collect import observe
 from icekit.health.facts.column_support import require_supported
 from icekit.health.facts.files import FileGroup
-from icekit.health.facts.head import head, since
+from icekit.health.facts.head import commits_since, head
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.metadata import Json, summary_of
@@ -155,7 +155,10 @@ class Sandbox:
             frame = spark.sql(sql)
             frame.collect()
         committed = Committed(
-            effort.seconds, since(head(self.lake, self.table), snapshot_before), frame, effort.cost
+            effort.seconds,
+            commits_since(head(self.lake, self.table), snapshot_before),
+            frame,
+            effort.cost,
         )
         self.budget.bytes_written += committed.summary_total("added-files-size")
         return committed

@@ -10,7 +10,7 @@ from icekit.common import frozen
 from icekit.common.commands import command_line
 from icekit.common.sql import Identifier, call, display_name, identifier, transform_sql
 from icekit.health.facts.model import TableFacts
-from icekit.health.facts.sort_order import quoted
+from icekit.health.facts.sort_order import column_sql
 from icekit.iceberg.definition import PartitionSpec
 from icekit.tune.answer import Change
 from icekit.tune.filters import Columns
@@ -69,7 +69,7 @@ def plain_sort_order(facts: TableFacts) -> RowOrder | None:
 
 
 def _sort_terms(columns: Columns, names: Sequence[str]) -> str:
-    return ", ".join(f"{quoted(columns, n)} ASC NULLS FIRST" for n in names)
+    return ", ".join(f"{column_sql(columns, n)} ASC NULLS FIRST" for n in names)
 
 
 def write_order_sql(
@@ -95,7 +95,7 @@ def rewrite_files_sql(
     """
     sort_arguments: dict[str, str] = {} if order is None else {"strategy": "sort"}
     if order is not None and order.columns:
-        column_list = ", ".join(quoted(columns, n) for n in order.columns)
+        column_list = ", ".join(column_sql(columns, n) for n in order.columns)
         is_sort = order.kind == SORT
         sort_arguments["sort_order"] = (
             _sort_terms(columns, order.columns) if is_sort else f"zorder({column_list})"
@@ -142,7 +142,7 @@ def spec_change_sql(
     table_sql = identifier(*table)
 
     def field_sql(field: Field) -> str:
-        return transform_sql(quoted(columns, field.column), field.transform)
+        return transform_sql(column_sql(columns, field.column), field.transform)
 
     clauses = [
         f"REPLACE PARTITION FIELD {field_sql(a)} WITH {field_sql(b)}"

@@ -14,7 +14,7 @@ from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.health.diagnose import diagnose
-from icekit.health.diagnose.writes import append_rhythm, that_wrote_rows
+from icekit.health.diagnose.writes import append_rhythm, row_writing_commits
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import min_file_size, split_bytes
 from icekit.iceberg.metadata import TARGET, distribution_modes
@@ -316,7 +316,7 @@ def _commit_frequency_changes(facts: TableFacts) -> Iterator[Change]:
     """Commit less often where a commit adds too little to a partition for any setting to make a
     file of the target size.
     """
-    rhythm = append_rhythm(that_wrote_rows(facts.history.commits))
+    rhythm = append_rhythm(row_writing_commits(facts.history.commits))
     min_file_bytes = min_file_size(facts.target_bytes)
     if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_bytes:
         return

@@ -13,10 +13,10 @@ from icekit.common.sql import identifier, set_properties
 from icekit.common.units import capitalized, count, percent, plain_number, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.engine.planner import frame_execution, is_scan_of, metric, walk_plan
-from icekit.health.diagnose.partitions import coarser
+from icekit.health.diagnose.partitions import coarser_transform
 from icekit.health.facts.column_support import order_refusal
 from icekit.health.facts.model import TableFacts
-from icekit.health.facts.sort_order import undo_order
+from icekit.health.facts.sort_order import order_restoration
 from icekit.iceberg.metadata import ROW_GROUP
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune import ddl
@@ -141,10 +141,10 @@ def coarser_spec(facts: TableFacts, current_spec: tuple[Field, ...]) -> tuple[Fi
         return None
     factor = facts.target_bytes / 2 / max(1, facts.mean_partition_bytes)
     for i, field in reversed([*enumerate(current_spec)]):
-        if coarser_transform := coarser(facts.by_name[field.column], field.transform, factor):
+        if new_transform := coarser_transform(facts.by_name[field.column], field.transform, factor):
             return (
                 *current_spec[:i],
-                Field(field.column, coarser_transform),
+                Field(field.column, new_transform),
                 *current_spec[i + 1 :],
             )
     return current_spec[:-1]
@@ -464,7 +464,7 @@ def _layout_changes(facts: TableFacts, layout: Layout, why: str) -> Iterator[Cha
             str(order),
             why,
             sql=(sql,),
-            undo=undo_order(table_name, facts),
+            undo=order_restoration(table_name, facts),
             side_effect="each write needs one more shuffle and sort",
         )
     files_text = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"

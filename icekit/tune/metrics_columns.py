@@ -102,15 +102,15 @@ def needed_modes(
 
     Used are the columns of filters, and those whose bounds the table itself needs.
     """
-    bound_columns = facts.bound_columns
+    columns_needing_bounds = facts.columns_needing_bounds
     modes_by_column: dict[str, str] = {}
-    for name in (*(name for f in filters for name in f.columns), *bound_columns):
+    for name in (*(name for f in filters for name in f.columns), *columns_needing_bounds):
         column = facts.by_name.get(name)
         column_operators = operators(filters, name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
         modes_by_column[name] = truncate_mode(LENGTHS[0])
-        if column_operators == {NULLS} and name not in bound_columns:
+        if column_operators == {NULLS} and name not in columns_needing_bounds:
             modes_by_column[name] = COUNTS
         elif column_operators and column.type == "string":
             modes_by_column[name] = needed_mode(sample_values.get(name, ()))

@@ -14,7 +14,7 @@ from icekit.api import Lake
 from icekit.common.commands import Policy
 from icekit.common.sql import identifier, literal
 from icekit.common.units import size
-from icekit.health.facts.head import head, since
+from icekit.health.facts.head import commits_since, head
 from icekit.learn.lab import unpack_lab
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.record.ledger import Ledger
@@ -169,7 +169,7 @@ def _did(lake: Lake, name: str) -> Actual:
     """What the rewrites of a copy have changed."""
     at = head(lake, lake.identifier(name))
     return actual(
-        s for s in since(at, None) if (s.get("summary") or {}).get("operation") == "replace"
+        s for s in commits_since(at, None) if (s.get("summary") or {}).get("operation") == "replace"
     )
 
 

@@ -15,7 +15,7 @@ from icekit.engine.bridge import temporary_settings
 from icekit.engine.column_types import Ability
 from icekit.engine.errors import reason
 from icekit.health.facts.column_support import order_refusal, unsupported_columns
-from icekit.health.facts.sort_order import quoted
+from icekit.health.facts.sort_order import column_sql
 from icekit.rows.proof.fingerprint import reading_settings, row_hash, summed_up
 from tests.versions import ENGINE
 
@@ -199,7 +199,7 @@ def test_no_order_by_a_name_is_planned_that_iceberg_refuses(
     for _ in range(2):
         lake.spark.sql(f"INSERT INTO {name} VALUES (1, NULL)")
     facts = lake.observe((scratch, "typed"))
-    term = quoted(facts.by_name, column)
+    term = column_sql(facts.by_name, column)
     order = f"{term} ASC NULLS FIRST" if strategy == "sort" else f"{strategy}({term})"
 
     is_refused = order_refusal(facts, strategy, [column]) is not None

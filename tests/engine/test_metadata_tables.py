@@ -10,7 +10,7 @@ from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import identifier
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.spark_conf import ICEBERG
-from icekit.health.facts.spark import check_listed
+from icekit.health.facts.spark import check_file_counts
 from icekit.iceberg.manifests import FileCounts, file_counts
 from tests.commits import in_order
 from tests.elsewhere import elsewhere
@@ -91,7 +91,7 @@ def test_files_that_a_metadata_table_leaves_out_are_told_with_the_version_that_d
         r"data files and 0 "
     )
     with pytest.raises(MetadataUnreadable, match=said):
-        check_listed(lake.spark, ("lake", "db", "t"), 7, FileCounts(2, 1), FileCounts(2, 0))
+        check_file_counts(lake.spark, ("lake", "db", "t"), 7, FileCounts(2, 1), FileCounts(2, 0))
 
 
 def test_files_are_counted_by_the_manifest_list_if_it_has_all_counts() -> None:

@@ -13,7 +13,7 @@ import pytest
 from icekit.health.facts import local
 from icekit.health.facts.counts import Rollup
 from icekit.health.facts.integrity import DeleteState
-from icekit.health.facts.rollup import edges
+from icekit.health.facts.rollup import bucket_edges
 from icekit.health.facts.summaries import FieldRange, narrow_fields
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
@@ -114,7 +114,9 @@ class Lists:
 
     def counted(self, width: int = 1) -> Rollup:
         columns = {7: KeyColumn("long", True, "k")}
-        rollup = Rollup(self.records, SPECS, columns, edges(TARGET), TARGET, width=width)
+        rollup = Rollup(
+            self.records, SPECS, columns, bucket_edges(TARGET), TARGET, sequence_width=width
+        )
         local.roll_up(rollup, self.contents.__getitem__)
         return rollup
 
@@ -183,7 +185,7 @@ def test_a_delete_of_one_file_applies_by_path_partition_and_sequence_number(
 
     assert [each.state for each in rollup.unapplied_deletes()] == ([expected] if expected else [])
     assert rollup.file_counts() == (3, 1)
-    assert sum(rollup.file_scoped.values()) == (0 if expected else 1)
+    assert sum(rollup.file_scoped_counts.values()) == (0 if expected else 1)
     misplaced = [
         (each.state, each.named_path, each.data_path) for each in rollup.integrity.misplaced
     ]

@@ -11,7 +11,11 @@ from icekit.common.errors import ColumnsUnsupported, ConversionRefused
 from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
-from icekit.health.facts.column_support import limits_of, newer_engine, unsupported_columns
+from icekit.health.facts.column_support import (
+    engine_limits,
+    newer_engine_sentence,
+    unsupported_columns,
+)
 from icekit.health.facts.model import TableFacts, UnsupportedColumn
 from icekit.maintain.planning.candidates import candidates
 from icekit.maintain.planning.compaction import plan
@@ -128,11 +132,11 @@ def test_what_an_engine_lacks_is_named_with_the_engine_that_has_it() -> None:
     old = Engine("4.0", "1.11.0")
     shapes = unsupported_columns(metadata(struct("geometry", "variant", "time")), old)
 
-    assert limits_of(old, shapes) == (
+    assert engine_limits(old, shapes) == (
         "Spark 4.0 with Iceberg 1.11.0 cannot read columns f1.f0 (geometry), f1.f2 (time)"
     )
-    assert newer_engine(shapes) == ""
-    assert newer_engine(shapes[:1]) == "Spark 4.1 with Iceberg 1.12 can read them."
+    assert newer_engine_sentence(shapes) == ""
+    assert newer_engine_sentence(shapes[:1]) == "Spark 4.1 with Iceberg 1.12 can read them."
     assert str(first_reading_engine("variant")) == "Spark 4.0 with Iceberg 1.10"
     assert first_reading_engine("geometry(EPSG:4326)") is None
     assert first_reading_engine("a type of tomorrow") is None

@@ -7,12 +7,12 @@ import pytest
 
 from icekit.health.facts.fan_out import (
     RewriteGroup,
-    most_moved,
+    is_separable_by_filter,
+    most_output_partitions,
     most_partitions,
-    most_rolled,
+    most_rolled_files,
     rewrite_groups,
-    stays_apart,
-    values_of,
+    values_in_spec,
 )
 from icekit.health.facts.files import FileGroup
 from icekit.health.facts.rollup import packed_files
@@ -87,7 +87,7 @@ def test_values_of_an_older_partition_say_which_go_together(
 ) -> None:
     stored = [days(value) if isinstance(value, str) else value for value in values]
     known = {
-        values_of(spec(f"{older} a"), Partition(0, (value,)), spec(f"{current} a"))
+        values_in_spec(spec(f"{older} a"), Partition(0, (value,)), spec(f"{current} a"))
         for value in stored
     }
 
@@ -125,13 +125,13 @@ def test_a_rewrite_leaves_at_most_a_file_for_each_row_or_partition() -> None:
 def test_files_that_move_are_bounded_by_partitions_rows_and_what_a_writer_ends() -> None:
     older, current = spec("day a"), spec("bucket[4] b", spec_id=1)
 
-    assert most_moved(older, current, 3, 1000) == 15
-    assert most_moved(older, current, 3, 7) == 7
-    assert most_moved(older, spec("identity b", spec_id=1), 3, 1000) == 1000
+    assert most_output_partitions(older, current, 3, 1000) == 15
+    assert most_output_partitions(older, current, 3, 7) == 7
+    assert most_output_partitions(older, spec("identity b", spec_id=1), 3, 1000) == 1000
     # What a writer holds is as large as it is uncompressed: a small limit may end a file at each
     # look, a large one only where so many bytes are written.
-    assert most_rolled(8 * MIB, 2_500, MIB, columns=4) == 2
-    assert most_rolled(500 * MIB, 10**6, 104 * MIB, columns=4) == 5
+    assert most_rolled_files(8 * MIB, 2_500, MIB, column_count=4) == 2
+    assert most_rolled_files(500 * MIB, 10**6, 104 * MIB, column_count=4) == 5
 
 
 @pytest.mark.parametrize(
@@ -171,4 +171,4 @@ def test_small_files_are_packed_whole_and_large_ones_by_row_groups(
 def test_partitions_move_one_by_one_where_filters_tell_them_from_what_has_moved(
     older: list[str], current: list[str], apart: bool
 ) -> None:
-    assert stays_apart(spec(*older), spec(*current, spec_id=1)) is apart
+    assert is_separable_by_filter(spec(*older), spec(*current, spec_id=1)) is apart

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekit.health.facts.head import Head, head, written_within
+from icekit.health.facts.head import Head, head, partitions_written_within
 from icekit.iceberg.partition import Scalar
 from tests.deletes.tables import Table
 
@@ -22,7 +22,9 @@ def written(table: Table, at: Head, after: Head) -> set[Scalar]:
     now_ms = at.snapshot["timestamp-ms"] + 60_000
     minutes = (now_ms - after.snapshot["timestamp-ms"] - 1) / 60_000
     read = table.lake.tables.source(table.name).read
-    return {partition.values[0] for partition in written_within(read, at, minutes, now_ms)}
+    return {
+        partition.values[0] for partition in partitions_written_within(read, at, minutes, now_ms)
+    }
 
 
 @pytest.mark.spark
@@ -51,4 +53,4 @@ def test_a_partition_counts_as_written_although_a_later_commit_moved_its_entries
 
 
 def test_a_table_without_snapshots_was_written_nowhere() -> None:
-    assert written_within(lambda _: b"", Head({}, None), 60, 0) == frozenset()
+    assert partitions_written_within(lambda _: b"", Head({}, None), 60, 0) == frozenset()

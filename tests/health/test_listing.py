@@ -70,7 +70,7 @@ def test_a_file_is_found_however_its_place_is_spelled(folder: str, named: str) -
     comparison = compared(folder, [named], ["x"])
 
     assert (comparison.orphan_count, comparison.doubts) == (0, [])
-    assert comparison.named.expected == {}
+    assert comparison.named_files.expected_by_path == {}
 
 
 @pytest.mark.parametrize(("folder", "named"), UNDECIDED)
@@ -82,15 +82,15 @@ def test_a_file_that_only_its_scheme_or_bucket_tells_from_a_named_one_is_not_dec
     assert comparison.orphan_count == 0
     assert "only a person can say whether they are one file" in comparison.doubts[0]
     # It may not be where the metadata says.
-    assert [each.location for each in comparison.named.expected.values()] == [named]
+    assert [each.location for each in comparison.named_files.expected_by_path.values()] == [named]
 
 
 def test_a_file_that_is_named_twice_and_once_elsewhere_is_not_decided_but_found() -> None:
     comparison = compared("s3://b/t", ["s3://b/t/x", "s3://other/t/x"], ["x"])
 
     assert comparison.doubts
-    assert comparison.named.doubtful == {"s3://other/t/x"}
-    assert comparison.named.expected == {}
+    assert comparison.named_files.doubtful_locations == {"s3://other/t/x"}
+    assert comparison.named_files.expected_by_path == {}
 
 
 @pytest.mark.parametrize(("folder", "named"), ANOTHER_FILE)
@@ -98,16 +98,16 @@ def test_nothing_is_decoded_and_no_letter_is_changed(folder: str, named: str) ->
     comparison = compared(folder, [named], ["x"])
 
     assert comparison.orphan_count == 1
-    assert comparison.storage.orphan_bytes == 7
-    assert [each.location for each in comparison.named.expected.values()] == [named]
+    assert comparison.storage_facts.orphan_bytes == 7
+    assert [each.location for each in comparison.named_files.expected_by_path.values()] == [named]
 
 
 @pytest.mark.parametrize("name", ["a b", "100%", "k=a%2Fb", "it's", 'say "é"', "q?#", "\\"])
 def test_odd_names_are_names_like_others(name: str) -> None:
     comparison = compared("/t", [f"file:/t/{name}/x"], [f"{name}/x", f"{name}/y"])
 
-    assert comparison.storage.examples == (f"file:/t/{name}/y",)
-    assert comparison.named.expected == {}
+    assert comparison.storage_facts.examples == (f"file:/t/{name}/y",)
+    assert comparison.named_files.expected_by_path == {}
 
 
 def test_hidden_names_are_left_out_but_those_of_partition_fields() -> None:
@@ -121,7 +121,7 @@ def test_hidden_names_are_left_out_but_those_of_partition_fields() -> None:
 
 
 def test_a_hidden_file_that_is_named_is_found() -> None:
-    assert compared("/t", ["/t/_x/y"], ["_x/y"]).named.expected == {}
+    assert compared("/t", ["/t/_x/y"], ["_x/y"]).named_files.expected_by_path == {}
 
 
 def test_young_files_are_not_orphans_and_a_file_of_another_size_is_looked_up() -> None:
@@ -130,8 +130,8 @@ def test_young_files_are_not_orphans_and_a_file_of_another_size_is_looked_up() -
     comparison.compare(ListedFile("x", 8, YOUNG))
 
     assert comparison.orphan_count == 0
-    assert comparison.named.doubtful == {"/t/x"}
-    assert comparison.named.expected == {}
+    assert comparison.named_files.doubtful_locations == {"/t/x"}
+    assert comparison.named_files.expected_by_path == {}
 
 
 def test_orphans_are_not_decided_where_a_file_exists_that_the_listing_does_not_have() -> None:
@@ -148,9 +148,9 @@ def test_orphans_are_not_decided_where_a_file_exists_that_the_listing_does_not_h
 def test_the_examples_are_the_first_by_name_and_all_are_weighed() -> None:
     comparison = compared("s3a://b/t/", [], [f"{n:03}" for n in range(30, 0, -1)])
 
-    assert comparison.storage.examples == tuple(f"s3a://b/t/{n:03}" for n in range(1, 6))
-    assert comparison.storage.orphan_bytes == 210
-    assert not comparison.storage.is_estimated
+    assert comparison.storage_facts.examples == tuple(f"s3a://b/t/{n:03}" for n in range(1, 6))
+    assert comparison.storage_facts.orphan_bytes == 210
+    assert not comparison.storage_facts.is_estimated
 
 
 def test_orphans_below_a_link_are_not_decided() -> None:

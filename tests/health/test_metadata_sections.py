@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from icekit.health.facts.metadata_sections import sections
+from icekit.health.facts.metadata_sections import largest_sections
 
 SMALL: dict[str, Any] = {
     "format-version": 2,
@@ -33,7 +33,7 @@ LONG = "x" * 10_000
 def test_the_largest_section_comes_first_with_what_is_largest_in_it(
     name: str, value: Any, largest: str | None
 ) -> None:
-    (first, *others) = sections({**SMALL, name: value})
+    (first, *others) = largest_sections({**SMALL, name: value})
 
     assert (first.name, first.largest) == (name, largest)
     assert first.size_in_bytes > 7_000
@@ -42,6 +42,6 @@ def test_the_largest_section_comes_first_with_what_is_largest_in_it(
 
 
 def test_a_snapshot_without_a_summary_has_nothing_largest() -> None:
-    (first, *_) = sections({"snapshots": [{"snapshot-id": n} for n in range(50)]})
+    (first, *_) = largest_sections({"snapshots": [{"snapshot-id": n} for n in range(50)]})
 
     assert (first.name, first.entry_count, first.largest) == ("snapshots", 50, None)

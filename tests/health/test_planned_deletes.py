@@ -46,7 +46,7 @@ def counted(facts: TableFacts) -> Planned:
     applied = list(equality_deletes_applied(facts))
     return (
         sum(each.data_file_count for each in applied),
-        sum(each.loads for each in applied),
+        sum(each.record_loads for each in applied),
         max((each.max_deletes_per_file for each in applied), default=0),
         facts.total(Kind.EQUALITY_DELETES).file_count,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.iceberg import ruled_out
-from icekit.iceberg.key_bounds import KeyColumn, Keyed, compared
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared
 from icekit.iceberg.ruled_out import RuledOut, rule_out
 from icekit.iceberg.values import from_bytes
 
@@ -22,9 +22,9 @@ WITH_NULLS, ONLY_NULLS = (1, 5, 3, 10), (None, None, 10, 10)
 UNKNOWN, NO_NULLS = (None, None, None, None), (None, None, 0, 10)
 
 
-def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> Keyed:
+def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> KeyBounds:
     """Files as (partition, sequence number, file), each of ten records."""
-    found = Keyed.of([1])
+    found = KeyBounds.of([1])
     for partition, sequence, file in rows:
         row = found.row(partition, sequence)
         found.files[row] += 1
@@ -34,7 +34,7 @@ def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> K
 
 
 def compare(
-    data: Keyed, deletes: Keyed, everywhere: Sequence[int] = (), *, is_exact: bool = True
+    data: KeyBounds, deletes: KeyBounds, everywhere: Sequence[int] = (), *, is_exact: bool = True
 ) -> RuledOut:
     return rule_out(data, {(1,): deletes}, everywhere, is_exact)
 
@@ -118,7 +118,7 @@ def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_
 
 
 def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
-    data, deletes = (Keyed.of([1, 2]) for _ in range(2))
+    data, deletes = (KeyBounds.of([1, 2]) for _ in range(2))
     for rows, sequence, file in ((data, 1, SOME), (deletes, 2, OTHER)):
         row = rows.row(0, sequence)
         rows.columns[1].add(row, *SOME, False)

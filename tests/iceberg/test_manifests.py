@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from icekit.health.facts.counts import Rollup
-from icekit.health.facts.local import MOST_UNREAD_BYTES, live_in_unread
-from icekit.health.facts.rollup import bucket_of, edges, max_file_size, min_file_size
+from icekit.health.facts.local import MOST_UNREAD_BYTES, files_in_empty_manifests
+from icekit.health.facts.rollup import bucket_edges, lower_edge_of, max_file_size, min_file_size
 from icekit.iceberg.definition import Column, PartitionField, PartitionSpec
 from icekit.iceberg.key_bounds import range_end
 from icekit.iceberg.manifest_counts import RepeatedIdentifiers, SampledWrite
@@ -101,14 +101,14 @@ def test_a_manifest_that_only_lists_removed_files_is_not_counted() -> None:
 
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
     target = 1_000_003
-    cut = edges(target, (0.33, 3.3))
+    cut = bucket_edges(target, (0.33, 3.3))
 
     for ratio in (0.75, 0.33):
         assert min_file_size(target, ratio) in cut
     for ratio in (1.8, 3.3):
         assert max_file_size(target, ratio) + 1 in cut
-    assert bucket_of(0, cut) == 0
-    assert bucket_of(min_file_size(target), cut) == min_file_size(target)
+    assert lower_edge_of(0, cut) == 0
+    assert lower_edge_of(min_file_size(target), cut) == min_file_size(target)
 
 
 @pytest.mark.parametrize(("files", "width"), [(200_000, 1), (5_000_000, 50)])
@@ -118,9 +118,9 @@ def test_sequence_numbers_are_exact_until_there_are_very_many(files: int, width:
         for content, count in ((0, files - 1), (1, 1))
     ]
     rollup = Rollup(manifests, {}, {}, (0,), 1, last_sequence_number=10_000)
-    rollup.set_width(lambda: 1000)
+    rollup.set_sequence_width(lambda: 1000)
 
-    assert rollup.width == width
+    assert rollup.sequence_width == width
     assert [range_end(s, 50) for s in (1, 50, 51)] == [50, 50, 100]
 
 
@@ -223,4 +223,4 @@ def test_manifests_without_live_files_are_opened_to_see_it_up_to_some_bytes() ->
     ]
     empty = manifest({}, [])
 
-    assert live_in_unread(manifests, lambda _: empty) == {"0": 0, "3": 0}
+    assert files_in_empty_manifests(manifests, lambda _: empty) == {"0": 0, "3": 0}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.health.storage.naming import Folders, folders_in, folders_of
+from icekit.health.storage.naming import Folders, folders_in_frame, folders_of
 from icekit.iceberg.paths import LOCAL, links, local_sql, meet, normal, path_sql
 
 SPELLINGS = {
@@ -47,7 +47,7 @@ def test_sql_has_the_same_normal_form(lake: Lake) -> None:
         path for path in SPELLINGS if normal(path).family in LOCAL
     }
     for own in ((), ("s3://bucket/w", "/w")):
-        assert folders_in(frame, own) == folders_of(SPELLINGS, own)
+        assert folders_in_frame(frame, own) == folders_of(SPELLINGS, own)
 
 
 def test_folders_of_a_tables_own_location_count_as_one_only_if_they_are_in_it() -> None:
@@ -94,7 +94,7 @@ def test_links_of_folders_and_of_files_in_them_are_followed(tmp_path: Path) -> N
     assert links([f"{tmp_path}/real", "/nowhere/at all"]) == {}
     assert links([f"{tmp_path}/link/deep"]) == {f"{tmp_path}/link/deep": f"{tmp_path}/real/deep"}
     assert links([f"{tmp_path}/other"]) == {f"{tmp_path}/other/file": f"{tmp_path}/real/file"}
-    assert Folders(local=frozenset([f"{tmp_path}/other"])).resolved() == {
+    assert Folders(local_folders=frozenset([f"{tmp_path}/other"])).resolved_folders() == {
         f"{tmp_path}/other",
         f"{tmp_path}/real",
     }

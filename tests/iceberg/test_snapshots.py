@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import SnapshotNotFound, TableContradicted
-from icekit.health.collect import _flaws
+from icekit.health.collect import _metadata_flaws
 from icekit.health.facts.integrity import Integrity, MiscountedManifest
 from icekit.health.facts.snapshot_statistics import statistics_ages
-from icekit.health.storage.missing import Searched
+from icekit.health.storage.missing import ObservedSnapshot
 from icekit.iceberg.definition import Flaw
 from icekit.iceberg.metadata import check_clock, choose_snapshot, future_times, history
 
@@ -59,7 +59,7 @@ def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one(
 def test_the_newest_snapshot_from_before_some_is_the_parent_of_the_oldest(
     ids: list[int], before: int | None
 ) -> None:
-    assert Searched(table(SNAPSHOTS), SNAPSHOTS[1], [], {}).before(ids) == before
+    assert ObservedSnapshot(table(SNAPSHOTS), SNAPSHOTS[1], [], {}).newest_before(ids) == before
 
 
 def test_a_parent_that_has_expired_ends_the_lineage() -> None:
@@ -134,8 +134,10 @@ def test_flaws_of_metadata_are_told_by_what_they_break() -> None:
     ]
 
     integrity = Integrity(miscounted_count=1, miscounted=(MiscountedManifest("/t/m1.avro", 1, 4),))
-    searched = Searched(meta, meta["snapshots"][1], manifests, {})
-    assert [(each.flaw, each.examples) for each in _flaws(searched, integrity, 91_000)] == [
+    searched = ObservedSnapshot(meta, meta["snapshots"][1], manifests, {})
+    assert [
+        (each.flaw, each.examples) for each in _metadata_flaws(searched, integrity, 91_000)
+    ] == [
         (Flaw.UNCOUNTED_MANIFESTS, ("/t/m0.avro",)),
         (Flaw.SCHEMA_GONE, ("2",)),
         (Flaw.OLD_SCHEMA_GONE, ("3",)),

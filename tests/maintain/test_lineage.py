@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from icekit.common.errors import SnapshotNotFound
-from icekit.health.facts.head import Head, since
+from icekit.health.facts.head import Head, commits_since
 from icekit.maintain.record.results import (
     ACTION_TAG,
     RUN_TAG,
@@ -51,16 +51,16 @@ def test_a_runs_own_commits_are_told_by_their_tags() -> None:
 
 
 def test_commits_since_a_snapshot_are_those_after_it_in_the_lineage() -> None:
-    assert ids(since(AT, 4)) == [5, 6]
-    assert ids(since(AT, 6)) == []
-    assert ids(since(AT, None)) == [1, 2, 4, 5, 6]
+    assert ids(commits_since(AT, 4)) == [5, 6]
+    assert ids(commits_since(AT, 6)) == []
+    assert ids(commits_since(AT, None)) == [1, 2, 4, 5, 6]
 
 
 def test_a_snapshot_that_is_no_ancestor_any_more_is_an_error() -> None:
     with pytest.raises(
         SnapshotNotFound, match="Snapshot 3, from which the run started, is no longer an ancestor"
     ):
-        since(AT, 3)
+        commits_since(AT, 3)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ import pytest
 import icekit
 from icekit.common.errors import ParameterError
 from icekit.health.facts import writer_states
-from icekit.health.facts.retention import HOUR_MS, Retention, expiry, past_own_limits, retained
+from icekit.health.facts.retention import (
+    HOUR_MS,
+    Retention,
+    expiry,
+    removed_by_ref_limits,
+    retained_snapshots,
+)
 from icekit.health.facts.writer_states import WRITERS, WriterLog
 from tests.offline import IDS, lake_in
 
@@ -47,11 +53,13 @@ def hourly(hours: int) -> list[int]:
 
 def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
     refs = {"old": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": HOUR_MS}}
-    found = retained(metadata([50 * HOUR_MS, 40 * HOUR_MS], refs), NOW_MS - HOUR_MS, 1, NOW_MS)
+    found = retained_snapshots(
+        metadata([50 * HOUR_MS, 40 * HOUR_MS], refs), NOW_MS - HOUR_MS, 1, NOW_MS
+    )
 
-    assert found.refs == ("main",)
-    assert found.refs_dropped == ("old",)
-    assert found.expired == (1,)
+    assert found.remaining_refs == ("main",)
+    assert found.expired_refs == ("old",)
+    assert found.expired_ids == (1,)
 
 
 def test_every_expiry_removes_what_is_past_limits_of_branches_and_tags_themselves() -> None:
@@ -59,11 +67,11 @@ def test_every_expiry_removes_what_is_past_limits_of_branches_and_tags_themselve
         "old": {"snapshot-id": 1, "type": "tag", "max-ref-age-ms": HOUR_MS},
         "main": {"snapshot-id": 4, "type": "branch", "max-snapshot-age-ms": 25 * HOUR_MS},
     }
-    removed = past_own_limits(metadata(OLD, refs), NOW_MS)
+    removed = removed_by_ref_limits(metadata(OLD, refs), NOW_MS)
 
-    assert removed.refs_dropped == ("old",)
-    assert removed.expired == (1, 2, 3)
-    assert past_own_limits(metadata(OLD), NOW_MS).expired == ()
+    assert removed.expired_refs == ("old",)
+    assert removed.expired_ids == (1, 2, 3)
+    assert removed_by_ref_limits(metadata(OLD), NOW_MS).expired_ids == ()
 
 
 @pytest.mark.parametrize("name", ["audit", "zaudit"])
@@ -72,7 +80,7 @@ def test_a_tag_does_not_keep_what_its_branch_no_longer_does(name: str) -> None:
     refs = {"main": main, name: {"snapshot-id": 2, "type": "tag"}}
     ages = [50 * HOUR_MS, 40 * HOUR_MS, 30 * HOUR_MS, 0]
 
-    assert retained(metadata(ages, refs), 0, 1, NOW_MS).expired == (1, 3)
+    assert retained_snapshots(metadata(ages, refs), 0, 1, NOW_MS).expired_ids == (1, 3)
 
 
 def test_a_shorter_time_than_is_needed_is_refused_with_what_to_change() -> None:
@@ -94,11 +102,13 @@ def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_
     )
     then = metadata([*OLD, HOUR_MS, 60_000, 0])
 
-    split = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
+    split = retained_snapshots(
+        then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS
+    )
 
-    assert planned.snapshots.expired == (1, 2, 3)
+    assert planned.snapshots.expired_ids == (1, 2, 3)
     assert NOW - planned.older_than == dt.timedelta(days=10)
-    assert 4 in split.kept
+    assert 4 in split.remaining_ids
 
 
 def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
@@ -121,8 +131,8 @@ def test_the_limits_of_the_table_are_the_default() -> None:
         "history.expire.min-snapshots-to-keep": "20",
     }
 
-    assert Retention().in_force(properties) == (2 * HOUR_MS, 20)
-    assert Retention().in_force({}) == (120 * HOUR_MS, 10)
+    assert Retention().time_and_count(properties) == (2 * HOUR_MS, 20)
+    assert Retention().time_and_count({}) == (120 * HOUR_MS, 10)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +157,7 @@ def test_what_is_no_retention_is_refused_and_nothing_expires_now(given: Mapping[
 
 def test_a_table_that_asks_for_expiry_now_is_refused() -> None:
     with pytest.raises(ParameterError, match="Raise it, or set keep_hours"):
-        Retention().in_force({"history.expire.max-snapshot-age-ms": "1"})
+        Retention().time_and_count({"history.expire.max-snapshot-age-ms": "1"})
 
 
 def test_plain_values_are_read() -> None:
@@ -163,7 +173,7 @@ def test_plain_values_are_read() -> None:
 def test_a_table_without_snapshots_has_nothing_to_expire() -> None:
     found = expiry({"snapshots": [], "current-snapshot-id": -1}, Retention(need_hours=1), NOW)
 
-    assert found.snapshots.expired == ()
+    assert found.snapshots.expired_ids == ()
     assert found.summary.reach_before_ms is None
 
 
@@ -173,7 +183,7 @@ def test_every_branch_keeps_its_own_last_snapshots_and_a_tag_its_one_however_old
     tags = {name: {**ref, "type": "tag"} for name, ref in branches.items()}
 
     expired = [
-        len(expiry(metadata(ages, refs), Retention(), NOW).snapshots.expired)
+        len(expiry(metadata(ages, refs), Retention(), NOW).snapshots.expired_ids)
         for refs in (None, branches, tags)
     ]
     assert expired == [110, 0, 55]
@@ -234,8 +244,8 @@ def daily(
 def after(meta: Mapping[str, Any], retention: Retention = KEEP_THREE) -> dict[str, Any]:
     """The metadata after an expiry."""
     split = expiry(meta, retention, NOW).snapshots
-    snapshots = [each for each in meta["snapshots"] if each["snapshot-id"] in split.kept]
-    refs = {name: ref for name, ref in meta["refs"].items() if name in split.refs}
+    snapshots = [each for each in meta["snapshots"] if each["snapshot-id"] in split.remaining_ids]
+    refs = {name: ref for name, ref in meta["refs"].items() if name in split.remaining_refs}
     return {**meta, "snapshots": snapshots, "refs": refs}
 
 
@@ -268,7 +278,7 @@ def test_a_writer_finds_its_state_after_an_expiry_and_the_plan_says_what_stays_f
     key = next(key for key in summary if key.startswith(state_key))
     assert walk(after(meta), key) == summary[key]
     # The newest state, and the chain to it: 9 to 20, of which three would stay anyway.
-    assert found.stays == (f"9 more snapshots stay: {text}",)
+    assert found.staying_sentences == (f"9 more snapshots stay: {text}",)
     assert found.snapshots_removed == 8
     assert not found.is_stock
 
@@ -297,7 +307,7 @@ def test_the_chain_of_each_job_and_of_each_branch_stays() -> None:
     }
     assert walk(left, "flink.max-committed-checkpoint-id") == "41"
     assert walk(left, "kafka.connect.offsets.control.group", "audit") == "{}"
-    assert expiry(meta, KEEP_THREE, NOW).summary.stays == (
+    assert expiry(meta, KEEP_THREE, NOW).summary.staying_sentences == (
         "13 more snapshots stay: Flink job 7f1c, checkpoint 41; Flink job aaaa, checkpoint 5; "
         "Kafka Connect control.group on branch audit, offsets {}",
     )
@@ -309,11 +319,16 @@ def test_a_writer_that_is_silent_while_others_write_is_named_and_not_kept_for_ev
     found = expiry(meta, KEEP_THREE, NOW).summary
     longer = Retention(keep_hours=1, keep_last=3, keep_writers_hours=60 * 24)
 
-    assert found.stays == ()
-    assert "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)" in found.goes
+    assert found.staying_sentences == ()
+    assert (
+        "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)"
+        in found.removal_sentences
+    )
     assert walk(after(meta, longer), "flink.max-committed-checkpoint-id") == "41"
     none = Retention(keep_hours=1, keep_last=3, keep_writers_hours=0)
-    assert "the state of 1 writer" in str(expiry(daily(9, {2: FLINK}), none, NOW).summary.goes)
+    assert "the state of 1 writer" in str(
+        expiry(daily(9, {2: FLINK}), none, NOW).summary.removal_sentences
+    )
 
 
 def test_a_branch_at_rest_keeps_the_state_of_a_silent_writer_for_itself_and_not_on_main() -> None:
@@ -326,7 +341,10 @@ def test_a_branch_at_rest_keeps_the_state_of_a_silent_writer_for_itself_and_not_
     found = expiry(meta, KEEP_THREE, NOW).summary
     # By age and number, the branch keeps its last three.
     assert [kept.state.branches for kept in found.states_kept] == [("rest",)]
-    assert "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)" in found.goes
+    assert (
+        "the state of 1 writer: Flink job 7f1c, checkpoint 41 (silent for 43 days)"
+        in found.removal_sentences
+    )
 
 
 @pytest.mark.parametrize("branch", [None, 4])
@@ -337,7 +355,7 @@ def test_what_snapshots_carry_is_read_once_for_the_states_and_for_an_expiry(
     meta = daily(45, {2: FLINK}, refs)
     read_again = expiry(meta, KEEP_THREE, NOW)
     log = WriterLog(meta)
-    monkeypatch.setattr(writer_states, "_carried", None)
+    monkeypatch.setattr(writer_states, "_job_states", None)
     expiring = expiry(meta, KEEP_THREE, NOW, log)
 
     assert expiring.snapshots == read_again.snapshots
@@ -350,7 +368,7 @@ def test_an_observation_reads_what_snapshots_carry_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[int] = []
-    carried = writer_states._carried
+    carried = writer_states._job_states
 
     def counted(metadata: Any, *rest: Any) -> Any:
         reads.append(len(metadata["snapshots"]))
@@ -360,7 +378,7 @@ def test_an_observation_reads_what_snapshots_carry_once(
         table = catalog.create_table("db.t", IDS)
         for n in range(3):
             table.append(IDS.empty_table(), {"flink.job-id": "7f1c", CHECKPOINT: str(n)})
-        monkeypatch.setattr(writer_states, "_carried", counted)
+        monkeypatch.setattr(writer_states, "_job_states", counted)
         facts = icekit.connect().observe("db.t")
 
     assert reads == [3]
@@ -427,7 +445,7 @@ def test_what_a_conversion_has_yet_to_read_of_another_branch_stays() -> None:
     assert {each["snapshot-id"] for each in left["snapshots"]} == {4, 5, 6, *range(101, 112)}
     found = expiry(converting(), KEEP_THREE, NOW).summary
     stays = "8 more snapshots stay: Flink conversion of equality deletes, staging snapshot 101"
-    assert found.stays == (stays,)
+    assert found.staying_sentences == (stays,)
 
 
 def test_what_a_conversion_has_yet_to_read_of_its_own_branch_stays() -> None:
@@ -469,8 +487,8 @@ def test_the_state_of_a_branch_that_expires_itself_is_named() -> None:
     )
     found = expiry(meta, KEEP_THREE, NOW)
 
-    assert found.snapshots.refs_dropped == ("old",)
-    assert 100 in found.snapshots.expired
+    assert found.snapshots.expired_refs == ("old",)
+    assert 100 in found.snapshots.expired_ids
     assert [state.branches for state in found.summary.states_lost] == [("old",)]
     assert [kept.state.branches for kept in found.summary.states_kept] == [("main",)]
 
@@ -499,7 +517,9 @@ def test_a_state_that_branches_share_stays_on_each_whichever_comes_first() -> No
 
     assert walk(left, CHECKPOINT, "a") == walk(left, CHECKPOINT, "b") == "41"
     found = expiry(meta, Retention(keep_hours=1, keep_last=1), NOW).summary
-    assert found.stays == ("6 more snapshots stay: Flink job 7f1c on branch a, checkpoint 41",)
+    assert found.staying_sentences == (
+        "6 more snapshots stay: Flink job 7f1c on branch a, checkpoint 41",
+    )
 
 
 def test_icebergs_own_statement_is_right_only_if_time_keeps_every_state() -> None:
@@ -557,18 +577,18 @@ def test_a_staged_write_stays_until_an_age_of_its_own_and_is_named() -> None:
     young = expiry(staged(daily(20, {}), 29), KEEP_THREE, NOW)
     old = expiry(staged(daily(20, {}), 31), KEEP_THREE, NOW)
 
-    assert 500 in young.snapshots.kept
-    assert young.summary.stays == (
+    assert 500 in young.snapshots.remaining_ids
+    assert young.summary.staying_sentences == (
         "1 unpublished staged write stays: wap.id audit-1, 50 rows, staged 2026-01-02 12:00 UTC",
     )
     assert not young.summary.is_stock
-    assert 500 in old.snapshots.expired
+    assert 500 in old.snapshots.expired_ids
     assert (
         "1 unpublished staged write: wap.id audit-1, 50 rows, staged 2025-12-31 12:00 UTC"
-        in old.summary.goes
+        in old.summary.removal_sentences
     )
     longer = Retention(keep_hours=1, keep_last=3, keep_staged_hours=32 * 24)
-    assert 500 in expiry(staged(daily(20, {}), 31), longer, NOW).snapshots.kept
+    assert 500 in expiry(staged(daily(20, {}), 31), longer, NOW).snapshots.remaining_ids
 
 
 @pytest.mark.parametrize(
@@ -587,7 +607,7 @@ def test_a_staged_write_that_was_published_is_none_unless_that_was_rolled_back(
 def test_a_staged_overwrite_of_partitions_keeps_what_it_is_compared_with() -> None:
     meta = staged(daily(20, {}), 20, operation="overwrite", replace_partitions="true")
 
-    assert set(expiry(meta, KEEP_THREE, NOW).snapshots.kept) == {*range(2, 21), 500}
+    assert set(expiry(meta, KEEP_THREE, NOW).snapshots.remaining_ids) == {*range(2, 21), 500}
 
 
 def test_a_retention_is_stated_again_as_options() -> None:

@@ -11,8 +11,8 @@ from icekit.engine.bridge import load_latest_table
 from icekit.engine.interrupting import Stop
 from icekit.health.diagnose.findings import Thresholds
 from icekit.health.facts.head import head
-from icekit.health.facts.retention import Retention, retained
-from icekit.health.storage.naming import referenced, wanted
+from icekit.health.facts.retention import Retention, retained_snapshots
+from icekit.health.storage.naming import lookup_files, referenced_paths
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES, PROCEDURES
@@ -105,7 +105,7 @@ def test_what_expires_is_what_iceberg_expires(neglected: Table, retain_last: int
     metadata = metadata_of(neglected)
     older_than_ms = metadata["snapshots"][cut]["timestamp-ms"]
     now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
-    predicted = retained(metadata, older_than_ms, retain_last, now_ms)
+    predicted = retained_snapshots(metadata, older_than_ms, retain_last, now_ms)
 
     moment = dt.datetime.fromtimestamp(older_than_ms / 1000, dt.UTC).isoformat(" ", "milliseconds")
     neglected.call(
@@ -115,9 +115,9 @@ def test_what_expires_is_what_iceberg_expires(neglected: Table, retain_last: int
     )
 
     after = metadata_of(neglected)
-    assert {s["snapshot-id"] for s in after["snapshots"]} == set(predicted.kept)
-    assert set(after["refs"]) == set(predicted.refs)
-    assert predicted.refs_dropped == ("fleeting",)
+    assert {s["snapshot-id"] for s in after["snapshots"]} == set(predicted.remaining_ids)
+    assert set(after["refs"]) == set(predicted.remaining_refs)
+    assert predicted.expired_refs == ("fleeting",)
 
 
 @pytest.mark.core
@@ -197,9 +197,9 @@ def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(neglected:
     rows = [(path,) for path in ("/nowhere/x.parquet", *elsewhere)]
     paths = neglected.spark.createDataFrame(rows, "file_path string")
 
-    assert referenced(neglected.lake, neglected.name, wanted(neglected.spark, paths)) == sorted(
-        elsewhere
-    )
+    assert referenced_paths(
+        neglected.lake, neglected.name, lookup_files(neglected.spark, paths)
+    ) == sorted(elsewhere)
 
 
 @pytest.mark.core

@@ -7,7 +7,7 @@ from icekit.health.diagnose.findings import Findings
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import OPEN_FILE_COST
 from icekit.health.facts.storage import SharedPlace, Sharing, StorageFacts
-from icekit.health.storage.orphans import weighed
+from icekit.health.storage.orphans import estimated_bytes
 from icekit.iceberg.file_kind import Kind
 from icekit.maintain.planning.savings import Savings, savings_of, savings_sentence, total
 from tests.factories import (
@@ -163,6 +163,6 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
 
 
 def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
-    assert weighed(0, []) == 0
-    assert weighed(1_000_000, [10, 20]) == 15_000_000
-    assert weighed(3, []) is None
+    assert estimated_bytes(0, []) == 0
+    assert estimated_bytes(1_000_000, [10, 20]) == 15_000_000
+    assert estimated_bytes(3, []) is None

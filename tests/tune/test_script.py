@@ -6,7 +6,7 @@ from icekit.api import Lake
 from icekit.common.sql import identifier, reset_session, set_session
 from icekit.engine.bridge import temporary_settings
 from icekit.health.facts.model import TableFacts
-from icekit.health.facts.sort_order import undo_order
+from icekit.health.facts.sort_order import order_restoration
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, property_change
 from icekit.tune.ddl import Field
@@ -47,7 +47,7 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     codec = {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}
     changes = [
         Change("spec", "", "", "why", *spec),
-        Change("order", "", "", "why", order_by, undo_order(name, facts)),
+        Change("order", "", "", "why", order_by, order_restoration(name, facts)),
         property_change(facts, codec, "why"),
         property_change(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why"),
     ]

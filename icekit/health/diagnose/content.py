@@ -23,16 +23,21 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     files.
     """
     facts = context.facts
-    limits = context.thresholds
+    thresholds = context.thresholds
     sample = facts.metrics_sample
     if not sample.column_bytes:
         return None
-    other = sample.file_bytes - sample.column_bytes
-    share = sample.column_bytes / max(1, sample.file_bytes)
-    if 1 - share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
+    other_bytes = sample.file_bytes - sample.column_bytes
+    column_share = sample.column_bytes / max(1, sample.file_bytes)
+    if (
+        1 - column_share < thresholds.bytes_outside_columns
+        or other_bytes < _OUTSIDE_BYTES * sample.sized_files
+    ):
         return None
-    on = [name for name in facts.properties if name.startswith(_BLOOM) and facts.is_on(name)]
-    blooms = [name.removeprefix(_BLOOM) for name in on]
+    on = [
+        name for name in facts.properties if name.startswith(_BLOOM) and facts.is_setting_true(name)
+    ]
+    bloom_columns = [name.removeprefix(_BLOOM) for name in on]
     cause = (
         "footers and indexes, which grow with columns × row groups, or bloom filters of a "
         "writer's own settings"
@@ -41,9 +46,9 @@ def bytes_outside_columns(context: Context) -> Finding | None:
         f"Check the writer's row group size ({ROW_GROUP} is {size(facts.int_setting(ROW_GROUP))}) "
         "and its bloom filters, and write more rows per file."
     )
-    if blooms:
+    if bloom_columns:
         cause = (
-            f"bloom filters ({', '.join(blooms)}), each of up to "
+            f"bloom filters ({', '.join(bloom_columns)}), each of up to "
             "write.parquet.bloom-filter-max-bytes per row group"
         )
         remedy = (
@@ -53,13 +58,13 @@ def bytes_outside_columns(context: Context) -> Finding | None:
             "that no query uses."
         )
     return context.finding(
-        blooms,
-        figure=f"{percent(1 - share)} of the bytes",
-        evidence=f"columns are {percent(share)} of the bytes of "
+        bloom_columns,
+        figure=f"{percent(1 - column_share)} of the bytes",
+        evidence=f"columns are {percent(column_share)} of the bytes of "
         f"{count(sample.sized_files, 'sampled data file')}: a file of "
         f"{size(sample.file_bytes / sample.sized_files)} on average holds "
         f"{size(sample.column_bytes / sample.sized_files)} of columns",
-        threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and "
+        threshold=f"{percent(thresholds.bytes_outside_columns)} of the bytes, and "
         f"{size(_OUTSIDE_BYTES)} per file",
         effect="The files look well-sized, but hold few rows, so compaction leaves them alone: "
         f"the rest is {cause}.",
@@ -71,24 +76,29 @@ def bytes_outside_columns(context: Context) -> Finding | None:
 def thin_column_chunks(context: Context) -> Finding | None:
     """Tables so wide that a column has little in each row group, however large the files are."""
     facts = context.facts
-    limits = context.thresholds
-    columns = len(facts.columns)
-    row_group = facts.int_setting(ROW_GROUP)
-    mean = facts.data.mean_bytes
+    thresholds = context.thresholds
+    column_count = len(facts.columns)
+    row_group_bytes = facts.int_setting(ROW_GROUP)
+    mean_file_bytes = facts.data.mean_bytes
     is_parquet = facts.properties.get("write.format.default", "parquet").lower() == "parquet"
-    if columns < limits.wide_columns or mean is None or mean < row_group or not is_parquet:
+    if (
+        column_count < thresholds.wide_columns
+        or mean_file_bytes is None
+        or mean_file_bytes < row_group_bytes
+        or not is_parquet
+    ):
         return None
-    chunk = row_group / columns
-    if chunk >= _CHUNK_BYTES:
+    chunk_bytes = row_group_bytes / column_count
+    if chunk_bytes >= _CHUNK_BYTES:
         return None
     # The next power of two, as far as Parquet advises.
-    enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
+    sufficient_bytes = min(1 << (column_count * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
     return context.finding(
         severity=Severity.INFO,
-        figure=f"{size(chunk)} each",
-        evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
-        f"on average, and {size(mean / columns)} of a file of {size(mean)}",
-        threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
+        figure=f"{size(chunk_bytes)} each",
+        evidence=f"{column_count:,} columns: one has {size(chunk_bytes)} of a row group of {size(row_group_bytes)} "
+        f"on average, and {size(mean_file_bytes / column_count)} of a file of {size(mean_file_bytes)}",
+        threshold=f"{thresholds.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
         "and row group",
         source=f"{CHOICE}; Parquet's own advice is row groups of 512 MiB to 1 GiB, so that "
         "columns are read in long pieces",
@@ -97,7 +107,9 @@ def thin_column_chunks(context: Context) -> Finding | None:
         remedy=f"Raise {ROW_GROUP}, and the target file size with it, if writers and readers have "
         "the memory: a writer holds a row group, a task reads one. Or move columns that are "
         "rarely read to another table.",
-        sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
+        sql=(context.alter_statement({ROW_GROUP: str(sufficient_bytes)}),)
+        if sufficient_bytes > row_group_bytes
+        else (),
     )
 
 
@@ -106,35 +118,40 @@ def heavy_metadata(context: Context) -> Finding | None:
     every reader pays for.
     """
     facts = context.facts
-    limits = context.thresholds
-    manifests = facts.manifests.size_in_bytes
-    data = facts.data.size_in_bytes
-    file = facts.metadata_bytes or 0
-    is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
-    is_file = file >= limits.metadata_bytes
-    if not (is_listed or is_file):
+    thresholds = context.thresholds
+    manifest_bytes = facts.manifests.size_in_bytes
+    data_bytes = facts.data.size_in_bytes
+    metadata_file_bytes = facts.metadata_bytes or 0
+    has_heavy_manifests = (
+        manifest_bytes >= _MANIFEST_BYTES
+        and manifest_bytes >= thresholds.manifest_share * data_bytes
+    )
+    has_heavy_file = metadata_file_bytes >= thresholds.metadata_bytes
+    if not (has_heavy_manifests or has_heavy_file):
         return None
     evidence = []
     remedy = []
-    if is_listed:
+    if has_heavy_manifests:
         evidence.append(
-            f"manifests hold {size(manifests)} for {size(data)} of data "
-            f"({percent(manifests / max(1, data))})"
+            f"manifests hold {size(manifest_bytes)} for {size(data_bytes)} of data "
+            f"({percent(manifest_bytes / max(1, data_bytes))})"
         )
         remedy.append(
             "Write larger files, and keep statistics only of the columns that queries filter by "
             "(write.metadata.metrics.*): rewritten files then have smaller entries."
         )
     statements: tuple[str, ...] = ()
-    if is_file:
+    if has_heavy_file:
         description, advice, statements = _heaviest_section(context)
-        evidence.append(f"the metadata file has {size(file)}{description}")
+        evidence.append(f"the metadata file has {size(metadata_file_bytes)}{description}")
         remedy.append(advice)
     return context.finding(
-        figure=f"{size(manifests)} of manifests" if is_listed else f"{size(file)} a commit",
+        figure=f"{size(manifest_bytes)} of manifests"
+        if has_heavy_manifests
+        else f"{size(metadata_file_bytes)} a commit",
         evidence="; ".join(evidence),
-        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
-        f"the data, or a metadata file of {size(limits.metadata_bytes)}",
+        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(thresholds.manifest_share)} of "
+        f"the data, or a metadata file of {size(thresholds.metadata_bytes)}",
         effect="Planning reads the manifests before the first row. Each commit writes the "
         "metadata file again, and each reader loads it.",
         remedy=" ".join(remedy),
@@ -148,24 +165,30 @@ def _heaviest_section(context: Context) -> tuple[str, str, tuple[str, ...]]:
     if not facts.metadata_sections:
         return "", "Observe the table again to see what the file is full of.", ()
     section = facts.metadata_sections[0]
-    entries = (
+    entries_text = (
         f", {count(section.entry_count, 'entry', 'entries')}" if section.entry_count > 1 else ""
     )
-    description = f": {percent(section.share)} of it is {section.name}{entries}"
-    is_one = section.largest is not None and 2 * section.largest_bytes >= section.size_in_bytes
-    if is_one:
-        where = "the property" if section.name == "properties" else "the summary key"
-        description += f", above all {where} {section.largest} ({size(section.largest_bytes)})"
-    advice, statements = _lighter(context, section.name, section.largest if is_one else None)
+    description = f": {percent(section.share)} of it is {section.name}{entries_text}"
+    has_dominant_part = (
+        section.largest is not None and 2 * section.largest_bytes >= section.size_in_bytes
+    )
+    if has_dominant_part:
+        part_kind = "the property" if section.name == "properties" else "the summary key"
+        description += f", above all {part_kind} {section.largest} ({size(section.largest_bytes)})"
+    advice, statements = _reduction_advice(
+        context, section.name, section.largest if has_dominant_part else None
+    )
     return description, advice, statements
 
 
-def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, tuple[str, ...]]:
+def _reduction_advice(
+    context: Context, section: str, largest: str | None
+) -> tuple[str, tuple[str, ...]]:
     """How a section of the metadata file becomes smaller, and the statements for it."""
     facts = context.facts
     # What goes with snapshots goes only where some can.
     can_expire = facts.history.snapshot_count > 1
-    by_expiry = (
+    expiry_advice = (
         f"Expire snapshots: {context.command('maintain')}."
         if facts.history.expirable_count != 0
         else "No snapshot would expire now; state a shorter retention: "
@@ -181,23 +204,23 @@ def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, 
         case "properties":
             return "Remove properties that no reader needs (UNSET TBLPROPERTIES).", ()
         case "snapshots" if largest == PARTITIONS_OF_SUMMARY:
-            setting = "write.summary.partition-limit"
-            text = f"Write no summary of each partition: {setting} = 0."
+            property_name = "write.summary.partition-limit"
+            advice = f"Write no summary of each partition: {property_name} = 0."
             return (
-                f"{text} {by_expiry}" if can_expire else text,
-                (context.alter({setting: "0"}),),
+                f"{advice} {expiry_advice}" if can_expire else advice,
+                (context.alter_statement({property_name: "0"}),),
             )
         case "snapshots" if largest is not None:
-            text = f"Let writers put less into {largest} of their summaries."
-            return f"{text} {by_expiry}" if can_expire else text, ()
+            advice = f"Let writers put less into {largest} of their summaries."
+            return f"{advice} {expiry_advice}" if can_expire else advice, ()
         case "snapshots" | "snapshot-log" | "encryption-keys" if can_expire:
-            return by_expiry, ()
+            return expiry_advice, ()
         case "metadata-log":
-            setting = "write.metadata.previous-versions-max"
-            most_versions = min(100, max(1, facts.int_setting(setting)))
+            property_name = "write.metadata.previous-versions-max"
+            most_versions = min(100, max(1, facts.int_setting(property_name)))
             return (
                 "Keep fewer earlier metadata files in the log; the next commit shortens it.",
-                (context.alter({setting: str(most_versions)}),),
+                (context.alter_statement({property_name: str(most_versions)}),),
             )
         case "refs":
             return (
@@ -205,25 +228,25 @@ def _lighter(context: Context, section: str, largest: str | None) -> tuple[str, 
                 (),
             )
         case "statistics" | "partition-statistics":
-            kind = "updateStatistics().removeStatistics"
+            api_call = "updateStatistics().removeStatistics"
             if section == "partition-statistics":
-                kind = "updatePartitionStatistics().removePartitionStatistics"
-            text = (
+                api_call = "updatePartitionStatistics().removePartitionStatistics"
+            advice = (
                 "Remove statistics that no planner needs, in Java or Scala: "
-                f"table.{kind}(snapshotId).commit(); the files then are orphans."
+                f"table.{api_call}(snapshotId).commit(); the files then are orphans."
             )
             if can_expire:
-                text += f" Those of a snapshot go when it expires. {by_expiry}"
-            return text, ()
+                advice += f" Those of a snapshot go when it expires. {expiry_advice}"
+            return advice, ()
         case "schemas" | "partition-specs":
-            text = "Remove those that no snapshot uses"
-            by_limits = context.past_limits
-            if not by_limits:
-                text += ": the statement keeps every snapshot"
+            advice = "Remove those that no snapshot uses"
+            limits_text = context.past_limits_sentence
+            if not limits_text:
+                advice += ": the statement keeps every snapshot"
             else:
-                by_limits += context.states_at_risk
+                limits_text += context.state_risk_sentence
             return (
-                f"{text} (from Iceberg 1.10).{by_limits}",
+                f"{advice} (from Iceberg 1.10).{limits_text}",
                 (
                     context.call(
                         "expire_snapshots", older_than=LONG_AGO, clean_expired_metadata=True

@@ -25,53 +25,57 @@ def equality_deletes(context: Context) -> Finding | None:
     heap = context.heap
     if heap.is_empty:
         return None
-    applied = sorted(equality_deletes_applied(facts), key=lambda a: -a.loads)
-    rows = sum(a.data_record_count for a in applied)
+    applied_deletes = sorted(equality_deletes_applied(facts), key=lambda a: -a.record_loads)
+    affected_rows = sum(a.data_record_count for a in applied_deletes)
     # A writer may have left data files without a row.
-    ratio = heap.delete_record_count / max(facts.data.record_count, 1)
-    reached_share = rows / max(facts.data.record_count, 1)
-    is_critical = ratio >= context.thresholds.critical_delete_ratio
-    session = "this session has" if context.session_conf is not None else "an executor usually has"
-    fits = ": it fits" if heap.verdict == "fits" else ""
-    first = (
+    delete_ratio = heap.delete_record_count / max(facts.data.record_count, 1)
+    affected_share = affected_rows / max(facts.data.record_count, 1)
+    is_critical = delete_ratio >= context.thresholds.critical_delete_ratio
+    session_text = (
+        "this session has" if context.session_conf is not None else "an executor usually has"
+    )
+    fit_text = ": it fits" if heap.verdict == "fits" else ""
+    first_step = (
         "Rewrite the data files that the deletes apply to"
         if heap.verdict == "fits" and not facts.misread_keys
         else f"Run {context.command('compact')}, which applies the equality deletes as it rewrites "
         "and does not need the memory of Spark's own rewrite"
     )
     return context.finding(
-        context.paths(a.partition for a in applied),
+        context.partition_names(a.partition for a in applied_deletes),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
         figure=count(heap.delete_record_count, "record"),
         evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
         f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
-        f"{facts.data.file_count:,} data files ({percent(reached_share)} of the rows). A full scan loads "
+        f"{facts.data.file_count:,} data files ({percent(affected_share)} of the rows). A full scan loads "
         f"{count(heap.loads, 'delete record')}, up to {heap.records:,} for one file",
         threshold="any equality delete with a higher sequence number than data whose key bounds "
         "it meets",
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work "
         "grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap per "
-        f"executor of {count(heap.executor.cores, 'core')}, and {session} "
-        f"{size(heap.executor.heap_bytes)}{fits}. Afterwards, commit less often, or write position "
+        remedy=f"{first_step}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap per "
+        f"executor of {count(heap.executor.cores, 'core')}, and {session_text} "
+        f"{size(heap.executor.heap_bytes)}{fit_text}. Afterwards, commit less often, or write position "
         "deletes or deletion vectors.",
-        sql=context.rewrite({"delete-file-threshold": "1"}),
+        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
     )
 
 
 def executor_cache(context: Context) -> Finding | None:
     """Equality deletes read through the executor cache, which can hang or return wrong rows."""
-    conf = context.session_conf
-    if context.heap.is_empty or not caches_deletes(conf or {}):
+    session_conf = context.session_conf
+    if context.heap.is_empty or not caches_deletes(session_conf or {}):
         return None
-    sessions = (
-        "this session" if conf is not None else "every Spark session that does not turn it off"
+    sessions_text = (
+        "this session"
+        if session_conf is not None
+        else "every Spark session that does not turn it off"
     )
     return context.finding(
         figure=f"with {count(context.heap.delete_file_count, 'delete file')}",
         evidence="queries can return deleted rows, or hang: the executor cache for delete files is "
-        f"on in {sessions}, and this table has "
+        f"on in {sessions_text}, and this table has "
         f"{count(context.heap.delete_file_count, 'equality delete file')}",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
@@ -88,12 +92,12 @@ def misread_equality_deletes(context: Context) -> Finding | None:
     facts = context.facts
     if context.heap.is_empty or not facts.misread_keys:
         return None
-    records = sum(g.record_count for g in facts.of_kind(Kind.EQUALITY_DELETES))
+    record_count = sum(g.record_count for g in facts.of_kind(Kind.EQUALITY_DELETES))
     return context.finding(
         facts.misread_keys,
         severity=Severity.CRITICAL,
-        figure=f"{records:,} by {first_names(facts.misread_keys, 2)}",
-        evidence=f"{count(records, 'equality delete record')} by {', '.join(facts.misread_keys)}: "
+        figure=f"{record_count:,} by {first_names(facts.misread_keys, 2)}",
+        evidence=f"{count(record_count, 'equality delete record')} by {', '.join(facts.misread_keys)}: "
         "Spark misreads deletes by a field inside a struct, or by a column of type fixed",
         threshold="one equality delete by such a column",
         source="Iceberg 1.12: DeleteFilter.fileProjection looks missing keys up among top-level "
@@ -110,68 +114,70 @@ def misread_equality_deletes(context: Context) -> Finding | None:
 def position_deletes(context: Context) -> Finding | None:
     """Position deletes that cover a large share of the rows."""
     # The ratio rule counts only deletes that name one data file; the count rule counts all.
-    scoped = context.facts.are_positions_scoped
-    option = _by_ratio(context) if scoped else {"delete-file-threshold": "1"}
-    return _deleted_share(
+    are_scoped = context.facts.are_positions_scoped
+    rewrite_option = _ratio_option(context) if are_scoped else {"delete-file-threshold": "1"}
+    return _deleted_share_finding(
         context,
         Kind.POSITION_DELETES,
         "position delete file",
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
         "take storage and still count in file statistics.",
         remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
-        sql=(*context.rewrite(option), context.call("rewrite_position_delete_files")),
+        sql=(*context.rewrite_calls(rewrite_option), context.call("rewrite_position_delete_files")),
     )
 
 
 def deletion_vectors(context: Context) -> Finding | None:
     """Deletion vectors that cover a large share of the rows."""
-    return _deleted_share(
+    return _deleted_share_finding(
         context,
         Kind.DELETION_VECTORS,
         "deletion vector",
         effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
         "Deletion vectors are cheap; the rows that they hide are not.",
         remedy="Rewrite the data files that have lost a large share of their rows.",
-        sql=context.rewrite(_by_ratio(context)),
+        sql=context.rewrite_calls(_ratio_option(context)),
     )
 
 
-def _by_ratio(context: Context) -> dict[str, str]:
+def _ratio_option(context: Context) -> dict[str, str]:
     return {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}
 
 
-def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Finding | None:
+def _deleted_share_finding(
+    context: Context, kind: Kind, noun: str, **fields: Any
+) -> Finding | None:
     """Deletes of one kind in the partitions whose share of deleted records is over the limit;
     critical if their share of the table reaches the limit at which a rewrite would act.
     """
     facts = context.facts
-    limits = context.thresholds
-    shares: dict[Partition, float] = {}
-    deleted = 0
+    thresholds = context.thresholds
+    shares_by_partition: dict[Partition, float] = {}
+    deleted_over_limit = 0
     for partition, ratio in delete_ratios(facts).items():
-        records = ratio.totals[kind].record_count
-        rows = ratio.totals[Kind.DATA].record_count
-        if rows and records / rows >= limits.delete_ratio:
-            shares[partition] = records / rows
-            deleted += records
-    total = facts.total(kind)
-    rows = facts.data.record_count
-    if not shares or not total.file_count:
+        delete_count = ratio.totals[kind].record_count
+        row_count = ratio.totals[Kind.DATA].record_count
+        if row_count and delete_count / row_count >= thresholds.delete_ratio:
+            shares_by_partition[partition] = delete_count / row_count
+            deleted_over_limit += delete_count
+    totals = facts.total(kind)
+    row_count = facts.data.record_count
+    if not shares_by_partition or not totals.file_count:
         return None
     # Deletes that name no single file may be of files that are gone.
     is_exact = kind is Kind.DELETION_VECTORS or facts.are_positions_scoped
     bound_text = "" if is_exact else "at most "
-    deleted_rows = min(total.record_count, rows)
-    is_critical = deleted / rows >= limits.critical_delete_ratio
+    deleted_rows = min(totals.record_count, row_count)
+    is_critical = deleted_over_limit / row_count >= thresholds.critical_delete_ratio
     return context.finding(
-        context.paths(sorted(shares, key=lambda p: -shares[p])),
+        context.partition_names(sorted(shares_by_partition, key=lambda p: -shares_by_partition[p])),
         severity=Severity.CRITICAL if is_critical else Severity.WARNING,
-        figure=f"{bound_text}{percent(deleted_rows / rows)} of the rows",
-        evidence=f"{count(total.file_count, noun)} for "
+        figure=f"{bound_text}{percent(deleted_rows / row_count)} of the rows",
+        evidence=f"{count(totals.file_count, noun)} for "
         f"{count(facts.data.file_count, 'data file')}: "
-        f"{bound_text}{deleted_rows:,} of {rows:,} rows are deleted "
-        f"({percent(deleted_rows / rows)})",
-        threshold=f"{percent(limits.delete_ratio)} of the rows of the table or a partition",
+        f"{bound_text}{deleted_rows:,} of {row_count:,} rows are deleted "
+        f"({percent(deleted_rows / row_count)})",
+        threshold=f"{percent(thresholds.delete_ratio)} of the rows of the table or a partition",
         **fields,
     )
 
@@ -179,24 +185,24 @@ def _deleted_share(context: Context, kind: Kind, noun: str, **fields: Any) -> Fi
 def v2_position_deletes(context: Context) -> Finding | None:
     """Position delete files where version 3 keeps one deletion vector per data file."""
     facts = context.facts
-    files = facts.total(Kind.POSITION_DELETES).file_count
-    data = facts.total(Kind.DATA).file_count
-    if facts.format_version < 2 or not files:
+    delete_file_count = facts.total(Kind.POSITION_DELETES).file_count
+    data_file_count = facts.total(Kind.DATA).file_count
+    if facts.format_version < 2 or not delete_file_count:
         return None
     remedy = (
         "If every engine that reads or writes the table supports version 3, upgrade it; "
         "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
         "delete files."
     )
-    statement = context.alter({"format-version": "3"})
+    statement = context.alter_statement({"format-version": "3"})
     if facts.format_version > 2:
         remedy = "Convert the delete files of version 2 to deletion vectors."
         statement = context.call("rewrite_position_delete_files", options={"rewrite-all": "true"})
     return context.finding(
-        severity=Severity.WARNING if files > data else Severity.INFO,
-        figure=f"{files:,} for {count(data, 'data file')}",
+        severity=Severity.WARNING if delete_file_count > data_file_count else Severity.INFO,
+        figure=f"{delete_file_count:,} for {count(data_file_count, 'data file')}",
         evidence=f"format version {facts.format_version} with "
-        f"{count(files, 'position delete file')} for {count(data, 'data file')}",
+        f"{count(delete_file_count, 'position delete file')} for {count(data_file_count, 'data file')}",
         threshold="any live position delete file; a warning if there are more than data files",
         source="table spec, version 3: Deletion Vectors",
         effect="Version 3 keeps at most one small bitmap per data file and merges it at each "
@@ -212,7 +218,7 @@ def dangling_deletes(context: Context) -> Finding | None:
     Compaction asks a scan which of them it drops: some readers apply a delete of a single data file
     whatever folder its path names.
     """
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.DANGLING,
         "for no data file",
@@ -228,7 +234,7 @@ def dangling_deletes(context: Context) -> Finding | None:
 def equality_deletes_of_new_keys(context: Context) -> Finding | None:
     """Equality deletes that a stream of new rows writes in upsert mode: they delete nothing."""
     facts = context.facts
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.NEW_KEYS,
         "only for keys outside the key ranges of all older data files",
@@ -240,13 +246,15 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
         f"files with every commit. Later, {context.command('compact')} drops those that are older "
         "than the data files it has rewritten.",
-        sql=(context.alter({_UPSERT: "false"}),) if facts.is_on(_UPSERT) else (),
+        sql=(context.alter_statement({_UPSERT: "false"}),)
+        if facts.is_setting_true(_UPSERT)
+        else (),
     )
 
 
 def misfiled_deletes(context: Context) -> Finding | None:
     """Delete files under another partition or spec than the data file that they name."""
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.MISFILED,
         "filed under another partition or spec than the data file named",
@@ -260,7 +268,7 @@ def misfiled_deletes(context: Context) -> Finding | None:
         "the deletes; icekit compact then drops the leftover delete files. Without 1.11, roll back "
         "to the snapshot before the one that added them, and delete the rows again. Run no other "
         "maintenance before.",
-        sql=context.rewrite({"delete-file-threshold": "1"}),
+        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
     )
 
 
@@ -268,7 +276,7 @@ def unmatched_deletes(context: Context) -> Finding | None:
     """Delete files that name a live data file by another path, so that a scan applies them to
     nothing.
     """
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.UNMATCHED,
         "for a data file by a path that the table does not have, but a live data file of the same "
@@ -287,21 +295,22 @@ def unmatched_deletes(context: Context) -> Finding | None:
 
 def replaced_deletes(context: Context) -> Finding | None:
     """Position deletes of data files that have a deletion vector, which readers apply instead."""
-    counts = [
-        each.revived_count
-        for each in context.facts.integrity.misplaced
-        if each.state is DeleteState.REPLACED and each.revived_count is not None
+    revived_counts = [
+        misplaced_delete.revived_count
+        for misplaced_delete in context.facts.integrity.misplaced
+        if misplaced_delete.state is DeleteState.REPLACED
+        and misplaced_delete.revived_count is not None
     ]
-    revived = sum(counts)
-    visible = (
-        f"; {count(revived, 'row')} deleted by {count(len(counts), 'file')} of them, but not by the "
+    revived_rows = sum(revived_counts)
+    visible_text = (
+        f"; {count(revived_rows, 'row')} deleted by {count(len(revived_counts), 'file')} of them, but not by the "
         "vector, can be seen in every query"
     )
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.REPLACED,
-        f"for data files that have a deletion vector{visible if revived else ''}",
-        severity=Severity.CRITICAL if revived else Severity.WARNING,
+        f"for data files that have a deletion vector{visible_text if revived_rows else ''}",
+        severity=Severity.CRITICAL if revived_rows else Severity.WARNING,
         threshold="one position delete file of a data file with a deletion vector",
         source="table spec, Deletion Vectors: a vector replaces position deletes",
         effect="Readers ignore these delete files. Rows that only they delete are visible again: "
@@ -315,7 +324,7 @@ def replaced_deletes(context: Context) -> Finding | None:
 
 def several_vectors(context: Context) -> Finding | None:
     """Data files with more than one deletion vector, which no reader can apply."""
-    return _unapplied(
+    return _unapplied_finding(
         context,
         DeleteState.SEVERAL_VECTORS,
         "for data files with more than one deletion vector",
@@ -329,7 +338,7 @@ def several_vectors(context: Context) -> Finding | None:
     )
 
 
-def _unapplied(
+def _unapplied_finding(
     context: Context, state: DeleteState, description: str, **fields: Any
 ) -> Finding | None:
     """A finding about the delete files that apply to nothing for one reason, with an example where
@@ -337,25 +346,23 @@ def _unapplied(
     """
     facts = context.facts
     deletes = facts.unapplied_in(state)
-    files = sum(each.file_count for each in deletes)
-    if not files:
+    file_count = sum(one_delete.file_count for one_delete in deletes)
+    if not file_count:
         return None
     example = ""
-    for each in facts.integrity.misplaced:
-        if each.state is state and not example:
-            delete = f"{facts.partition_name(each.partition)} of spec {each.partition.spec_id}"
-            data = (
-                f"{facts.partition_name(each.data_partition)} of spec {each.data_partition.spec_id}"
-            )
+    for one_delete in facts.integrity.misplaced:
+        if one_delete.state is state and not example:
+            delete_text = f"{facts.partition_name(one_delete.partition)} of spec {one_delete.partition.spec_id}"
+            data_text = f"{facts.partition_name(one_delete.data_partition)} of spec {one_delete.data_partition.spec_id}"
             example = (
-                f"; {each.path}, added by snapshot {each.snapshot_id}, is in {delete} and names "
-                f"{each.named_path}; the table has {each.data_path} in {data}"
+                f"; {one_delete.path}, added by snapshot {one_delete.snapshot_id}, is in {delete_text} and names "
+                f"{one_delete.named_path}; the table has {one_delete.data_path} in {data_text}"
             )
-    records = count(sum(each.record_count for each in deletes), "record")
+    records_text = count(sum(one_delete.record_count for one_delete in deletes), "record")
     return context.finding(
-        context.paths(dict.fromkeys(each.partition for each in deletes)),
-        figure=records,
-        evidence=f"{count(files, 'delete file')} with {records} {description}{example}",
+        context.partition_names(dict.fromkeys(one_delete.partition for one_delete in deletes)),
+        figure=records_text,
+        evidence=f"{count(file_count, 'delete file')} with {records_text} {description}{example}",
         **fields,
     )
 
@@ -368,28 +375,36 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
     position deletes of well-sized data files therefore stay.
     """
     facts = context.facts
-    ignored = {
-        applied.partition: (applied.well_sized_bytes, applied.well_sized_file_count)
-        for applied in equality_deletes_applied(facts)
-        if applied.well_sized_file_count
+    ignored_files = {
+        partition_deletes.partition: (
+            partition_deletes.well_sized_bytes,
+            partition_deletes.well_sized_file_count,
+        )
+        for partition_deletes in equality_deletes_applied(facts)
+        if partition_deletes.well_sized_file_count
     }
     sequences = sequences_by_partition(facts)
     for group in facts.of_kind(Kind.POSITION_DELETES):
-        if group.partition in ignored or group.file_scoped_count == group.file_count:
+        if group.partition in ignored_files or group.file_scoped_count == group.file_count:
             continue
-        rows = sequences.get(group.partition, ())
-        newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
-        reached_rows = [row for row in rows if row.sequence_number <= newest]
-        files = sum(row.well_sized_file_count for row in reached_rows)
-        if files:
-            ignored[group.partition] = sum(row.well_sized_bytes for row in reached_rows), files
-    if not ignored:
+        sequence_rows = sequences.get(group.partition, ())
+        newest_delete = max(
+            (r.sequence_number for r in sequence_rows if r.position_delete_file_count), default=-1
+        )
+        rows_under_deletes = [row for row in sequence_rows if row.sequence_number <= newest_delete]
+        file_count = sum(row.well_sized_file_count for row in rows_under_deletes)
+        if file_count:
+            ignored_files[group.partition] = (
+                sum(row.well_sized_bytes for row in rows_under_deletes),
+                file_count,
+            )
+    if not ignored_files:
         return None
-    total = sum(files for _, files in ignored.values())
+    total_files = sum(file_count for _, file_count in ignored_files.values())
     return context.finding(
-        context.paths(sorted(ignored, key=lambda p: -ignored[p][0])),
-        figure=f"in {total:,} of {count(facts.data.file_count, 'file')}",
-        evidence=f"{total:,} of {facts.data.file_count:,} data files, well-sized, with deletes "
+        context.partition_names(sorted(ignored_files, key=lambda p: -ignored_files[p][0])),
+        figure=f"in {total_files:,} of {count(facts.data.file_count, 'file')}",
+        evidence=f"{total_files:,} of {facts.data.file_count:,} data files, well-sized, with deletes "
         "that a default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that "
         "do not name a single data file",
@@ -399,27 +414,27 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         "keep getting slower.",
         remedy="Set delete-file-threshold=1, which selects every data file that any delete may "
         "apply to.",
-        sql=context.rewrite({"delete-file-threshold": "1"}),
+        sql=context.rewrite_calls({"delete-file-threshold": "1"}),
     )
 
 
 def merge_on_read_on_v1(context: Context) -> Finding | None:
     """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
     facts = context.facts
-    modes = [name for name in MODES if facts.properties.get(name) == "merge-on-read"]
-    if facts.format_version != 1 or not modes:
+    mode_properties = [name for name in MODES if facts.properties.get(name) == "merge-on-read"]
+    if facts.format_version != 1 or not mode_properties:
         return None
     return context.finding(
-        modes,
-        figure=count(len(modes), "setting"),
-        evidence=f"format version 1 with merge-on-read in {', '.join(modes)}",
+        mode_properties,
+        figure=count(len(mode_properties), "setting"),
+        evidence=f"format version 1 with merge-on-read in {', '.join(mode_properties)}",
         threshold="merge-on-read for one kind of statement on a version 1 table",
         source="table spec, version 1: no delete files (a commit fails with: Deletes are "
         "supported in V2 and above)",
         effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at "
         "the commit.",
         remedy="Remove the setting, so that these statements copy the files they change. Or "
-        f"upgrade the table to format version 2 ({context.alter({'format-version': '2'})}), if "
+        f"upgrade the table to format version 2 ({context.alter_statement({'format-version': '2'})}), if "
         "every engine that reads it applies delete files; the upgrade cannot be undone.",
-        sql=(unset_properties(facts.sql_name, modes),),
+        sql=(unset_properties(facts.sql_name, mode_properties),),
     )

@@ -54,8 +54,8 @@ class ReportDocument:
 
 def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> ReportDocument:
     """The report of one table; :func:`write` masks secrets."""
-    kept_facts, left_out = _bounded(facts)
-    iceberg = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
+    document_facts, left_out_counts = _bounded_facts(facts)
+    iceberg_version = {"iceberg": facts.iceberg_version} if facts.iceberg_version else {}
     return ReportDocument(
         catalog=facts.catalog,
         table=facts.name,
@@ -63,12 +63,12 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> R
         collected_at=dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
         collector=facts.collector,
         seconds=round(facts.seconds, 3),
-        versions=versions() | iceberg,
+        versions=versions() | iceberg_version,
         thresholds=thresholds,
         totals={kind: facts.total(kind) for kind in Kind},
         findings=[FindingDocument(**asdict(f) | {"severity": str(f.severity)}) for f in findings],
-        facts=kept_facts,
-        facts_left_out=left_out,
+        facts=document_facts,
+        facts_left_out=left_out_counts,
     )
 
 
@@ -94,14 +94,14 @@ def load_facts(path: Path) -> TableFacts:
     another file, and for a document that leaves some out.
     """
     try:
-        read = json.loads(path.read_bytes())
-        facts: TableFacts = _facts_type().validate_python(read["facts"])
+        json_document = json.loads(path.read_bytes())
+        facts: TableFacts = _facts_type().validate_python(json_document["facts"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ParameterError(
             f"{path} holds no facts of a table ({type(error).__name__}); icekit report writes a "
             "JSON report with them for each table."
         ) from None
-    if read.get("facts_left_out"):
+    if json_document.get("facts_left_out"):
         raise ParameterError(
             f"{path} has only a part of the facts, as the table has too many partitions for a "
             f"report. Observe the table instead: {facts.name}@{facts.snapshot_id}."
@@ -109,7 +109,7 @@ def load_facts(path: Path) -> TableFacts:
     return facts
 
 
-def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
+def _bounded_facts(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     """Only the facts of the worst partitions, if there are more partitions than a document lists;
     of long properties only their length.
     """
@@ -122,22 +122,24 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
         else f"({len(value):,} characters)"
         for name, value in facts.properties.items()
     }
-    dropped = set(facts.partitions())
-    if len(dropped) > MAX_PARTITIONS:
-        dropped -= {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
+    dropped_partitions = set(facts.partitions())
+    if len(dropped_partitions) > MAX_PARTITIONS:
+        dropped_partitions -= {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
     else:
-        dropped = set()
-    most_rows = MAX_PARTITIONS * 10
-    shortened: dict[str, Any] = {
-        "groups": tuple(g for g in facts.groups if g.partition not in dropped),
-        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped)[:most_rows],
-        "unapplied": facts.unapplied[:most_rows],
-        "recent": tuple(p for p in facts.recent if p not in dropped),
+        dropped_partitions = set()
+    max_rows = MAX_PARTITIONS * 10
+    shortened_fields: dict[str, Any] = {
+        "groups": tuple(g for g in facts.groups if g.partition not in dropped_partitions),
+        "sequences": tuple(s for s in facts.sequences if s.partition not in dropped_partitions)[
+            :max_rows
+        ],
+        "unapplied": facts.unapplied[:max_rows],
+        "recent": tuple(p for p in facts.recent if p not in dropped_partitions),
     }
-    left_out = {"partitions": len(dropped)} | {
-        name: len(getattr(facts, name)) - len(rows) for name, rows in shortened.items()
+    left_out_counts = {"partitions": len(dropped_partitions)} | {
+        name: len(getattr(facts, name)) - len(rows) for name, rows in shortened_fields.items()
     }
     return (
-        replace(facts, properties=properties, **shortened),
-        {name: number for name, number in left_out.items() if number},
+        replace(facts, properties=properties, **shortened_fields),
+        {name: row_count for name, row_count in left_out_counts.items() if row_count},
     )

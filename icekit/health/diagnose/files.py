@@ -8,9 +8,9 @@ from icekit.health.diagnose.findings import (
     Context,
     Finding,
     Severity,
-    limit_options,
-    oversized,
-    under,
+    oversized_part,
+    threshold_options,
+    undersized_part,
 )
 from icekit.health.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.health.facts.files import Totals
@@ -29,74 +29,79 @@ def small_files(context: Context) -> Finding | None:
     (:mod:`icekit.health.facts.fan_out`). Source: SizeBasedFileRewritePlanner.
     """
     facts = context.facts
-    limits = context.thresholds
-    removed: list[tuple[int, RewriteGroup, Totals]] = []
-    keeps_older = False
-    for together in rewrite_groups(facts):
-        groups = [under(group, context.min_file_size) for group in together.groups]
-        small = Totals.of(groups)
-        buckets = [bucket for group in groups for bucket in group.buckets]
-        files_saved = small.file_count - together.files_out(buckets, facts.target_bytes)
-        if files_saved > 0 and small.file_count >= limits.min_input_files:
-            removed.append((files_saved, together, small))
-        elif small.file_count and together.is_moved:
-            keeps_older = True
-    if not removed:
+    thresholds = context.thresholds
+    combinable_groups: list[tuple[int, RewriteGroup, Totals]] = []
+    leaves_older = False
+    for rewrite_group in rewrite_groups(facts):
+        undersized_groups = [
+            undersized_part(group, context.min_file_size) for group in rewrite_group.groups
+        ]
+        small_totals = Totals.of_groups(undersized_groups)
+        buckets = [bucket for group in undersized_groups for bucket in group.buckets]
+        files_saved = small_totals.file_count - rewrite_group.files_out(buckets, facts.target_bytes)
+        if files_saved > 0 and small_totals.file_count >= thresholds.min_input_files:
+            combinable_groups.append((files_saved, rewrite_group, small_totals))
+        elif small_totals.file_count and rewrite_group.is_moved:
+            leaves_older = True
+    if not combinable_groups:
         return None
-    removed.sort(key=lambda each: -each[0])
-    files_saved = sum(n for n, _, _ in removed)
-    partitions = [p for _, together, _ in removed for p in together.partitions]
-    files_in = sum(small.file_count for _, _, small in removed)
-    bytes_in = sum(small.size_in_bytes for _, _, small in removed)
-    grave = (
-        files_saved >= limits.critical_files
-        and files_saved > limits.critical_share * facts.data.file_count
+    combinable_groups.sort(key=lambda combinable_group: -combinable_group[0])
+    files_saved = sum(n for n, _, _ in combinable_groups)
+    partitions = [p for _, rewrite_group, _ in combinable_groups for p in rewrite_group.partitions]
+    input_count = sum(small_totals.file_count for _, _, small_totals in combinable_groups)
+    input_bytes = sum(small_totals.size_in_bytes for _, _, small_totals in combinable_groups)
+    is_critical = (
+        files_saved >= thresholds.critical_files
+        and files_saved > thresholds.critical_share * facts.data.file_count
     )
     # Without a filter it would also distribute files of older specs over more files of the current
     # one.
-    filtered: dict[str, Any] = (
-        {"where": facts.where(partitions[:MOST_PARTITIONS])} if keeps_older else {}
+    rewrite_arguments: dict[str, Any] = (
+        {"where": facts.where(partitions[:MOST_PARTITIONS])} if leaves_older else {}
     )
     return context.finding(
-        context.paths(partitions),
-        severity=Severity.CRITICAL if grave else Severity.WARNING,
+        context.partition_names(partitions),
+        severity=Severity.CRITICAL if is_critical else Severity.WARNING,
         figure=f"{files_saved:,} of {facts.data.file_count:,} would go",
         evidence=f"compaction would remove {files_saved:,} of "
-        f"{count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of "
-        f"{size(bytes_in / files_in)} on average in {count(len(partitions), 'partition')}; the "
+        f"{count(facts.data.file_count, 'data file')}: {count(input_count, 'file')} of "
+        f"{size(input_bytes / input_count)} on average in {count(len(partitions), 'partition')}; the "
         f"target is {size(facts.target_bytes)}",
-        threshold=f"{limits.min_input_files} files smaller than "
-        f"{percent(limits.min_file_size_ratio)} of the target in one partition",
+        threshold=f"{thresholds.min_input_files} files smaller than "
+        f"{percent(thresholds.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
         effect="Every file costs a request, a footer and a manifest entry: scans open far more "
         "files than the data needs, and planning takes longer with each file.",
         remedy="Combine the small files, then change how they are written, or new ones will "
         "follow.",
-        sql=() if None in filtered.values() else context.rewrite(**filtered),
+        sql=()
+        if None in rewrite_arguments.values()
+        else context.rewrite_calls(**rewrite_arguments),
     )
 
 
 def oversized_files(context: Context) -> Finding | None:
     """Data files that a rewrite would split. Source: SizeBasedFileRewritePlanner."""
     facts = context.facts
-    row_group = facts.int_setting(ROW_GROUP)
-    large = [
-        oversized(group, context.max_file_size, row_group) for group in facts.of_kind(Kind.DATA)
+    row_group_bytes = facts.int_setting(ROW_GROUP)
+    oversized_parts = [
+        oversized_part(group, context.max_file_size, row_group_bytes)
+        for group in facts.of_kind(Kind.DATA)
     ]
     oversized_groups = sorted(
-        (group for group in large if group.buckets), key=lambda g: -g.size_in_bytes
+        (group for group in oversized_parts if group.buckets), key=lambda g: -g.size_in_bytes
     )
     if not oversized_groups:
         return None
-    total = Totals.of(oversized_groups)
-    share = total.size_in_bytes / facts.data.size_in_bytes
+    totals = Totals.of_groups(oversized_groups)
+    byte_share = totals.size_in_bytes / facts.data.size_in_bytes
     return context.finding(
-        context.paths(group.partition for group in oversized_groups),
-        severity=Severity.WARNING if share >= 0.05 else Severity.INFO,
-        figure=f"{total.file_count:,} of {facts.data.file_count:,}, up to {size(total.max_bytes or 0)}",
-        evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} with "
-        f"{size(total.size_in_bytes)} ({percent(share)} of the bytes); the largest is "
-        f"{size(total.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
+        context.partition_names(group.partition for group in oversized_groups),
+        severity=Severity.WARNING if byte_share >= 0.05 else Severity.INFO,
+        figure=f"{totals.file_count:,} of {facts.data.file_count:,}, up to {size(totals.max_bytes or 0)}",
+        evidence=f"{count(totals.file_count, 'data file')} of {facts.data.file_count:,} with "
+        f"{size(totals.size_in_bytes)} ({percent(byte_share)} of the bytes); the largest is "
+        f"{size(totals.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
         threshold=f"larger than {percent(context.thresholds.max_file_size_ratio)} of the target "
         f"({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
@@ -104,7 +109,7 @@ def oversized_files(context: Context) -> Finding | None:
         "copy-on-write change rewrites the entire file.",
         remedy="Rewrite the large files to split them, and check the writer's target file size "
         "and row group size.",
-        sql=context.rewrite(),
+        sql=context.rewrite_calls(),
     )
 
 
@@ -126,37 +131,48 @@ def target_too_small(context: Context) -> Finding | None:
     be).
     """
     facts = context.facts
-    limits = context.thresholds
-    target = facts.target_bytes
-    split = split_bytes(facts)
-    if target >= limits.small_target_share * split:
+    thresholds = context.thresholds
+    target_bytes = facts.target_bytes
+    read_split = split_bytes(facts)
+    if target_bytes >= thresholds.small_target_share * read_split:
         return None
-    bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
-    fewest = limits.min_input_files if target * _BARE_SHARE <= bare else limits.critical_files
-    files: dict[Partition, tuple[int, int]] = {}
+    bare_bytes = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
+    min_excess = (
+        thresholds.min_input_files
+        if target_bytes * _BARE_SHARE <= bare_bytes
+        else thresholds.critical_files
+    )
+    files_by_partition: dict[Partition, tuple[int, int]] = {}
     for group in facts.of_kind(Kind.DATA):
-        large = oversized(group, context.max_file_size, facts.int_setting(ROW_GROUP))
-        number = group.file_count - large.file_count
-        total = group.size_in_bytes - large.size_in_bytes
+        oversized_group = oversized_part(group, context.max_file_size, facts.int_setting(ROW_GROUP))
+        file_count = group.file_count - oversized_group.file_count
+        total_bytes = group.size_in_bytes - oversized_group.size_in_bytes
         # Compaction combines what is smaller than the target.
-        left = min(number, expected_files(total, target))
-        if number and (total >= split or left - expected_files(total, split) >= fewest):
-            files[group.partition] = number, total
-    if not files:
+        remaining_count = min(file_count, expected_files(total_bytes, target_bytes))
+        if file_count and (
+            total_bytes >= read_split
+            or remaining_count - expected_files(total_bytes, read_split) >= min_excess
+        ):
+            files_by_partition[group.partition] = file_count, total_bytes
+    if not files_by_partition:
         return None
-    existing = sum(row[0] for row in files.values())
-    total = sum(row[1] for row in files.values())
-    enough = sum(expected_files(file_bytes, split) for _, file_bytes in files.values())
+    total_count = sum(row[0] for row in files_by_partition.values())
+    total_bytes = sum(row[1] for row in files_by_partition.values())
+    sufficient_count = sum(
+        expected_files(file_bytes, read_split) for _, file_bytes in files_by_partition.values()
+    )
     return context.finding(
-        context.paths(sorted(files, key=lambda p: -files[p][0])),
-        severity=Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
-        figure=f"{size(target)} for splits of {size(split)}",
-        evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "
-        f"split ({size(split)}). There are {count(existing, 'file')} of {size(total)} in "
-        f"{count(len(files), 'partition')}; a target of {size(split)} would ask for {enough:,}",
-        threshold=f"a target below {percent(limits.small_target_share)} of "
+        context.partition_names(
+            sorted(files_by_partition, key=lambda p: -files_by_partition[p][0])
+        ),
+        severity=Severity.CRITICAL if target_bytes < open_file_cost(facts) else Severity.WARNING,
+        figure=f"{size(target_bytes)} for splits of {size(read_split)}",
+        evidence=f"the target file size is {size(target_bytes)}, {percent(target_bytes / read_split)} of a read "
+        f"split ({size(read_split)}). There are {count(total_count, 'file')} of {size(total_bytes)} in "
+        f"{count(len(files_by_partition), 'partition')}; a target of {size(read_split)} would ask for {sufficient_count:,}",
+        threshold=f"a target below {percent(thresholds.small_target_share)} of "
         "read.split.target-size, and one partition with a split of such files, or with "
-        f"{fewest} of them too many; critical below read.split.open-file-cost",
+        f"{min_excess} of them too many; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: "
         "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
@@ -165,7 +181,7 @@ def target_too_small(context: Context) -> Finding | None:
         f"purpose, so that copy-on-write rewrites little, {context.command('tune write-mode')} "
         "compares merge-on-read.",
         sql=(
-            context.alter({TARGET: str(split)}),
-            *context.rewrite(limit_options(limits, split)),
+            context.alter_statement({TARGET: str(read_split)}),
+            *context.rewrite_calls(threshold_options(thresholds, read_split)),
         ),
     )

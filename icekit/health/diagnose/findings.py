@@ -122,16 +122,16 @@ def command_for(facts: TableFacts, name: str) -> str | None:
     if facts.contradictions or facts.is_unreadable:
         return None
     if facts.ref is not None:
-        fixed = name in COMPACTED or name in MAINTAINED
-        return command_line("plan", facts.catalog, facts.name) if fixed else None
+        has_command = name in COMPACTED or name in MAINTAINED
+        return command_line("plan", facts.catalog, facts.name) if has_command else None
     if name == "misread_equality_deletes":
         # A trial would compare what Spark's own reader shows.
         return command_line("compact", facts.catalog, facts.name)
     if name in COMPACTED or name == "old_partition_spec":
         if facts.unsupported_columns:
             return None
-        moves = [] if name in COMPACTED else ["--old-specs"]
-        return command_line("compact", facts.catalog, facts.name, *moves, "--trial")
+        move_options = [] if name in COMPACTED else ["--old-specs"]
+        return command_line("compact", facts.catalog, facts.name, *move_options, "--trial")
     if name == "snapshots_piling_up" and facts.history.expirable_count == 0:
         return None
     return command_line("maintain", facts.catalog, facts.name) if name in MAINTAINED else None
@@ -215,24 +215,24 @@ class Thresholds:
         """A copy with some limits changed; raises ParameterError for an unknown name or a value of
         another type.
         """
-        known_fields = {f.name: type(getattr(self, f.name)) for f in fields(self)}
+        types_by_name = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
-            require_known(name, known_fields, "threshold")
+            require_known(name, types_by_name, "threshold")
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or not 0 <= value < math.inf or value != known_fields[name](value):
-                kind = "whole number" if known_fields[name] is int else "number"
+            if not is_number or not 0 <= value < math.inf or value != types_by_name[name](value):
+                type_text = "whole number" if types_by_name[name] is int else "number"
                 raise ParameterError(
-                    f"Threshold {name} must be a {kind} of 0 or more, not {value!r}."
+                    f"Threshold {name} must be a {type_text} of 0 or more, not {value!r}."
                 )
-        changed = replace(
-            self, **{name: known_fields[name](value) for name, value in changes.items()}
+        new_thresholds = replace(
+            self, **{name: types_by_name[name](value) for name, value in changes.items()}
         )
-        if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
+        if not new_thresholds.min_file_size_ratio <= 1 < new_thresholds.max_file_size_ratio:
             raise ParameterError(
                 "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they "
                 "are limits around the target."
             )
-        return changed
+        return new_thresholds
 
 
 class Findings(tuple[Finding, ...]):
@@ -267,8 +267,8 @@ def covered_by(names: Iterable[str]) -> dict[str, str]:
     of that one.
     """
     known_names = set(names)
-    same = [[name for name in group if name in known_names] for group in _ONE_ACTION]
-    return {name: group[0] for group in same for name in group[1:]}
+    finding_groups = [[name for name in group if name in known_names] for group in _ONE_ACTION]
+    return {name: group[0] for group in finding_groups for name in group[1:]}
 
 
 NOTHING = "Nothing to do: no finding at these thresholds."
@@ -282,27 +282,27 @@ UNFOLDED = 3
 
 
 def findings_html(
-    findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({})
+    findings: Sequence[Finding], savings: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """The verdict and a card for each finding, in the given order, or a sentence that there is
     none.
 
-    ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under
+    ``savings`` has the saving of a remedy by the finding's name, and of all remedies together under
     an empty name.
     """
     if not findings:
         return as_html([Badge("fine", "✔ healthy", NOTHING)])
-    covered = covered_by(f.name for f in findings)
+    covering_names = covered_by(f.name for f in findings)
     cards = [
-        card(_blocks(finding, saves.get(finding.name, ""), covered.get(finding.name)))
+        card(_blocks(finding, savings.get(finding.name, ""), covering_names.get(finding.name)))
         for finding in findings
     ]
-    unfolded_text = count(len(cards) - UNFOLDED, "more finding")
-    folded = f"<details><summary>{unfolded_text}</summary>{''.join(cards[UNFOLDED:])}</details>"
+    more_text = count(len(cards) - UNFOLDED, "more finding")
+    folded_cards = f"<details><summary>{more_text}</summary>{''.join(cards[UNFOLDED:])}</details>"
     verdict = (
-        f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
+        f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(savings.get('', ''))}</p>"
     )
-    more_cards = folded if len(cards) > UNFOLDED else ""
+    more_cards = folded_cards if len(cards) > UNFOLDED else ""
     return mask(html.framed(verdict, *cards[:UNFOLDED], more_cards))
 
 
@@ -313,10 +313,10 @@ def summary(findings: Sequence[Finding]) -> str:
     """``3 findings: 1 critical, 2 warnings``."""
     if not findings:
         return NOTHING
-    numbers = Counter(f.severity for f in findings)
+    counts_by_severity = Counter(f.severity for f in findings)
     findings_text = ", ".join(
-        count(numbers[severity], str(severity), _PLURALS.get(severity, str(severity)))
-        for severity in sorted(numbers, reverse=True)
+        count(counts_by_severity[severity], str(severity), _PLURALS.get(severity, str(severity)))
+        for severity in sorted(counts_by_severity, reverse=True)
     )
     return f"{count(len(findings), 'finding')}: {findings_text}"
 
@@ -327,20 +327,22 @@ NOT_YET = "This changes nothing yet. To run it, add --execute."
 SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
 
 
-def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list[Block]:
+def _blocks(
+    finding: Finding, saving_text: str = "", covering_name: str | None = None
+) -> list[Block]:
     """A finding's evidence, remedy and command; where, why and at which threshold are folded.
 
-    ``other`` is a finding whose action also fixes this one: the command stands there.
+    ``covering_name`` is a finding whose action also fixes this one: the command stands there.
     """
     steps: list[Block] = [Sql("", finding.sql)]
-    if other is not None:
-        steps = [Sentence(f"The fix is the same as that of {other.replace('_', ' ')}.")]
+    if covering_name is not None:
+        steps = [Sentence(f"The fix is the same as that of {covering_name.replace('_', ' ')}.")]
     elif finding.command is not None:
         is_plan = finding.command.startswith("icekit plan ")
         note = Sentence("" if is_plan else NOT_YET)
         steps = [Sql("", [finding.command]), note, Folded(SPARKS_OWN, steps)]
     unlisted_count = finding.where_count - len(finding.where)
-    where = ", ".join(finding.where) + (
+    where_text = ", ".join(finding.where) + (
         f" and {unlisted_count:,} more" if unlisted_count > 0 else ""
     )
     return [
@@ -349,14 +351,14 @@ def _blocks(finding: Finding, saves: str = "", other: str | None = None) -> list
         ),
         Sentence(f"{capitalized(finding.evidence.rstrip('.'))}."),
         Sentence(finding.remedy),
-        Sentence(saves, is_strong=True),
+        Sentence(saving_text, is_strong=True),
         *steps,
         Folded(
             "Where, and why it matters",
             [
                 Item(
                     pairs=[
-                        *([("Where", where)] if where else []),
+                        *([("Where", where_text)] if where_text else []),
                         ("Effect", finding.effect),
                         ("Threshold", f"{finding.threshold} ({finding.source})"),
                     ]
@@ -422,16 +424,18 @@ class Context:
         **fields: Any,
     ) -> Finding:
         """A finding about this table, named after its check; ``where`` is cut to the worst ten."""
-        worst = tuple(where[:WHERE_LIMIT])
-        return Finding("", severity, self.facts.name, worst, len(where), source=source, **fields)
+        worst_places = tuple(where[:WHERE_LIMIT])
+        return Finding(
+            "", severity, self.facts.name, worst_places, len(where), source=source, **fields
+        )
 
-    def paths(self, partitions: Iterable[Partition]) -> list[str]:
+    def partition_names(self, partitions: Iterable[Partition]) -> list[str]:
         """Partitions as people read them; the single partition of an unpartitioned table has no
         name.
         """
         return [self.facts.partition_name(p) for p in partitions]
 
-    def files_where(self, partitions: Sequence[Partition]) -> str | None:
+    def whole_file_condition(self, partitions: Sequence[Partition]) -> str | None:
         """A condition for the rows of these partitions, which a DELETE or an overwrite matches with
         whole files; None without partitions, where their fields need a function, as buckets do, and
         where it would be wider.
@@ -454,33 +458,33 @@ class Context:
         """A CALL on this table."""
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
-    def expire(self, snapshot_ids: Sequence[int]) -> str:
-        """The CALL that removes these snapshots, and else only what :attr:`past_limits` names:
+    def expire_call(self, snapshot_ids: Sequence[int]) -> str:
+        """The CALL that removes these snapshots, and else only what :attr:`past_limits_sentence` names:
         unless it states a time, the procedure also removes all that are older than the table's
         limit.
         """
         return self.call("expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids))
 
     @property
-    def past_limits(self) -> str:
+    def past_limits_sentence(self) -> str:
         """What every expiry removes, whatever it names, as a sentence; empty if nothing."""
         history = self.facts.history
-        parts = []
+        count_texts = []
         if history.refs_past_limits:
-            names = first_names(history.refs_past_limits, NAMED_REFS)
-            number = count(len(history.refs_past_limits), "branch or tag", "branches and tags")
-            parts.append(f"{number} ({names})")
+            ref_names = first_names(history.refs_past_limits, NAMED_REFS)
+            refs_text = count(len(history.refs_past_limits), "branch or tag", "branches and tags")
+            count_texts.append(f"{refs_text} ({ref_names})")
         if history.past_limits:
-            parts.append(count(history.past_limits, "snapshot"))
-        if not parts:
+            count_texts.append(count(history.past_limits, "snapshot"))
+        if not count_texts:
             return ""
         return (
-            f" Every expiry also removes {' and '.join(parts)} past age limits of branches and "
+            f" Every expiry also removes {' and '.join(count_texts)} past age limits of branches and "
             "tags themselves (max-ref-age-ms, max-snapshot-age-ms)."
         )
 
     @property
-    def states_at_risk(self) -> str:
+    def state_risk_sentence(self) -> str:
         """What else a person loses who removes snapshots by name, as a sentence; empty without
         writers that keep state in snapshots.
         """
@@ -493,7 +497,7 @@ class Context:
             f"({first_names(writers, NAMED_WRITERS)})."
         )
 
-    def rewrite(
+    def rewrite_calls(
         self, options: Mapping[str, str] | None = None, **arguments: Any
     ) -> tuple[str, ...]:
         """The CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
@@ -501,20 +505,24 @@ class Context:
         do not fit into its memory, or misread them, and if the engine cannot read or write the
         columns.
 
-        For a table with :attr:`~icekit.health.facts.model.TableFacts.fragile_fields`, of all its files in
+        For a table with :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes`, of all its files in
         one commit.
         """
         is_unsafe = self.facts.unsupported_columns or self.facts.misread_keys
         if self.heap.verdict != "fits" or is_unsafe:
             return ()
-        if self.facts.fragile_fields:
-            whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
-            return (self.call("rewrite_data_files", options=whole),)
-        limits = limit_options(self.thresholds, self.facts.target_bytes)
-        rewrite_options = {"partial-progress.enabled": "true", **limits, **(options or {})}
+        if self.facts.dropped_fields_under_deletes:
+            whole_table_options = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
+            return (self.call("rewrite_data_files", options=whole_table_options),)
+        changed_options = threshold_options(self.thresholds, self.facts.target_bytes)
+        rewrite_options = {
+            "partial-progress.enabled": "true",
+            **changed_options,
+            **(options or {}),
+        }
         return (self.call("rewrite_data_files", **arguments, options=rewrite_options),)
 
-    def list_orphans(self) -> str:
+    def orphan_dry_run(self) -> str:
         """The dry run that lists orphan files."""
         return sql.call(
             self.facts.catalog,
@@ -522,28 +530,30 @@ class Context:
             **sql.orphan_arguments(self.facts.name, self.facts.location),
         )
 
-    def alter(self, properties: dict[str, str]) -> str:
+    def alter_statement(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
         return sql.set_properties(self.facts.sql_name, properties)
 
 
-def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
+def threshold_options(thresholds: Thresholds, target_bytes: int) -> dict[str, str]:
     """The limits as options of ``rewrite_data_files``, where they differ from the procedure's
     defaults.
     """
 
-    def options(limits: Thresholds) -> dict[str, str]:
+    def options(thresholds: Thresholds) -> dict[str, str]:
         return {
-            "min-input-files": str(limits.min_input_files),
-            "min-file-size-bytes": str(min_file_size(target_bytes, limits.min_file_size_ratio)),
-            "max-file-size-bytes": str(max_file_size(target_bytes, limits.max_file_size_ratio)),
+            "min-input-files": str(thresholds.min_input_files),
+            "min-file-size-bytes": str(min_file_size(target_bytes, thresholds.min_file_size_ratio)),
+            "max-file-size-bytes": str(max_file_size(target_bytes, thresholds.max_file_size_ratio)),
         }
 
-    default = options(Thresholds())
-    return {name: value for name, value in options(limits).items() if value != default[name]}
+    default_options = options(Thresholds())
+    return {
+        name: value for name, value in options(thresholds).items() if value != default_options[name]
+    }
 
 
-def under(group: FileGroup, limit_bytes: int) -> FileGroup:
+def undersized_part(group: FileGroup, limit_bytes: int) -> FileGroup:
     """The files of a group that are smaller than a limit; exact, since limits are bucket edges.
 
     Raises ParameterError for a limit at which the facts were not cut.
@@ -553,22 +563,22 @@ def under(group: FileGroup, limit_bytes: int) -> FileGroup:
             f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; "
             "observe the table with size_ratios=thresholds.size_ratios."
         )
-    below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
-    return FileGroup(group.partition, group.kind, below)
+    buckets_below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
+    return FileGroup(group.partition, group.kind, buckets_below)
 
 
-def oversized(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:
+def oversized_part(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:
     """The files of a group that are larger than a limit, and that a rewrite can split: with more
-    rows than a writer puts into any file, or row groups; raises as :func:`under` does.
+    rows than a writer puts into any file, or row groups; raises as :func:`undersized_part` does.
     """
-    small = under(group, limit_bytes + 1).buckets
-    can_split = (
+    undersized_buckets = undersized_part(group, limit_bytes + 1).buckets
+    splittable_buckets = (
         b
         for b in group.buckets
-        if b not in small
+        if b not in undersized_buckets
         and (
             b.record_count > ROWS_PER_LOOK * b.file_count
             or b.size_in_bytes > row_group_bytes * b.file_count
         )
     )
-    return FileGroup(group.partition, group.kind, tuple(can_split))
+    return FileGroup(group.partition, group.kind, tuple(splittable_buckets))

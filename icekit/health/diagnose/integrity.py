@@ -3,7 +3,7 @@
 from icekit.common.sql import display_name, identifier
 from icekit.common.units import count
 from icekit.health.diagnose.findings import Context, Finding, Severity
-from icekit.health.facts.column_support import limits_of, newer_engine
+from icekit.health.facts.column_support import engine_limits, newer_engine_sentence
 from icekit.health.facts.integrity import NarrowManifest
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.definition import STOPPING_FLAWS, Flaw, MetadataFlaw
@@ -15,10 +15,12 @@ def duplicate_files(context: Context) -> Finding | None:
     integrity = context.facts.integrity
     if not integrity.duplicates:
         return None
-    ids = {snapshot_id for each in integrity.duplicates for snapshot_id in each.snapshot_ids}
-    first = integrity.duplicates[0]
+    ids = {
+        snapshot_id for duplicate in integrity.duplicates for snapshot_id in duplicate.snapshot_ids
+    }
+    first_duplicate = integrity.duplicates[0]
     return context.finding(
-        (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
+        (*integrity.duplicate_manifests, *(duplicate.path for duplicate in integrity.duplicates)),
         severity=Severity.CRITICAL,
         figure=f"{count(integrity.duplicate_record_count, 'row')} again"
         if integrity.duplicate_record_count
@@ -26,7 +28,7 @@ def duplicate_files(context: Context) -> Finding | None:
         evidence=f"{count(integrity.duplicate_data_file_count, 'data file')} and "
         f"{count(integrity.duplicate_delete_file_count, 'delete file')} with more than one live "
         f"entry, so scans count {count(integrity.duplicate_record_count, 'row')} again; "
-        f"{first.path} has {first.entry_count:,}; added by snapshots "
+        f"{first_duplicate.path} has {first_duplicate.entry_count:,}; added by snapshots "
         f"{', '.join(map(str, sorted(ids)))}; "
         f"{count(len(integrity.duplicate_manifests), 'manifest')} more than once in the manifest list",
         threshold="one file with more than one live entry",
@@ -39,11 +41,11 @@ def duplicate_files(context: Context) -> Finding | None:
         "added the second entry. Otherwise write the rows again, each row of a file once, with "
         "the statement. Stop all writers first: a file that one of them commits meanwhile may be "
         "replaced, too.",
-        sql=(_once(context),),
+        sql=(_deduplication_statement(context),),
     )
 
 
-def _once(context: Context) -> str:
+def _deduplication_statement(context: Context) -> str:
     """A statement that writes the rows of the affected partitions again, each position of a file
     once, in one commit; of the whole table where no simple condition selects the partitions.
     """
@@ -52,7 +54,7 @@ def _once(context: Context) -> str:
     columns = dict.fromkeys(
         identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
     )
-    condition = context.files_where(facts.integrity.duplicate_partitions) or "true"
+    condition = context.whole_file_condition(facts.integrity.duplicate_partitions) or "true"
     return (
         f"INSERT INTO {table} REPLACE WHERE {condition} SELECT {', '.join(columns)} FROM (SELECT "
         "*, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM "
@@ -63,29 +65,36 @@ def _once(context: Context) -> str:
 def manifest_bounds(context: Context) -> Finding | None:
     """Manifests whose partition summary in the manifest list does not cover their entries."""
     facts = context.facts
-    narrow = facts.integrity.narrow_manifests
-    files = facts.integrity.narrow_manifest_count
-    if not files:
+    narrow_manifests = facts.integrity.narrow_manifests
+    manifest_count = facts.integrity.narrow_manifest_count
+    if not manifest_count:
         return None
-    specs = sorted({each.spec_id for each in narrow if not each.is_alone})
+    spec_ids = sorted(
+        {
+            narrow_manifest.spec_id
+            for narrow_manifest in narrow_manifests
+            if not narrow_manifest.is_alone
+        }
+    )
     calls = [
         context.call(
-            "rewrite_manifests", **({} if spec == facts.default_spec_id else {"spec_id": spec})
+            "rewrite_manifests",
+            **({} if spec_id == facts.default_spec_id else {"spec_id": spec_id}),
         )
-        for spec in specs
+        for spec_id in spec_ids
     ]
-    if any(each.is_alone for each in narrow):
+    if any(narrow_manifest.is_alone for narrow_manifest in narrow_manifests):
         # With all data files rewritten, the entries of a narrow delete manifest apply to nothing.
         options = {"rewrite-all": "true"}
-        if any(each.is_deletes for each in narrow):
+        if any(narrow_manifest.is_deletes for narrow_manifest in narrow_manifests):
             options["remove-dangling-deletes"] = "true"
-        calls += context.rewrite(options)
+        calls += context.rewrite_calls(options)
     return context.finding(
-        [each.path for each in narrow],
+        [narrow_manifest.path for narrow_manifest in narrow_manifests],
         severity=Severity.CRITICAL,
-        figure=f"{count(files, 'manifest')} too narrow",
-        evidence=f"{count(files, 'manifest')} with a partition summary that is narrower than the "
-        f"entries; {_narrow(narrow[0])}",
+        figure=f"{count(manifest_count, 'manifest')} too narrow",
+        evidence=f"{count(manifest_count, 'manifest')} with a partition summary that is narrower than the "
+        f"entries; {_narrow_text(narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
         source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
         "summaries for binary partitions",
@@ -97,15 +106,15 @@ def manifest_bounds(context: Context) -> Finding | None:
     )
 
 
-def _narrow(each: NarrowManifest) -> str:
-    missing = f" and {each.missing}" if each.missing else ""
+def _narrow_text(manifest: NarrowManifest) -> str:
+    missing_text = f" and {manifest.missing}" if manifest.missing else ""
     return (
-        f"{each.path}: the summary of {each.field} says {_range(each.listed)}, its entries hold "
-        f"{_range(each.held)}{missing}"
+        f"{manifest.path}: the summary of {manifest.field} says {_range_text(manifest.listed)}, its entries hold "
+        f"{_range_text(manifest.held)}{missing_text}"
     )
 
 
-def _range(bounds: tuple[Scalar, Scalar]) -> str:
+def _range_text(bounds: tuple[Scalar, Scalar]) -> str:
     return "no value" if bounds[0] is None else " to ".join(map(str, bounds))
 
 
@@ -116,27 +125,27 @@ def unreadable_metadata(context: Context) -> Finding | None:
     facts = context.facts
     if not facts.flaws:
         return None
-    texts = [_TEXTS[each.flaw] for each in facts.flaws]
-    worst = max(facts.flaws, key=lambda each: _severity(facts, each))
-    flaws = {each.flaw for each in facts.flaws}
-    at_risk = ""
-    if Flaw.OLD_SCHEMA_GONE in flaws:
-        at_risk = f"{context.past_limits}{context.states_at_risk}"
+    flaw_texts = [_TEXTS[flaw.flaw] for flaw in facts.flaws]
+    worst_flaw = max(facts.flaws, key=lambda flaw: _flaw_severity(facts, flaw))
+    flaw_kinds = {flaw.flaw for flaw in facts.flaws}
+    risk_text = ""
+    if Flaw.OLD_SCHEMA_GONE in flaw_kinds:
+        risk_text = f"{context.past_limits_sentence}{context.state_risk_sentence}"
     return context.finding(
-        [example for each in facts.flaws for example in each.examples],
-        severity=_severity(facts, worst),
-        figure=count(worst.count, _TEXTS[worst.flaw][0]),
+        [example for flaw in facts.flaws for example in flaw.examples],
+        severity=_flaw_severity(facts, worst_flaw),
+        figure=count(worst_flaw.count, _TEXTS[worst_flaw.flaw][0]),
         evidence="; ".join(
-            f"{count(each.count, noun)} {flaw_text.format(example=each.examples[0])}"
-            for each, (noun, flaw_text, _, _) in zip(facts.flaws, texts, strict=True)
+            f"{count(flaw.count, noun)} {flaw_text.format(example=flaw.examples[0])}"
+            for flaw, (noun, flaw_text, _, _) in zip(facts.flaws, flaw_texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "
         "schema-id names an existing schema; Iceberg's TableMetadata: entries of the logs are in "
         "the order of time, within a minute",
-        effect=" ".join(effect for *_, effect, _ in texts),
-        remedy=" ".join(remedy for *_, remedy in texts) + at_risk,
-        sql=() if facts.ref is not None else _repair(context),
+        effect=" ".join(effect for *_, effect, _ in flaw_texts),
+        remedy=" ".join(remedy for *_, remedy in flaw_texts) + risk_text,
+        sql=() if facts.ref is not None else _repair_statements(context),
     )
 
 
@@ -149,14 +158,14 @@ def unsupported_columns(context: Context) -> Finding | None:
     if facts.is_unreadable:
         effect = f"Spark opens the table neither to read nor to change it. {effect}"
     remedies = [
-        newer_engine(facts.unsupported_columns),
+        newer_engine_sentence(facts.unsupported_columns),
         "Maintain the table with an engine that has these types, or drop the columns with it if "
         "nobody needs them.",
     ]
     return context.finding(
         [display_name(column.names) for column in facts.unsupported_columns],
         figure=count(len(facts.unsupported_columns), "column"),
-        evidence=limits_of(facts.engine, facts.unsupported_columns),
+        evidence=engine_limits(facts.engine, facts.unsupported_columns),
         threshold="one such column in the current schema",
         source="Iceberg's TypeToSparkType and writers of data files",
         effect=effect,
@@ -164,20 +173,20 @@ def unsupported_columns(context: Context) -> Finding | None:
     )
 
 
-def _repair(context: Context) -> tuple[str, ...]:
+def _repair_statements(context: Context) -> tuple[str, ...]:
     facts = context.facts
-    examples = {each.flaw: each.examples for each in facts.flaws}
-    if Flaw.UNCOUNTED_MANIFESTS in examples:
-        return context.rewrite({"rewrite-all": "true", "partial-progress.enabled": "false"})
-    if Flaw.SCHEMA_GONE in examples:
+    examples_by_flaw = {flaw.flaw: flaw.examples for flaw in facts.flaws}
+    if Flaw.UNCOUNTED_MANIFESTS in examples_by_flaw:
+        return context.rewrite_calls({"rewrite-all": "true", "partial-progress.enabled": "false"})
+    if Flaw.SCHEMA_GONE in examples_by_flaw:
         return (context.call("rewrite_manifests"),) if facts.manifests.data_count > 1 else ()
-    if Flaw.OLD_SCHEMA_GONE in examples:
-        ids = tuple(map(int, examples[Flaw.OLD_SCHEMA_GONE]))
-        return (context.expire(ids),)
+    if Flaw.OLD_SCHEMA_GONE in examples_by_flaw:
+        ids = tuple(map(int, examples_by_flaw[Flaw.OLD_SCHEMA_GONE]))
+        return (context.expire_call(ids),)
     return ()
 
 
-def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
+def _flaw_severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
     """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
     always_fails = flaw.flaw in {Flaw.SCHEMA_GONE, *STOPPING_FLAWS} or (
         flaw.flaw is Flaw.UNCOUNTED_MANIFESTS and facts.format_version > 1

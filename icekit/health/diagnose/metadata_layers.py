@@ -3,7 +3,7 @@
 from icekit.common.units import count, elapsed, first_names, percent, size, span
 from icekit.health.diagnose.findings import NAMED_WRITERS, Context, Finding, Severity
 from icekit.health.facts.retention import DEFAULT_STAGED_HOURS, HOUR_MS
-from icekit.health.facts.snapshot_statistics import renewal
+from icekit.health.facts.snapshot_statistics import renewal_statement
 from icekit.iceberg.snapshots import History
 
 #: A choice: the time of one small request to an object store, in seconds.
@@ -14,40 +14,40 @@ _MERGING = "commit.manifest-merge.enabled"
 def fragmented_manifests(context: Context) -> Finding | None:
     """Many manifests that would fit into few."""
     facts = context.facts
-    limits = context.thresholds
+    thresholds = context.thresholds
     manifests = facts.manifests
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    number = manifests.count
-    entries = manifests.data_entry_count + manifests.delete_entry_count
-    saved = sum(each.saved(target) for each in manifests.by_spec)
-    if manifests.undersized_count < limits.fragmented_manifests or not any(
-        each.is_fragmented(target) for each in manifests.by_spec
+    target_bytes = facts.int_setting("commit.manifest.target-size-bytes")
+    manifest_count = manifests.count
+    entry_count = manifests.data_entry_count + manifests.delete_entry_count
+    saved_count = sum(spec_manifests.saved(target_bytes) for spec_manifests in manifests.by_spec)
+    if manifests.undersized_count < thresholds.fragmented_manifests or not any(
+        spec_manifests.is_fragmented(target_bytes) for spec_manifests in manifests.by_spec
     ):
         return None
     statements = [context.call("rewrite_manifests")]
-    evidence = ""
-    remedy = ""
-    if not facts.is_on(_MERGING):
-        statements.append(context.alter({_MERGING: "true"}))
-        evidence = f"; {_MERGING} is false"
-        remedy = (
+    more_evidence = ""
+    more_remedy = ""
+    if not facts.is_setting_true(_MERGING):
+        statements.append(context.alter_statement({_MERGING: "true"}))
+        more_evidence = f"; {_MERGING} is false"
+        more_remedy = (
             " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on "
             "a schedule instead."
         )
     return context.finding(
-        figure=f"{number:,} where {number - saved:,} would do",
-        evidence=f"{count(number, 'manifest')} of {size(manifests.size_in_bytes / number)} on "
-        f"average with {entries / number:,.1f} live entries each; {number - saved:,} of "
-        f"{size(target)} would be enough{evidence}",
-        threshold=f"{limits.fragmented_manifests} manifests smaller than half of "
+        figure=f"{manifest_count:,} where {manifest_count - saved_count:,} would do",
+        evidence=f"{count(manifest_count, 'manifest')} of {size(manifests.size_in_bytes / manifest_count)} on "
+        f"average with {entry_count / manifest_count:,.1f} live entries each; {manifest_count - saved_count:,} of "
+        f"{size(target_bytes)} would be enough{more_evidence}",
+        threshold=f"{thresholds.fragmented_manifests} manifests smaller than half of "
         "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
         "for one request per manifest before the first row is read. A rewrite saves a query up to "
-        f"{count(saved, 'request')}: at most {elapsed(saved * _REQUEST_SECONDS)} of planning on "
+        f"{count(saved_count, 'request')}: at most {elapsed(saved_count * _REQUEST_SECONDS)} of planning on "
         f"an object store at 20 ms each, hardly any on a local disk. {context.command('tune planning')} "
         "measures it.",
-        remedy=f"Rewrite the manifests; this does not touch data files.{remedy}",
+        remedy=f"Rewrite the manifests; this does not touch data files.{more_remedy}",
         sql=tuple(statements),
     )
 
@@ -59,29 +59,30 @@ def overlapping_manifests(context: Context) -> Finding | None:
     cluster.
     """
     facts = context.facts
-    limits = context.thresholds
-    target = facts.int_setting("commit.manifest.target-size-bytes")
-    if facts.manifests.data_bytes <= 2 * target:
+    thresholds = context.thresholds
+    target_bytes = facts.int_setting("commit.manifest.target-size-bytes")
+    if facts.manifests.data_bytes <= 2 * target_bytes:
         return None
     overlaps = [
         o
         for o in facts.manifests.overlaps
-        if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests
+        if o.spec_id == facts.default_spec_id
+        and o.manifest_count >= thresholds.overlap_min_manifests
     ]
     if not overlaps:
         return None
     # A filter on the best clustered field still skips manifests.
-    best = min(overlaps, key=lambda o: o.mean_share)
-    if best.mean_share < limits.overlap_share:
+    best_overlap = min(overlaps, key=lambda o: o.mean_share)
+    if best_overlap.mean_share < thresholds.overlap_share:
         return None
     return context.finding(
         [o.field for o in overlaps],
-        figure=f"{percent(best.mean_share)} of the others",
-        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
-        f"other {count(best.manifest_count - 1, 'manifest')} on average; every other partition "
+        figure=f"{percent(best_overlap.mean_share)} of the others",
+        evidence=f"a manifest's range of {best_overlap.field} overlaps {percent(best_overlap.mean_share)} of the "
+        f"other {count(best_overlap.manifest_count - 1, 'manifest')} on average; every other partition "
         "field is as bad or worse",
-        threshold=f"{percent(limits.overlap_share)} of the other manifests, with "
-        f"{limits.overlap_min_manifests} manifests or more",
+        threshold=f"{percent(thresholds.overlap_share)} of the other manifests, with "
+        f"{thresholds.overlap_min_manifests} manifests or more",
         effect="A query for one partition opens most manifests, because almost every manifest may "
         "list its files.",
         remedy="Rewrite the manifests, which groups their entries by partition.",
@@ -92,20 +93,20 @@ def overlapping_manifests(context: Context) -> Finding | None:
 def snapshots_piling_up(context: Context) -> Finding | None:
     """More snapshots than anybody uses for time travel."""
     history = context.facts.history
-    limits = context.thresholds
+    thresholds = context.thresholds
     if (
-        history.snapshot_count < limits.snapshots
+        history.snapshot_count < thresholds.snapshots
         or history.oldest_snapshot_ms is None
         or history.newest_snapshot_ms is None
     ):
         return None
     facts = context.facts
-    kept_span = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
-    max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
-    retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    history_span = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
+    max_age_ms = facts.int_setting("history.expire.max-snapshot-age-ms")
+    retain_last = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
     expirable_count = history.expirable_count
     statements: tuple[str, ...] = ()
-    if not facts.is_on("gc.enabled"):
+    if not facts.is_setting_true("gc.enabled"):
         remedy = (
             "The table has gc.enabled=false, so snapshots must not be expired: another table may "
             "share its files."
@@ -113,34 +114,34 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     elif expirable_count == 0:
         remedy = (
             "No snapshot would expire now: each is younger than the table's limit of "
-            f"{span(max_age)}, among the last of a branch (every branch keeps its own), the "
+            f"{span(max_age_ms)}, among the last of a branch (every branch keeps its own), the "
             "head of a branch or tag, or needed by a writer or a staged write. Drop branches and "
             "tags that nobody needs, or state a "
             f"shorter retention: {context.command('maintain', '--keep', 'TIME', '--keep-last', 'N')}."
         )
     else:
         remedy = (
-            f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last "
-            f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how "
+            f"Expire snapshots older than the table's limit of {span(max_age_ms)} and keep the last "
+            f"{retain_last}. Time travel to an expired snapshot is impossible, so first agree on how "
             "far back people need to look."
         )
         if history.writers or history.staged:
             # Iceberg's procedure knows nothing of these.
             remedy += (
                 " Do it with icekit maintain: expire_snapshots itself would also remove what "
-                f"{_needing(history)} need."
+                f"{_snapshot_users(history)} need."
             )
         else:
-            statements = (context.call("expire_snapshots", retain_last=retained),)
-    would = "" if expirable_count is None else f"; {expirable_count:,} would expire now"
+            statements = (context.call("expire_snapshots", retain_last=retain_last),)
+    expirable_text = "" if expirable_count is None else f"; {expirable_count:,} would expire now"
     return context.finding(
         severity=Severity.INFO if expirable_count == 0 else Severity.WARNING,
         figure=f"{expirable_count:,} of {history.snapshot_count:,} would expire"
         if expirable_count
         else f"{history.snapshot_count:,}",
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept_span}; "
-        f"protected branches and tags: {len(history.refs):,}{would}",
-        threshold=f"{limits.snapshots} snapshots",
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {history_span}; "
+        f"protected branches and tags: {len(history.refs):,}{expirable_text}",
+        threshold=f"{thresholds.snapshots} snapshots",
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
         "file that a snapshot references can be deleted.",
         remedy=remedy,
@@ -148,35 +149,35 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     )
 
 
-def _needing(history: History) -> str:
+def _snapshot_users(history: History) -> str:
     """Who needs snapshots: ``1 writer (Flink job 7f1c, checkpoint 41) and 2 staged writes``."""
-    parts = []
+    need_texts = []
     if history.writers:
         writers = dict.fromkeys(state.text for state in history.writers)
-        names = first_names(writers, NAMED_WRITERS)
-        parts.append(f"{count(len(writers), 'writer')} ({names})")
+        writer_names = first_names(writers, NAMED_WRITERS)
+        need_texts.append(f"{count(len(writers), 'writer')} ({writer_names})")
     if history.staged:
-        parts.append(count(len(history.staged), "unpublished staged write"))
-    return " and ".join(parts)
+        need_texts.append(count(len(history.staged), "unpublished staged write"))
+    return " and ".join(need_texts)
 
 
 def staged_writes(context: Context) -> Finding | None:
     """Writes that were staged for an audit, and that nobody has published."""
-    staged = context.facts.history.staged
-    if not staged or context.facts.ref is not None:
+    writes = context.facts.history.staged
+    if not writes or context.facts.ref is not None:
         return None
-    kept_span = span(DEFAULT_STAGED_HOURS * HOUR_MS)
+    keep_time = span(DEFAULT_STAGED_HOURS * HOUR_MS)
     return context.finding(
-        [write.wap_id for write in staged],
+        [write.wap_id for write in writes],
         severity=Severity.INFO,
-        figure=f"{len(staged):,} not published",
-        evidence=f"{count(len(staged), 'staged write')} that nobody has published: "
-        f"{'; '.join(write.text for write in staged[:NAMED_WRITERS])}"
-        + (f"; and {len(staged) - NAMED_WRITERS:,} more" if len(staged) > NAMED_WRITERS else ""),
+        figure=f"{len(writes):,} not published",
+        evidence=f"{count(len(writes), 'staged write')} that nobody has published: "
+        f"{'; '.join(write.text for write in writes[:NAMED_WRITERS])}"
+        + (f"; and {len(writes) - NAMED_WRITERS:,} more" if len(writes) > NAMED_WRITERS else ""),
         threshold="one snapshot with a wap.id, to which no branch or tag leads",
         source="write-audit-publish: spark.wap.id stages a snapshot, publish_changes publishes it",
         effect="No query sees these rows. Iceberg's expire_snapshots removes them for good, with "
-        f"their files, when they are older than its time; icekit maintain keeps them for {kept_span} "
+        f"their files, when they are older than its time; icekit maintain keeps them for {keep_time} "
         "(--keep-staged).",
         remedy="Publish those that passed their audit (publish_changes with the wap_id). icekit "
         "maintain removes the others when their time is over, and names them in its plan.",
@@ -188,17 +189,17 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     storage.
     """
     facts = context.facts
-    kept_versions = max(1, facts.int_setting("write.metadata.previous-versions-max"))
-    limit = min(kept_versions, context.thresholds.metadata_log)
-    deleting = facts.is_on("write.metadata.delete-after-commit.enabled")
-    if deleting or facts.history.metadata_log_count < limit:
+    max_versions = max(1, facts.int_setting("write.metadata.previous-versions-max"))
+    log_limit = min(max_versions, context.thresholds.metadata_log)
+    has_deletion = facts.is_setting_true("write.metadata.delete-after-commit.enabled")
+    if has_deletion or facts.history.metadata_log_count < log_limit:
         return None
     return context.finding(
         severity=Severity.INFO,
         figure=f"{facts.history.metadata_log_count:,} in the log",
         evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
         "write.metadata.delete-after-commit.enabled is false",
-        threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
+        threshold=f"{log_limit} entries: write.metadata.previous-versions-max, at most "
         f"{context.thresholds.metadata_log}",
         source="table properties of metadata file retention",
         effect="Each commit drops the oldest entry from the log and leaves its file in storage, "
@@ -206,8 +207,8 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         remedy="Let commits delete the metadata files that they drop. Files dropped earlier need "
         "remove_orphan_files.",
         sql=(
-            context.alter({"write.metadata.delete-after-commit.enabled": "true"}),
-            context.list_orphans(),
+            context.alter_statement({"write.metadata.delete-after-commit.enabled": "true"}),
+            context.orphan_dry_run(),
         ),
     )
 
@@ -215,33 +216,35 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
 def stale_statistics(context: Context) -> Finding | None:
     """Table or partition statistics of a snapshot from before many rows changed."""
     facts = context.facts
-    limits = context.thresholds
-    stale = [
+    thresholds = context.thresholds
+    stale_ages = [
         age
         for age in facts.statistics
         if age.commit_count
         and age.record_count is not None
-        and age.changed_count > limits.stale_statistics * age.record_count
+        and age.changed_count > thresholds.stale_statistics * age.record_count
     ]
-    if not stale:
+    if not stale_ages:
         return None
-    ages = (
+    age_texts = (
         f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, "
         f"{count(age.commit_count, 'commit')} ago: it had "
         f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or "
         "deleted since"
-        for age in stale
+        for age in stale_ages
     )
     return context.finding(
-        [str(age.snapshot_id) for age in stale],
+        [str(age.snapshot_id) for age in stale_ages],
         severity=Severity.INFO,
-        figure=f"{max(age.changed_count for age in stale):,} changes since",
-        evidence="; ".join(ages),
-        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
+        figure=f"{max(age.changed_count for age in stale_ages):,} changes since",
+        evidence="; ".join(age_texts),
+        threshold=f"records added and deleted since: more than {percent(thresholds.stale_statistics)} "
         "of those at the time",
         effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct "
         "values in these statistics, and choose badly if they no longer hold.",
         remedy="Compute the statistics again, best after each large load. If nothing renews them, "
         "let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
-        sql=tuple(renewal(facts.catalog, facts.table, age.statistics) for age in stale),
+        sql=tuple(
+            renewal_statement(facts.catalog, facts.table, age.statistics) for age in stale_ages
+        ),
     )

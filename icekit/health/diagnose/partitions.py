@@ -15,23 +15,25 @@ from icekit.iceberg.file_kind import Kind
 def skewed_partitions(context: Context) -> Finding | None:
     """One partition far larger than the rest."""
     facts = context.facts
-    limits = context.thresholds
-    groups = sorted(_of_current_spec(facts), key=lambda g: -g.size_in_bytes)
-    if len(groups) < limits.skew_min_partitions:
+    thresholds = context.thresholds
+    groups = sorted(_current_groups(facts), key=lambda g: -g.size_in_bytes)
+    if len(groups) < thresholds.skew_min_partitions:
         return None
-    median = statistics.median(g.size_in_bytes for g in groups)
+    median_bytes = statistics.median(g.size_in_bytes for g in groups)
     largest_bytes = groups[0].size_in_bytes
-    heavy = [g for g in groups if g.size_in_bytes >= limits.skew_ratio * median]
-    if not heavy or largest_bytes <= facts.target_bytes:
+    heavy_groups = [g for g in groups if g.size_in_bytes >= thresholds.skew_ratio * median_bytes]
+    if not heavy_groups or largest_bytes <= facts.target_bytes:
         return None
-    share = Totals.of(heavy).size_in_bytes / Totals.of(groups).size_in_bytes
+    heavy_share = (
+        Totals.of_groups(heavy_groups).size_in_bytes / Totals.of_groups(groups).size_in_bytes
+    )
     return context.finding(
-        context.paths(g.partition for g in heavy),
-        figure=f"{largest_bytes / max(1, median):,.0f} × the median",
+        context.partition_names(g.partition for g in heavy_groups),
+        figure=f"{largest_bytes / max(1, median_bytes):,.0f} × the median",
         evidence=f"the largest of {len(groups):,} partitions holds {size(largest_bytes)}, "
-        f"{largest_bytes / max(1, median):,.0f} × the median of {size(median)}; {percent(share)} of the bytes are "
-        f"in {count(len(heavy), 'partition')} above the threshold",
-        threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
+        f"{largest_bytes / max(1, median_bytes):,.0f} × the median of {size(median_bytes)}; {percent(heavy_share)} of the bytes are "
+        f"in {count(len(heavy_groups), 'partition')} above the threshold",
+        threshold=f"{thresholds.skew_ratio:g} × the median partition, and more than one target file",
         effect="Writes and rewrites are split by partition: the task or file group of the largest "
         "partition runs long after all others have finished.",
         remedy="Split the large partitions further, with a bucket transform of an evenly "
@@ -43,7 +45,7 @@ def skewed_partitions(context: Context) -> Finding | None:
     )
 
 
-def _of_current_spec(facts: TableFacts) -> list[FileGroup]:
+def _current_groups(facts: TableFacts) -> list[FileGroup]:
     return [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
 
 
@@ -52,36 +54,38 @@ def over_partitioned(context: Context) -> Finding | None:
     files of two partitions.
     """
     facts = context.facts
-    limits = context.thresholds
-    groups = _of_current_spec(facts)
-    largest = limits.thin_partition_share * facts.target_bytes
-    thin = sorted((g for g in groups if g.size_in_bytes < largest), key=lambda g: g.size_in_bytes)
+    thresholds = context.thresholds
+    groups = _current_groups(facts)
+    max_thin_bytes = thresholds.thin_partition_share * facts.target_bytes
+    thin_groups = sorted(
+        (g for g in groups if g.size_in_bytes < max_thin_bytes), key=lambda g: g.size_in_bytes
+    )
     if (
         facts.default_spec.is_unpartitioned
-        or len(groups) < limits.many_partitions
-        or 2 * len(thin) <= len(groups)
+        or len(groups) < thresholds.many_partitions
+        or 2 * len(thin_groups) <= len(groups)
     ):
         return None
-    total = Totals.of(thin)
-    mean = total.size_in_bytes / len(thin)
-    change = _coarser_spec(context, facts.target_bytes / max(1, mean))
+    thin_totals = Totals.of_groups(thin_groups)
+    mean_bytes = thin_totals.size_in_bytes / len(thin_groups)
+    spec_change = _coarser_spec_statement(context, facts.target_bytes / max(1, mean_bytes))
     return context.finding(
-        context.paths(g.partition for g in thin),
-        figure=f"{size(mean)} each",
-        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "
+        context.partition_names(g.partition for g in thin_groups),
+        figure=f"{size(mean_bytes)} each",
+        evidence=f"{len(thin_groups):,} of {count(len(groups), 'partition')} hold {size(mean_bytes)} on "
         f"average; the target file size is {size(facts.target_bytes)}. They have "
-        f"{count(total.file_count, 'data file')}; "
-        f"{expected_files(total.size_in_bytes, facts.target_bytes):,} of the "
+        f"{count(thin_totals.file_count, 'data file')}; "
+        f"{expected_files(thin_totals.size_in_bytes, facts.target_bytes):,} of the "
         "target size would be enough",
-        threshold=f"{limits.many_partitions} partitions, more than half of them smaller than "
-        f"{percent(limits.thin_partition_share)} of one target file",
+        threshold=f"{thresholds.many_partitions} partitions, more than half of them smaller than "
+        f"{percent(thresholds.thin_partition_share)} of one target file",
         effect="A data file never holds rows of two partitions, so compaction cannot combine "
         "their files: scans open a small file for each partition, and each commit writes a small "
         "file into each partition it touches.",
         remedy="Partition by a coarser transform or fewer fields, sort by the column so that "
         "filters still skip files, and rewrite the old files into the new partitions. "
         f"{context.command('tune layout')} measures how much your filters gain or lose.",
-        sql=(*change, *context.rewrite()) if change else (),
+        sql=(*spec_change, *context.rewrite_calls()) if spec_change else (),
     )
 
 
@@ -90,27 +94,27 @@ _COARSER = {"hour": ("day", 24.0), "day": ("month", 30.4), "month": ("year", 12.
 _DAYS = ("date", "identity")
 
 
-def coarser(column: Column, transform: str, factor: float) -> str | None:
+def coarser_transform(column: Column, transform: str, factor: float) -> str | None:
     """The transform of a time that makes partitions about ``factor`` times larger; None for
     another field.
     """
-    start = "day" if (column.type, transform) == _DAYS else transform
-    transform = start
+    first_transform = "day" if (column.type, transform) == _DAYS else transform
+    transform = first_transform
     combined_partitions = 1.0
     while transform in _COARSER and combined_partitions < factor:
-        transform, times = _COARSER[transform]
-        combined_partitions *= times
-    return None if transform == start else transform
+        transform, step_factor = _COARSER[transform]
+        combined_partitions *= step_factor
+    return None if transform == first_transform else transform
 
 
-def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
+def _coarser_spec_statement(context: Context, factor: float) -> tuple[str, ...]:
     """The statement that changes the last time field; none if there are only other fields."""
     for field in reversed(context.facts.default_spec.active_fields):
         column = context.facts.by_name.get(field.source or "")
-        if column and (coarse := coarser(column, field.transform, factor)):
-            source = sql.identifier(*column.names)
-            old = sql.transform_sql(source, field.transform)
-            new = sql.transform_sql(source, coarse)
+        if column and (new_transform := coarser_transform(column, field.transform, factor)):
+            source_sql = sql.identifier(*column.names)
+            old = sql.transform_sql(source_sql, field.transform)
+            new = sql.transform_sql(source_sql, new_transform)
             return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     return ()
 
@@ -118,18 +122,22 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
 def old_partition_spec(context: Context) -> Finding | None:
     """Live data files of a partition spec that is no longer the default."""
     facts = context.facts
-    old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
-    if not old:
+    old_groups = [
+        g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id
+    ]
+    if not old_groups:
         return None
-    total = Totals.of(old)
-    share = total.size_in_bytes / max(1, facts.data.size_in_bytes)
-    specs = sorted({g.partition.spec_id for g in old})
+    old_totals = Totals.of_groups(old_groups)
+    byte_share = old_totals.size_in_bytes / max(1, facts.data.size_in_bytes)
+    spec_ids = sorted({g.partition.spec_id for g in old_groups})
     return context.finding(
-        context.paths(g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)),
-        severity=Severity.WARNING if share >= 0.1 else Severity.INFO,
-        figure=f"{total.file_count:,} of {count(facts.data.file_count, 'file')}",
-        evidence=f"{count(total.file_count, 'data file')} of {facts.data.file_count:,} "
-        f"({percent(share)} of the bytes) of spec {', '.join(map(str, specs))}; the current spec "
+        context.partition_names(
+            g.partition for g in sorted(old_groups, key=lambda g: -g.size_in_bytes)
+        ),
+        severity=Severity.WARNING if byte_share >= 0.1 else Severity.INFO,
+        figure=f"{old_totals.file_count:,} of {count(facts.data.file_count, 'file')}",
+        evidence=f"{count(old_totals.file_count, 'data file')} of {facts.data.file_count:,} "
+        f"({percent(byte_share)} of the bytes) of spec {', '.join(map(str, spec_ids))}; the current spec "
         f"is {facts.default_spec_id}",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",

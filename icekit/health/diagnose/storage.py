@@ -19,50 +19,50 @@ def missing_files(context: Context) -> Finding | None:
     severity = Severity.CRITICAL if missing.fails_scans else Severity.INFO
     if not missing.fails_scans and missing.count(Role.MANIFEST_LIST).gone_count:
         severity = Severity.WARNING
-    gone_count = sum(each.gone_count for each in missing.counts)
-    resized = sum(each.resized_count for each in missing.counts)
-    lost = _lost_partitions(context, missing)
-    effect, remedy = _effect_and_remedy(facts, missing, has_statement=lost is not None)
-    snapshots = tuple(
-        file.snapshot_id
-        for file in missing.examples
-        if file.role is Role.MANIFEST_LIST and file.snapshot_id is not None
+    gone_count = sum(role_count.gone_count for role_count in missing.counts)
+    resized_count = sum(role_count.resized_count for role_count in missing.counts)
+    lost_filter = _lost_partitions(context, missing)
+    effect, remedy = _effect_and_remedy(facts, missing, has_statement=lost_filter is not None)
+    snapshot_ids = tuple(
+        missing_file.snapshot_id
+        for missing_file in missing.examples
+        if missing_file.role is Role.MANIFEST_LIST and missing_file.snapshot_id is not None
     )
-    if snapshots:
-        remedy += f"{context.past_limits}{context.states_at_risk}"
+    if snapshot_ids:
+        remedy += f"{context.past_limits_sentence}{context.state_risk_sentence}"
     return context.finding(
-        [file.path for file in missing.examples],
+        [missing_file.path for missing_file in missing.examples],
         severity=severity,
-        figure=f"{gone_count:,} gone, {resized:,} of another size",
-        evidence=f"{'; '.join(map(_counted, missing.counts))}. {_example(facts, missing)}",
+        figure=f"{gone_count:,} gone, {resized_count:,} of another size",
+        evidence=f"{'; '.join(map(_count_text, missing.counts))}. {_example_text(facts, missing)}",
         threshold="one referenced file that is gone, or whose size is not what its entry says",
         source="table spec: every file that metadata references must exist until no snapshot "
         "needs it",
         effect=effect,
         remedy=remedy,
         sql=(
-            *([f"DELETE FROM {context.table} WHERE {lost}"] if lost else ()),
-            *([context.expire(snapshots)] if snapshots else ()),
+            *([f"DELETE FROM {context.table} WHERE {lost_filter}"] if lost_filter else ()),
+            *([context.expire_call(snapshot_ids)] if snapshot_ids else ()),
         ),
     )
 
 
-def _counted(each: MissingCount) -> str:
-    records = f", with {each.record_count:,} records" if each.record_count else ""
+def _count_text(role_count: MissingCount) -> str:
+    records_text = f", with {role_count.record_count:,} records" if role_count.record_count else ""
     return (
-        f"{each.role}s: {each.gone_count:,} gone, {each.resized_count:,} of another size than the "
-        f"metadata says{records}"
+        f"{role_count.role}s: {role_count.gone_count:,} gone, {role_count.resized_count:,} of another size than the "
+        f"metadata says{records_text}"
     )
 
 
-def _example(facts: TableFacts, missing: MissingFiles) -> str:
-    file = missing.examples[0]
-    parts = [file.path]
-    if file.partition is not None:
-        parts.append(facts.partition_name(file.partition))
-    if file.snapshot_id is not None:
-        parts.append(f"snapshot {file.snapshot_id}")
-    return f"For example {', '.join(parts)}"
+def _example_text(facts: TableFacts, missing: MissingFiles) -> str:
+    missing_file = missing.examples[0]
+    file_details = [missing_file.path]
+    if missing_file.partition is not None:
+        file_details.append(facts.partition_name(missing_file.partition))
+    if missing_file.snapshot_id is not None:
+        file_details.append(f"snapshot {missing_file.snapshot_id}")
+    return f"For example {', '.join(file_details)}"
 
 
 def _lost_partitions(context: Context, missing: MissingFiles) -> str | None:
@@ -70,12 +70,18 @@ def _lost_partitions(context: Context, missing: MissingFiles) -> str | None:
     file of the current snapshot.
     """
     facts = context.facts
-    files = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
+    file_counts = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
     # Files of another spec may have such rows too.
-    if facts.ref is not None or len({partition.spec_id for partition in files}) != 1:
+    if facts.ref is not None or len({partition.spec_id for partition in file_counts}) != 1:
         return None
-    lost = [p for p, gone_count in missing.partitions if files.get(p) == gone_count]
-    return context.files_where(lost) if all(map(facts.is_filterable, lost)) else None
+    lost_partitions = [
+        p for p, gone_count in missing.partitions if file_counts.get(p) == gone_count
+    ]
+    return (
+        context.whole_file_condition(lost_partitions)
+        if all(map(facts.is_filterable, lost_partitions))
+        else None
+    )
 
 
 def _effect_and_remedy(
@@ -96,14 +102,14 @@ def _effect_and_remedy(
                 "are all gone from the metadata; it reads no file."
             )
         if missing.before_id is not None and facts.ref is None:
-            rollback = sql.call(
+            rollback_call = sql.call(
                 facts.catalog,
                 "rollback_to_snapshot",
                 table=facts.name,
                 snapshot_id=missing.before_id,
             )
             remedies.append(
-                f"{rollback} goes back to the newest snapshot from before the files were added, "
+                f"{rollback_call} goes back to the newest snapshot from before the files were added, "
                 "and gives up every commit since."
             )
         remedies.append(
@@ -119,7 +125,7 @@ def _effect_and_remedy(
             "A snapshot whose manifest list is lost can be expired: the call removes it and then "
             "fails, and what it alone referenced is left as orphan files."
         )
-    if any(each.role is Role.STATISTICS for each in missing.counts):
+    if any(role_count.role is Role.STATISTICS for role_count in missing.counts):
         effects.append("Engines that read these statistics fail or plan without them.")
         remedies.append(
             "Table statistics can be computed again (compute_table_stats), partition statistics "
@@ -134,7 +140,7 @@ def shared_location(context: Context) -> Finding | None:
     if storage is None or not storage.sharing.shared:
         return None
     return context.finding(
-        [other.path for other in storage.sharing.shared],
+        [shared_place.path for shared_place in storage.sharing.shared],
         figure=f"with {count(len(storage.sharing.shared), 'table')}",
         evidence=f"{storage.sharing.summary}; this table's is {context.facts.location}",
         threshold="one table of the catalog with a path that equals, contains or lies inside a "
@@ -154,19 +160,19 @@ def orphan_files(context: Context) -> Finding | None:
     storage = context.facts.storage
     if storage is None or not storage.orphan_count:
         return None
-    unknown = ""
+    sharing_text = ""
     if storage.sharing.unchecked:
-        unknown = f"; they may belong to another table ({storage.sharing.unchecked})"
+        sharing_text = f"; they may belong to another table ({storage.sharing.unchecked})"
     return context.finding(
         storage.examples,
         figure=count(storage.orphan_count, "file"),
         evidence=f"{storage.summary} under {context.facts.location} in no snapshot, and older than 3 "
-        f"days{unknown}",
+        f"days{sharing_text}",
         threshold="one file older than 3 days",
         source="remove_orphan_files: older_than",
         effect="Orphan files cost storage and nothing reads them; failed and killed writers leave "
         "them behind.",
         remedy="List the orphan files again, check the list, then run the call without dry_run. "
         "Make sure that no other table references files in the location.",
-        sql=(context.list_orphans(),),
+        sql=(context.orphan_dry_run(),),
     )

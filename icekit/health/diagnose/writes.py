@@ -28,23 +28,25 @@ def one_writing_task(context: Context) -> Finding | None:
     several partitions need no more than one.
     """
     facts = context.facts
-    writes = [
+    sampled_writes = [
         write
         for write in facts.metrics_sample.writes
         if write.file_count >= _FILES and write.partition_count == 1
     ]
-    full = context.min_file_size * 2 / 3
+    full_bytes = context.min_file_size * 2 / 3
     single_task_writes = [
-        w for w in writes if w.task_count == 1 and w.size_in_bytes >= w.file_count * full
+        w
+        for w in sampled_writes
+        if w.task_count == 1 and w.size_in_bytes >= w.file_count * full_bytes
     ]
-    if len(single_task_writes) < 2 or 2 * len(single_task_writes) < len(writes):
+    if len(single_task_writes) < 2 or 2 * len(single_task_writes) < len(sampled_writes):
         return None
-    append = facts.distribution[0]
+    append_mode = facts.distribution[0]
     remedy = (
         "Let the job that writes have more tasks (repartition its rows before the write), or "
         "write with write.distribution-mode=range and an order."
     )
-    if append.mode == "hash":
+    if append_mode.mode == "hash":
         # All rows of a partition go to one task, unless adaptive execution splits it.
         remedy = (
             "Add a bucket of an evenly distributed column to the partition spec: as many tasks as "
@@ -53,13 +55,13 @@ def one_writing_task(context: Context) -> Finding | None:
             "first. Or set the mode to none: no shuffle, and each task writes a file into each "
             "partition that it has rows of."
         )
-    files = sum(write.file_count for write in single_task_writes)
-    total = sum(write.size_in_bytes for write in single_task_writes)
+    file_count = sum(write.file_count for write in single_task_writes)
+    total_bytes = sum(write.size_in_bytes for write in single_task_writes)
     return context.finding(
-        figure=f"{files / len(single_task_writes):,.1f} files each",
-        evidence=f"{len(single_task_writes):,} of {count(len(writes), 'sampled write')} had one task for "
-        f"{files / len(single_task_writes):,.1f} files of {size(total / files)} on average, with "
-        f"write.distribution-mode={append.mode} ({append.origin})",
+        figure=f"{file_count / len(single_task_writes):,.1f} files each",
+        evidence=f"{len(single_task_writes):,} of {count(len(sampled_writes), 'sampled write')} had one task for "
+        f"{file_count / len(single_task_writes):,.1f} files of {size(total_bytes / file_count)} on average, with "
+        f"write.distribution-mode={append_mode.mode} ({append_mode.origin})",
         threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
         "two of them",
         source=f"{CHOICE}; the task is in the name of each file",
@@ -85,11 +87,11 @@ class AppendRhythm:
         """The time between commits at which a file per partition would have this size; None if it
         is more than a day, which nobody waits for.
         """
-        interval = 1000 * self.seconds * size_in_bytes / max(self.bytes_per_partition, 1)
-        return interval if interval <= _DAY_MS else None
+        milliseconds = 1000 * self.seconds * size_in_bytes / max(self.bytes_per_partition, 1)
+        return milliseconds if milliseconds <= _DAY_MS else None
 
 
-def that_wrote_rows(commits: Iterable[Commit]) -> list[Commit]:
+def row_writing_commits(commits: Iterable[Commit]) -> list[Commit]:
     """The commits that added data files, without rewrites (``replace``)."""
     return [c for c in commits if c.added_data_files and c.added_bytes and c.operation != "replace"]
 
@@ -98,11 +100,11 @@ def append_rhythm(appends: Sequence[Commit]) -> AppendRhythm | None:
     """The rhythm of commits, oldest first; None with fewer than two."""
     if len(appends) < 2:
         return None
-    lasted = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
-    per_partition = statistics.median(
-        _added(c) / max(1, c.changed_partitions or 1) for c in appends
+    duration_seconds = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
+    bytes_per_partition = statistics.median(
+        _added_bytes(c) / max(1, c.changed_partitions or 1) for c in appends
     )
-    return AppendRhythm(lasted / (len(appends) - 1), per_partition)
+    return AppendRhythm(duration_seconds / (len(appends) - 1), bytes_per_partition)
 
 
 def frequent_commits(context: Context) -> Finding | None:
@@ -110,29 +112,35 @@ def frequent_commits(context: Context) -> Finding | None:
     files would.
     """
     facts = context.facts
-    limits = context.thresholds
-    appends = that_wrote_rows(facts.history.commits)[-_COMMITS:]
+    thresholds = context.thresholds
+    appends = row_writing_commits(facts.history.commits)[-_COMMITS:]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
     if rhythm is None:
         return None
     gap = rhythm.seconds
-    lasted = rhythm.seconds * (len(appends) - 1)
-    added = statistics.median(_added(c) / (c.added_data_files or 1) for c in appends)
-    if gap >= limits.commit_seconds or lasted < _STREAM_SECONDS or added >= context.min_file_size:
+    duration_seconds = rhythm.seconds * (len(appends) - 1)
+    median_file_bytes = statistics.median(
+        _added_bytes(c) / (c.added_data_files or 1) for c in appends
+    )
+    if (
+        gap >= thresholds.commit_seconds
+        or duration_seconds < _STREAM_SECONDS
+        or median_file_bytes >= context.min_file_size
+    ):
         return None
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval = rhythm.interval_ms(context.min_file_size)
-    less = ""
-    if interval is not None:
-        less = (
-            f". With one commit every {span(interval)}, a file per partition would have "
+    interval_ms = rhythm.interval_ms(context.min_file_size)
+    interval_text = ""
+    if interval_ms is not None:
+        interval_text = (
+            f". With one commit every {span(interval_ms)}, a file per partition would have "
             f"{size(context.min_file_size)}"
         )
     return context.finding(
         figure=f"{span(gap * 1000)} apart",
         evidence=f"the last {len(appends):,} commits that wrote rows came {span(gap * 1000)} apart "
-        f"with files of {size(added)} (median){less}",
-        threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
+        f"with files of {size(median_file_bytes)} (median){interval_text}",
+        threshold=f"{_COMMITS} commits less than {span(thresholds.commit_seconds * 1000)} apart, over "
         f"{span(_STREAM_SECONDS * 1000)} or more",
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
         "have to run as often as files pile up, and conflict with the writer more.",
@@ -141,58 +149,64 @@ def frequent_commits(context: Context) -> Finding | None:
     )
 
 
-def _added(commit: Commit) -> int:
+def _added_bytes(commit: Commit) -> int:
     return commit.added_bytes or 0
 
 
 def distribution_mode(context: Context) -> Finding | None:
     """Recent appends that wrote several small files into each partition they touched."""
     facts = context.facts
-    limits = context.thresholds
-    if facts.default_spec.is_unpartitioned or not limits.recent_commits:
+    thresholds = context.thresholds
+    if facts.default_spec.is_unpartitioned or not thresholds.recent_commits:
         return None
-    recent = [
+    recent_appends = [
         (c.added_data_files, c.changed_partitions, c.added_bytes)
-        for c in facts.history.commits[-limits.recent_commits :]
+        for c in facts.history.commits[-thresholds.recent_commits :]
         if c.operation == "append" and c.added_data_files and c.changed_partitions and c.added_bytes
     ]
     # One file per partition and one per target size are not a problem: the bytes alone explain
     # them.
-    scattered = [
+    scattered_appends = [
         (f, p, b)
-        for f, p, b in recent
-        if f > limits.files_per_partition_per_commit * (p + b / facts.target_bytes)
+        for f, p, b in recent_appends
+        if f > thresholds.files_per_partition_per_commit * (p + b / facts.target_bytes)
     ]
-    if not scattered or len(scattered) * 2 < len(recent):
+    if not scattered_appends or len(scattered_appends) * 2 < len(recent_appends):
         return None
-    per_partition = statistics.median(f / p for f, p, _ in scattered)
-    mean_bytes = statistics.median(b / f for f, _, b in scattered)
-    append = facts.distribution[0]
+    files_per_partition = statistics.median(f / p for f, p, _ in scattered_appends)
+    mean_bytes = statistics.median(b / f for f, _, b in scattered_appends)
+    append_mode = facts.distribution[0]
     remedy = (
         "Spark shuffles the rows, but into small tasks: check that adaptive execution is on and "
         "that no session or write option overrides the table's distribution."
     )
-    if append.mode == "none":
+    if append_mode.mode == "none":
         remedy = (
             "Let Spark group the rows by partition before it writes: one more shuffle, and about "
             "one file per partition and commit."
         )
     return context.finding(
-        figure=f"{per_partition:,.1f} files per partition",
-        evidence=f"{_of_last(len(scattered), len(recent))} appends wrote "
-        f"{per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
-        f"write.distribution-mode={append.mode} ({append.origin})",
-        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
+        figure=f"{files_per_partition:,.1f} files per partition",
+        evidence=f"{_of_last_text(len(scattered_appends), len(recent_appends))} appends wrote "
+        f"{files_per_partition:,.1f} files per partition (median), {size(mean_bytes)} each, with "
+        f"write.distribution-mode={append_mode.mode} ({append_mode.origin})",
+        threshold=f"{thresholds.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",
         effect="Every task writes its own file into every partition it has rows for: tasks × "
         "partitions files, however few the rows.",
         remedy=remedy,
-        sql=(context.alter({"write.distribution-mode": "hash"}),) if append.mode == "none" else (),
+        sql=(context.alter_statement({"write.distribution-mode": "hash"}),)
+        if append_mode.mode == "none"
+        else (),
     )
 
 
-def _of_last(number: int, total: int) -> str:
-    return f"each of the last {total:,}" if number == total else f"{number:,} of the last {total:,}"
+def _of_last_text(part_count: int, total_count: int) -> str:
+    return (
+        f"each of the last {total_count:,}"
+        if part_count == total_count
+        else f"{part_count:,} of the last {total_count:,}"
+    )
 
 
 def identifiers_not_unique(context: Context) -> Finding | None:
@@ -209,15 +223,18 @@ def identifiers_not_unique(context: Context) -> Finding | None:
         facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
     ):
         return None
-    worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
-    names = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
+    worst_commit = max(
+        sample.repeated,
+        key=lambda repeated_commit: repeated_commit.record_count - repeated_commit.most,
+    )
+    columns_sql = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
     return context.finding(
         sample.identifiers,
-        figure=f"{worst.record_count - worst.most:,} repeated",
+        figure=f"{worst_commit.record_count - worst_commit.most:,} repeated",
         evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
-        f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst.snapshot_id} added "
-        f"{count(worst.record_count, 'record')} with at most "
-        f"{count(worst.most, 'different identifier')}, by the bounds of the columns",
+        f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst_commit.snapshot_id} added "
+        f"{count(worst_commit.record_count, 'record')} with at most "
+        f"{count(worst_commit.most, 'different identifier')}, by the bounds of the columns",
         threshold="one sampled commit with more records than identifiers",
         source="table spec, Identifier Field IDs: they identify a row, but nothing checks it; an "
         "equality delete applies only to earlier commits",
@@ -228,8 +245,8 @@ def identifiers_not_unique(context: Context) -> Finding | None:
         "identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … "
         "DROP IDENTIFIER FIELDS.",
         sql=(
-            f"SELECT {names}, count(*) AS row_count FROM {context.table} GROUP BY "
-            f"{names} HAVING count(*) > 1",
+            f"SELECT {columns_sql}, count(*) AS row_count FROM {context.table} GROUP BY "
+            f"{columns_sql} HAVING count(*) > 1",
         ),
     )
 
@@ -239,29 +256,36 @@ def vectors_rewritten(context: Context) -> Finding | None:
     most one.
     """
     facts = context.facts
-    limits = context.thresholds
-    changes = [
+    thresholds = context.thresholds
+    delete_commits = [
         c
-        for c in facts.history.commits[-limits.recent_commits :]
+        for c in facts.history.commits[-thresholds.recent_commits :]
         if c.added_delete_files and c.operation in {"delete", "overwrite"}
     ]
     # A commit that removes data files drops their vectors without writing them again.
-    again = [
+    rewriting_commits = [
         c
-        for c in changes
-        if (c.removed_delete_files or 0) >= limits.vectors_rewritten * (c.added_delete_files or 0)
+        for c in delete_commits
+        if (c.removed_delete_files or 0)
+        >= thresholds.vectors_rewritten * (c.added_delete_files or 0)
         and not c.removed_data_files
     ]
-    if facts.format_version < 3 or len(again) < _REWRITES or 2 * len(again) < len(changes):
+    if (
+        facts.format_version < 3
+        or len(rewriting_commits) < _REWRITES
+        or 2 * len(rewriting_commits) < len(delete_commits)
+    ):
         return None
-    written_count = sum(c.added_delete_files or 0 for c in again)
-    replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
+    written_count = sum(c.added_delete_files or 0 for c in rewriting_commits)
+    replaced_count = sum(
+        min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in rewriting_commits
+    )
     return context.finding(
-        figure=f"{percent(replaced / written_count)} of {written_count:,}",
-        evidence=f"{_of_last(len(again), len(changes))} commits with deletes wrote "
-        f"deletion vectors mostly of data files that had one: {percent(replaced / written_count)} of "
+        figure=f"{percent(replaced_count / written_count)} of {written_count:,}",
+        evidence=f"{_of_last_text(len(rewriting_commits), len(delete_commits))} commits with deletes wrote "
+        f"deletion vectors mostly of data files that had one: {percent(replaced_count / written_count)} of "
         f"{count(written_count, 'vector')} replaced an earlier one",
-        threshold=f"{percent(limits.vectors_rewritten)} of the vectors of a commit, in "
+        threshold=f"{percent(thresholds.vectors_rewritten)} of the vectors of a commit, in "
         f"{_REWRITES} commits and half of those with deletes",
         source=f"{CHOICE}; table spec, version 3: at most one deletion vector per data file",
         effect="Each of these commits reads the vector of every file that it touches and writes "

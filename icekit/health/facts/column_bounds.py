@@ -13,8 +13,8 @@ _MOST_COLUMNS = 8
 
 def declared_columns(facts: TableFacts) -> list[str]:
     """The declared filter columns, and the columns of the sort order."""
-    sorted_by = [field.source for field in facts.sort_order]
-    return list(dict.fromkeys([*facts.filter_columns, *sorted_by]))
+    sort_columns = [field.source for field in facts.sort_order]
+    return list(dict.fromkeys([*facts.filter_columns, *sort_columns]))
 
 
 def bounded_columns(facts: TableFacts) -> list[Column]:
@@ -22,15 +22,19 @@ def bounded_columns(facts: TableFacts) -> list[Column]:
     ones, then those whose filters open the fewest files. A column whose values are those of the
     partition is not among them.
     """
-    constant = {f.source for f in facts.default_spec.active_fields if f.transform == "identity"}
-    declared = declared_columns(facts)
-    shares = {
+    identity_columns = {
+        f.source for f in facts.default_spec.active_fields if f.transform == "identity"
+    }
+    declared_names = declared_columns(facts)
+    overlap_shares = {
         sample.column: sample.stab_share
         for sample in facts.metrics_sample.columns
         if sample.stab_share is not None
         and sample.column in facts.by_name
-        and sample.column not in constant
+        and sample.column not in identity_columns
         and not facts.by_name[sample.column].type.startswith(NO_BOUNDS)
     }
-    ranked = sorted(shares, key=lambda name: (name not in declared, shares[name]))
-    return [facts.by_name[name] for name in ranked[:_MOST_COLUMNS]]
+    ranked_names = sorted(
+        overlap_shares, key=lambda name: (name not in declared_names, overlap_shares[name])
+    )
+    return [facts.by_name[name] for name in ranked_names[:_MOST_COLUMNS]]

@@ -26,23 +26,27 @@ def unsupported_columns(metadata: Json, engine: Engine) -> tuple[UnsupportedColu
 
 
 def _unsupported(
-    fields: Iterable[Field], engine: Engine, file_format: str, *, is_repeated: bool = False
+    fields: Iterable[Field], engine: Engine, file_format: str, *, is_element: bool = False
 ) -> Iterator[UnsupportedColumn]:
     for field in fields:
         if isinstance(field.type, str):
             # No format has a list of a type without values.
-            has_format = not (is_repeated and field.type == "unknown" and file_format != "avro")
+            has_representation = not (
+                is_element and field.type == "unknown" and file_format != "avro"
+            )
             if not engine.can(Ability.READ, field.type):
                 yield UnsupportedColumn(field.names, field.type, Ability.READ)
-            elif not has_format or not engine.can(Ability.WRITE, field.type, file_format):
+            elif not has_representation or not engine.can(Ability.WRITE, field.type, file_format):
                 yield UnsupportedColumn(field.names, field.type, Ability.WRITE)
             continue
         if file_format == "parquet" and _is_empty(field.type):
             yield UnsupportedColumn(field.names, "struct of unknown", Ability.WRITE)
             continue
         is_struct = field.type.get("type") == "struct"
-        below = (inner._replace(names=field.names + inner.names) for inner in children(field.type))
-        yield from _unsupported(below, engine, file_format, is_repeated=not is_struct)
+        child_fields = (
+            child._replace(names=field.names + child.names) for child in children(field.type)
+        )
+        yield from _unsupported(child_fields, engine, file_format, is_element=not is_struct)
 
 
 def _is_empty(kind: Any) -> bool:
@@ -52,28 +56,28 @@ def _is_empty(kind: Any) -> bool:
     return kind.get("type") == "struct" and all(_is_empty(field.type) for field in children(kind))
 
 
-def limits_of(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:
+def engine_limits(engine: Engine, columns: Sequence[UnsupportedColumn]) -> str:
     """What an engine cannot do with columns: ``Spark … cannot read column c (time)``."""
-    parts = []
+    sentence_parts = []
     for ability in (Ability.READ, Ability.WRITE):
-        names = [
+        column_names = [
             f"{display_name(column.names)} ({column.type})"
             for column in columns
             if column.ability is ability
         ]
-        if names:
-            noun = "column" if len(names) == 1 else "columns"
-            parts.append(f"{ability} {noun} {first_names(names, _MOST_COLUMNS)}")
-    return f"{engine} cannot {' and cannot '.join(parts)}"
+        if column_names:
+            noun = "column" if len(column_names) == 1 else "columns"
+            sentence_parts.append(f"{ability} {noun} {first_names(column_names, _MOST_COLUMNS)}")
+    return f"{engine} cannot {' and cannot '.join(sentence_parts)}"
 
 
-def newer_engine(columns: Sequence[UnsupportedColumn]) -> str:
+def newer_engine_sentence(columns: Sequence[UnsupportedColumn]) -> str:
     """The engine that can read all of them, as a sentence; empty if there is none."""
-    engines = [
+    reading_engines = [
         first_reading_engine(column.type) for column in columns if column.ability is Ability.READ
     ]
-    versions = [(each.spark, each.iceberg) for each in engines if each is not None]
-    if not engines or len(versions) < len(engines):
+    versions = [(each.spark, each.iceberg) for each in reading_engines if each is not None]
+    if not reading_engines or len(versions) < len(reading_engines):
         return ""
     return f"{Engine(*max(versions))} can read them."
 
@@ -84,7 +88,7 @@ def require_supported(facts: TableFacts) -> None:
     """
     if facts.unsupported_columns:
         raise ColumnsUnsupported(
-            f"{limits_of(facts.engine, facts.unsupported_columns)}, so nothing of {facts.name} is "
+            f"{engine_limits(facts.engine, facts.unsupported_columns)}, so nothing of {facts.name} is "
             f"rewritten. icekit look {facts.name} says what can be done.",
             facts.unsupported_columns,
         )
@@ -112,13 +116,13 @@ def _curve_refusal(facts: TableFacts, strategy: str, names: Sequence[str]) -> st
     for column in facts.columns:
         if column.names[0].lower() == _RESERVED[strategy]:
             return f"it adds a column of the name of {column.names[0]} while it orders rows"
-    constant = {
+    identity_columns = {
         field.source for field in facts.default_spec.fields if field.transform == "identity"
     }
-    if constant.issuperset(names):
+    if identity_columns.issuperset(names):
         return "all columns are identity partition columns, which have one value in each partition"
     for column in (facts.by_name[name] for name in names):
-        first = column.names[0]
-        if len(column.names) > 1 or "." in first or "`" in first:
+        top_level_name = column.names[0]
+        if len(column.names) > 1 or "." in top_level_name or "`" in top_level_name:
             return f"{column.name!r} is inside a struct, or has a dot or a backtick in its name"
     return None

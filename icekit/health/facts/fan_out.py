@@ -41,7 +41,7 @@ class RewriteGroup:
         return tuple(group.partition for group in self.groups)
 
     @property
-    def is_certain(self) -> bool:
+    def has_exact_partition_count(self) -> bool:
         """Whether the number of partitions is known, and not only its maximum."""
         return self.partitions_out == 1
 
@@ -52,22 +52,22 @@ class RewriteGroup:
         size_in_bytes = sum(bucket.size_in_bytes for bucket in buckets)
         if not size_in_bytes:
             return 0
-        if self.is_certain:
+        if self.has_exact_partition_count:
             # Those that move are shuffled.
-            by_size = expected_files(size_in_bytes, target_bytes)
+            expected_count = expected_files(size_in_bytes, target_bytes)
             return (
-                by_size
+                expected_count
                 if self.is_moved
                 else packed_files(buckets, target_bytes, self.row_group_bytes)
             )
         # A row each, or one file in each partition and another wherever the target size is reached.
-        rows = sum(bucket.record_count for bucket in buckets)
-        most_files = (
-            rows
+        record_count = sum(bucket.record_count for bucket in buckets)
+        max_files = (
+            record_count
             if self.partitions_out is None
             else self.partitions_out * len(self.groups) + size_in_bytes // target_bytes
         )
-        return max(1, min(rows, most_files))
+        return max(1, min(record_count, max_files))
 
 
 def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
@@ -76,25 +76,27 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
     """
     rewrites: list[RewriteGroup] = []
     row_group_bytes = facts.int_setting(ROW_GROUP)
-    older: dict[tuple[object, ...], list[FileGroup]] = {}
+    groups_by_values: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in facts.of_kind(Kind.DATA):
         if group.partition.spec_id == facts.default_spec_id:
             rewrites.append(RewriteGroup((group,), row_group_bytes=row_group_bytes))
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
-            values_by_field = values_of(
+            current_values = values_in_spec(
                 facts.spec(group.partition.spec_id), group.partition, facts.default_spec
             )
-            key = values_by_field if None not in values_by_field else (group.partition,)
-            older.setdefault(key, []).append(group)
-    for same_spec_fields in older.values():
-        specs = {facts.spec(group.partition.spec_id) for group in same_spec_fields}
-        limits = [most_partitions(spec, facts.default_spec) for spec in specs]
-        most_targets = (
-            None if None in limits else max(limit for limit in limits if limit is not None)
+            key = current_values if None not in current_values else (group.partition,)
+            groups_by_values.setdefault(key, []).append(group)
+    for older_groups in groups_by_values.values():
+        specs = {facts.spec(group.partition.spec_id) for group in older_groups}
+        partition_limits = [most_partitions(spec, facts.default_spec) for spec in specs]
+        max_partitions = (
+            None
+            if None in partition_limits
+            else max(limit for limit in partition_limits if limit is not None)
         )
-        rewrites.append(RewriteGroup(tuple(same_spec_fields), most_targets, is_moved=True))
+        rewrites.append(RewriteGroup(tuple(older_groups), max_partitions, is_moved=True))
     return tuple(rewrites)
 
 
@@ -103,13 +105,21 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
 _PAGE_BYTES = 2**20
 
 
-def most_moved(older: PartitionSpec, current: PartitionSpec, partitions: int, rows: int) -> int:
+def most_output_partitions(
+    older: PartitionSpec, current: PartitionSpec, partition_count: int, row_count: int
+) -> int:
     """The most partitions of the current spec that hold rows of so many partitions of another."""
-    most_targets = 1 if older.spec_id == current.spec_id else most_partitions(older, current)
-    return rows if most_targets is None else min(rows, most_targets * partitions)
+    targets_per_partition = (
+        1 if older.spec_id == current.spec_id else most_partitions(older, current)
+    )
+    return (
+        row_count
+        if targets_per_partition is None
+        else min(row_count, targets_per_partition * partition_count)
+    )
 
 
-def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
+def is_separable_by_filter(older: PartitionSpec, current: PartitionSpec) -> bool:
     """Whether a filter for one partition of an older spec selects no file of the current spec that
     holds only rows of earlier ones, in their order.
 
@@ -125,12 +135,14 @@ def stays_apart(older: PartitionSpec, current: PartitionSpec) -> bool:
     )
 
 
-def most_rolled(size_in_bytes: int, rows: int, max_file_bytes: int, columns: int) -> int:
+def most_rolled_files(
+    size_in_bytes: int, row_count: int, max_file_bytes: int, column_count: int
+) -> int:
     """The most files that a writer ends because they have reached their largest size."""
-    uncompressed = columns * _PAGE_BYTES
-    if max_file_bytes <= 2 * uncompressed:
-        return rows // ROWS_PER_LOOK
-    return size_in_bytes // (max_file_bytes - uncompressed)
+    buffered_bytes = column_count * _PAGE_BYTES
+    if max_file_bytes <= 2 * buffered_bytes:
+        return row_count // ROWS_PER_LOOK
+    return size_in_bytes // (max_file_bytes - buffered_bytes)
 
 
 def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
@@ -140,9 +152,9 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
     product = 1
     for field in current.active_fields:
         value_counts = [
-            _most_values(before, field)
-            for before in older.active_fields
-            if before.source_id == field.source_id
+            _most_values(older_field, field)
+            for older_field in older.active_fields
+            if older_field.source_id == field.source_id
         ]
         if field.buckets:
             value_counts.append(field.buckets + 1)
@@ -153,7 +165,7 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
     return product
 
 
-def values_of(
+def values_in_spec(
     older: PartitionSpec, partition: Partition, current: PartitionSpec
 ) -> tuple[tuple[object, ...] | None, ...]:
     """What is known of the current spec's values of all rows of an older partition: equal for equal
@@ -162,9 +174,10 @@ def values_of(
     return tuple(
         next(
             (
-                _value(before, value, field)
-                for before, value in zip(older.fields, partition.values, strict=True)
-                if before.source_id == field.source_id and _most_values(before, field) == 1
+                _derived_value(older_field, value, field)
+                for older_field, value in zip(older.fields, partition.values, strict=True)
+                if older_field.source_id == field.source_id
+                and _most_values(older_field, field) == 1
             ),
             None,
         )
@@ -172,32 +185,34 @@ def values_of(
     )
 
 
-def _most_values(before: PartitionField, field: PartitionField) -> int | None:
+def _most_values(older_field: PartitionField, field: PartitionField) -> int | None:
     """The most values of a field in one value of another field of the same column; None without a
     limit.
     """
-    if before.transform in (field.transform, "identity"):
+    if older_field.transform in (field.transform, "identity"):
         return 1
-    if before.transform in UNITS and field.transform in UNITS:
-        first = UNITS.index(before.transform)
-        last = UNITS.index(field.transform)
-        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first:last])
-    if before.buckets and field.buckets:
-        return field.buckets if before.buckets % field.buckets else 1
+    if older_field.transform in UNITS and field.transform in UNITS:
+        first_unit = UNITS.index(older_field.transform)
+        last_unit = UNITS.index(field.transform)
+        return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first_unit:last_unit])
+    if older_field.buckets and field.buckets:
+        return field.buckets if older_field.buckets % field.buckets else 1
     return None
 
 
-def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tuple[object, ...]:
+def _derived_value(
+    older_field: PartitionField, value: Scalar, field: PartitionField
+) -> tuple[object, ...]:
     """The field's own value where it is easily computed; else what it is computed from, which tells
     fewer values apart as equal.
     """
     if value is None:
         return (None,)
-    unit = "day" if before.result_type == "date" else before.transform
-    if isinstance(value, int) and unit in UNITS and field.transform in UNITS:
+    time_unit = "day" if older_field.result_type == "date" else older_field.transform
+    if isinstance(value, int) and time_unit in UNITS and field.transform in UNITS:
         # Times before year 1 or after 9999 have no calendar here.
         with contextlib.suppress(ValueError, OverflowError):
-            return start_of(unit, value).timetuple()[: UNITS.index(field.transform) + 1]
-    if isinstance(value, int) and before.buckets:
+            return start_of(time_unit, value).timetuple()[: UNITS.index(field.transform) + 1]
+    if isinstance(value, int) and older_field.buckets:
         return (value % field.buckets,)
-    return before.transform, value
+    return older_field.transform, value

@@ -14,7 +14,7 @@ from icekit.iceberg.partition import Partition
 class Bucket:
     """Files of one partition and kind whose size is in one bucket; delete files have only one.
 
-    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.health.facts.rollup.edges`.
+    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.health.facts.rollup.bucket_edges`.
     """
 
     lower_bytes: int
@@ -70,7 +70,7 @@ class Totals:
     max_bytes: int | None = None
 
     @classmethod
-    def of(cls, groups: Iterable[FileGroup]) -> Totals:
+    def of_groups(cls, groups: Iterable[FileGroup]) -> Totals:
         """Add up groups."""
         return cls.of_buckets([bucket for group in groups for bucket in group.buckets])
 

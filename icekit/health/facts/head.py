@@ -55,12 +55,12 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
     return Head(metadata, snapshot)
 
 
-def written_within(
+def partitions_written_within(
     read: Callable[[str], bytes],
     table_head: Head,
     minutes: float,
     now_ms: int,
-    newest_manifests: Sequence[Record] | None = None,
+    snapshot_manifests: Sequence[Record] | None = None,
     most_manifests: int | None = None,
 ) -> frozenset[Partition]:
     """The partitions to which commits of the lineage added files within the minutes before
@@ -72,32 +72,40 @@ def written_within(
     for. ``listed`` is the snapshot's manifest list, if it has been read.
     """
     since_ms = now_ms - round(minutes * 60_000)
-    young = {
+    recent_operations = {
         s["snapshot-id"]: summary_of(s).get("operation")
         for s in takewhile(lambda s: s["timestamp-ms"] >= since_ms, table_head.lineage())
     }
-    writes = {snapshot_id for snapshot_id, operation in young.items() if operation != "replace"}
+    writing_snapshot_ids = {
+        snapshot_id
+        for snapshot_id, operation in recent_operations.items()
+        if operation != "replace"
+    }
     location = (table_head.snapshot or {}).get("manifest-list")
-    if not minutes or not writes or location is None:
+    if not minutes or not writing_snapshot_ids or location is None:
         return frozenset()
     manifests = (
-        manifest_list(read(location), location) if newest_manifests is None else newest_manifests
+        manifest_list(read(location), location)
+        if snapshot_manifests is None
+        else snapshot_manifests
     )
-    added = [m for m in manifests if m.get("added_snapshot_id") in young]
-    newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
+    recent_manifests = [m for m in manifests if m.get("added_snapshot_id") in recent_operations]
+    newest_manifests = sorted(recent_manifests, key=lambda m: -(m.get("sequence_number") or 0))[
+        :most_manifests
+    ]
     partitions: set[Partition] = set()
-    left = MOST_ENTRIES
-    for manifest, content in read_ahead(read, newest):
+    entries_left = MOST_ENTRIES
+    for manifest, content in read_ahead(read, newest_manifests):
         for _, partition, _, snapshot_id in files_of(manifest, content, frozenset()):
-            left -= 1
-            if snapshot_id in writes:
+            entries_left -= 1
+            if snapshot_id in writing_snapshot_ids:
                 partitions.add(partition)
-        if left <= 0:
+        if entries_left <= 0:
             break
     return frozenset(partitions)
 
 
-def since(table_head: Head, before: int | None) -> tuple[Json, ...]:
+def commits_since(table_head: Head, start_id: int | None) -> tuple[Json, ...]:
     """The commits after a snapshot, oldest first.
 
     Raises :class:`~icekit.common.errors.SnapshotNotFound` if that snapshot is no longer an
@@ -105,12 +113,12 @@ def since(table_head: Head, before: int | None) -> tuple[Json, ...]:
     """
     commits: list[Json] = []
     for snapshot in table_head.lineage():
-        if snapshot["snapshot-id"] == before:
+        if snapshot["snapshot-id"] == start_id:
             return tuple(reversed(commits))
         commits.append(snapshot)
-    if before is None:
+    if start_id is None:
         return tuple(reversed(commits))
     raise SnapshotNotFound(
-        f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's "
+        f"Snapshot {start_id}, from which the run started, is no longer an ancestor of the table's "
         "current snapshot; plan again."
     )

@@ -41,8 +41,14 @@ Verdict = Literal["fits", "tight", "will not fit"]
 
 def verdict(peak_bytes: int, heap_bytes: int) -> Verdict:
     """Judge a peak by the shares above."""
-    share = peak_bytes / heap_bytes
-    return "will not fit" if share > TIGHT_SHARE else "fits" if share <= FITS_SHARE else "tight"
+    heap_share = peak_bytes / heap_bytes
+    return (
+        "will not fit"
+        if heap_share > TIGHT_SHARE
+        else "fits"
+        if heap_share <= FITS_SHARE
+        else "tight"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,8 +87,8 @@ class HeapForecast(Shown):
         """The peak of an executor whose tasks all work on the worst data files; 0 if no delete
         applies.
         """
-        task = self.records * (RECORD_BYTES + self.key_bytes)
-        return 0 if self.is_empty else BASE_BYTES + self.executor.cores * task
+        task_bytes = self.records * (RECORD_BYTES + self.key_bytes)
+        return 0 if self.is_empty else BASE_BYTES + self.executor.cores * task_bytes
 
     @property
     def verdict(self) -> Verdict:
@@ -97,20 +103,20 @@ class HeapForecast(Shown):
                 Sentence("No equality delete applies to any data file."),
             ]
         kind, mark = _KIND[self.verdict]
-        needs = (
+        need_text = (
             f"To read or rewrite {self.name}, Spark itself needs about {size(self.needed_bytes)} "
             f"per executor of {count(self.executor.cores, 'core')}; the heap is "
             f"{size(self.executor.heap_bytes)}: {self.verdict}."
         )
-        compact = command_line("compact", self.catalog, self.name)
-        convert = command_line("convert", self.catalog, self.name)
+        compact_command = command_line("compact", self.catalog, self.name)
+        convert_command = command_line("convert", self.catalog, self.name)
         remedy = (
-            f"{compact} does not need this memory. {convert} does not need it either, and rewrites "
+            f"{compact_command} does not need this memory. {convert_command} does not need it either, and rewrites "
             "no data file."
         )
         return [
             Badge(kind, f"{mark} {self.verdict}", self.name),
-            Sentence(needs if self.verdict == "fits" else f"{needs} {remedy}"),
+            Sentence(need_text if self.verdict == "fits" else f"{need_text} {remedy}"),
             Sentence(
                 f"{count(self.delete_record_count, 'equality delete record')} in "
                 f"{count(self.delete_file_count, 'file')}; a full scan of "
@@ -133,39 +139,39 @@ def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
     Sequence number, partition and spec decide which deletes apply. Facts hold no key bounds, which
     may rule some deletes out.
     """
-    applied = list(equality_deletes_applied(facts))
-    if not applied:
+    applied_deletes = list(equality_deletes_applied(facts))
+    if not applied_deletes:
         return HeapForecast(facts.catalog, facts.table, executor)
-    worst = max(applied, key=lambda a: (a.max_deletes_per_file, a.loads))
-    deletes = facts.total(Kind.EQUALITY_DELETES)
+    worst_partition = max(applied_deletes, key=lambda a: (a.max_deletes_per_file, a.record_loads))
+    equality_deletes = facts.total(Kind.EQUALITY_DELETES)
     return HeapForecast(
         facts.catalog,
         facts.table,
         executor,
-        records=worst.max_deletes_per_file,
+        records=worst_partition.max_deletes_per_file,
         key_bytes=key_bytes(facts),
-        path=facts.partition_name(worst.partition),
-        data_file_count=sum(a.data_file_count for a in applied),
-        delete_file_count=deletes.file_count,
-        delete_record_count=deletes.record_count,
-        loads=sum(a.loads for a in applied),
+        path=facts.partition_name(worst_partition.partition),
+        data_file_count=sum(a.data_file_count for a in applied_deletes),
+        delete_file_count=equality_deletes.file_count,
+        delete_record_count=equality_deletes.record_count,
+        loads=sum(a.record_loads for a in applied_deletes),
     )
 
 
 def key_bytes(facts: TableFacts) -> int:
     """The bytes of the largest key among those of the table's equality deletes."""
-    types = {column.field_id: column.type for column in facts.columns}
-    keys = [
-        sum(value_bytes(types.get(i, "string")) for i in key.field_ids)
+    types_by_id = {column.field_id: column.type for column in facts.columns}
+    key_sizes = [
+        sum(value_bytes(types_by_id.get(i, "string")) for i in key.field_ids)
         for key in facts.equality_keys
     ]
-    return max(keys, default=0) or ASSUMED_BYTES
+    return max(key_sizes, default=0) or ASSUMED_BYTES
 
 
 def value_bytes(type_name: str) -> int:
     """The bytes of a value of an Iceberg type: assumed for texts and binaries."""
-    if length := re.fullmatch(r"fixed\[(\d+)\]", type_name):
-        return int(length[1])
+    if fixed_length := re.fullmatch(r"fixed\[(\d+)\]", type_name):
+        return int(fixed_length[1])
     if type_name.startswith("decimal"):
         return 16
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)

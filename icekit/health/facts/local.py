@@ -14,15 +14,15 @@ from icekit.health.facts.local_deletes import (
     ScopedDelete,
     ScopedDeletes,
     file_identity,
-    name_contradictions,
+    integrity_with_examples,
     name_hash,
     named_data_file,
 )
-from icekit.health.facts.rollup import bucket_of, kind_of
-from icekit.health.facts.summaries import field_ranges, narrow_fields, of_manifests
+from icekit.health.facts.rollup import kind_of, lower_edge_of
+from icekit.health.facts.summaries import field_ranges, manifest_integrity, narrow_fields
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.key_bounds import KeyColumn, Keyed, compared, longs
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared, longs
 from icekit.iceberg.manifests import (
     DATA_FIELDS,
     DELETE_FIELDS,
@@ -58,86 +58,102 @@ def roll_up(
     live_manifests = sorted(
         filter(may_have_live, rollup.manifests), key=is_delete_manifest, reverse=True
     )
-    counting = _Counting(rollup)
-    narrow: list[NarrowManifest] = []
-    live_counts: dict[str, int] = {}
+    file_counter = _FileCounter(rollup)
+    narrow_manifests: list[NarrowManifest] = []
+    live_file_counts: dict[str, int] = {}
     for index, (manifest, content) in enumerate(read_ahead(read, live_manifests)):
         if progress:
             progress(index, len(live_manifests))
-        count = counting.add_deletes if is_delete_manifest(manifest) else counting.add_data
-        fields = rollup.specs[manifest["partition_spec_id"]].fields
-        counted_before = len(counting.files)
-        partitions = count(manifest, content)
-        live_counts[manifest["manifest_path"]] = len(counting.files) - counted_before
-        narrow += narrow_fields(manifest, fields, field_ranges(fields, partitions))
-    misplaced = counting.settle()
-    rollup.set_width(lambda: len({p for p, _, _ in (*rollup.counted, *rollup.unapplied)}))
-    rollup.set_older_apart()
-    counting.rule_out()
-    live_counts |= live_in_unread(rollup.manifests, read)
-    rollup.integrity = of_manifests(rollup.manifests, narrow, live_counts)
-    repeated = frozenset(each for each, times in Counter(counting.files).items() if times > 1)
-    if repeated or misplaced:
-        rollup.integrity = name_contradictions(
-            rollup.integrity, live_manifests, read, repeated, misplaced
+        count_manifest = (
+            file_counter.add_deletes if is_delete_manifest(manifest) else file_counter.add_data
+        )
+        partition_fields = rollup.specs[manifest["partition_spec_id"]].fields
+        earlier_file_count = len(file_counter.file_identities)
+        partitions = count_manifest(manifest, content)
+        live_file_counts[manifest["manifest_path"]] = (
+            len(file_counter.file_identities) - earlier_file_count
+        )
+        narrow_manifests += narrow_fields(
+            manifest, partition_fields, field_ranges(partition_fields, partitions)
+        )
+    misplaced_states = file_counter.settle_scoped_deletes()
+    rollup.set_sequence_width(
+        lambda: len({p for p, _, _ in (*rollup.bucket_counts, *rollup.unapplied_counts)})
+    )
+    rollup.move_dangling_to_unapplied()
+    file_counter.rule_out()
+    live_file_counts |= files_in_empty_manifests(rollup.manifests, read)
+    rollup.integrity = manifest_integrity(rollup.manifests, narrow_manifests, live_file_counts)
+    repeated_identities = frozenset(
+        identity
+        for identity, entry_count in Counter(file_counter.file_identities).items()
+        if entry_count > 1
+    )
+    if repeated_identities or misplaced_states:
+        rollup.integrity = integrity_with_examples(
+            rollup.integrity, live_manifests, read, repeated_identities, misplaced_states
         )
 
 
-def live_in_unread(manifests: Sequence[Record], read: Callable[[str], bytes]) -> dict[str, int]:
+def files_in_empty_manifests(
+    manifests: Sequence[Record], read: Callable[[str], bytes]
+) -> dict[str, int]:
     """The live files of the newest manifests that have none by the manifest list, by path: no
     engine opens these, so a wrong number there hides rows. Only of some, if they are large.
     """
-    unread = [manifest for manifest in manifests if not may_have_live(manifest)]
-    newest = sorted(unread, key=lambda each: -(each.get("sequence_number") or 0))[:MOST_UNREAD]
-    unread_manifests: list[Record] = []
+    empty_manifests = [manifest for manifest in manifests if not may_have_live(manifest)]
+    newest_manifests = sorted(
+        empty_manifests, key=lambda each: -(each.get("sequence_number") or 0)
+    )[:MOST_UNREAD]
+    manifests_to_read: list[Record] = []
     bytes_left = MOST_UNREAD_BYTES
-    for manifest in newest:
+    for manifest in newest_manifests:
         if manifest["manifest_length"] <= bytes_left:
-            unread_manifests.append(manifest)
+            manifests_to_read.append(manifest)
             bytes_left -= manifest["manifest_length"]
     return {
         manifest["manifest_path"]: sum(1 for _ in files_of(manifest, raw, frozenset()))
-        for manifest, raw in read_ahead(read, unread_manifests)
+        for manifest, raw in read_ahead(read, manifests_to_read)
     }
 
 
 @dataclass
-class _Counting:
+class _FileCounter:
     """Counts the files of manifests, and gathers what shows which deletes apply."""
 
     rollup: Rollup
     #: The identity of each file, to find those that are listed twice.
-    files: array[int] = field(default_factory=longs)
-    scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
-    numbers: dict[Partition, int] = field(default_factory=dict)
+    file_identities: array[int] = field(default_factory=longs)
+    scoped_deletes: ScopedDeletes = field(default_factory=ScopedDeletes)
+    partition_numbers: dict[Partition, int] = field(default_factory=dict)
     #: The columns of equality delete keys that are compared.
-    keyed: dict[int, KeyColumn] = field(default_factory=dict)
-    keyed_data: Keyed | None = None
-    keyed_deletes: dict[tuple[int, ...], Keyed] = field(default_factory=dict)
+    key_columns: dict[int, KeyColumn] = field(default_factory=dict)
+    data_bounds: KeyBounds | None = None
+    delete_bounds: dict[tuple[int, ...], KeyBounds] = field(default_factory=dict)
 
     def add_data(self, manifest: Record, raw: bytes) -> set[Partition]:
         """Count the data files of a manifest; returns their partitions."""
-        counted_files = self.rollup.counted
-        edges = self.rollup.edges
-        scoped = self.scoped
+        bucket_counts = self.rollup.bucket_counts
+        edges = self.rollup.bucket_edges
+        scoped_deletes = self.scoped_deletes
         has_deletes = self.rollup.has_deletes
-        reader = KeyReader(self.keyed)
-        keyed = self.keyed_data = self.keyed_data or Keyed.of(self.keyed)
+        key_reader = KeyReader(self.key_columns)
+        bounds = self.data_bounds = self.data_bounds or KeyBounds.of(self.key_columns)
         partitions = set[Partition]()
-        for file, partition, sequence, _ in files_of(manifest, raw, DATA_FIELDS, reader.fields):
+        for file, partition, sequence, _ in files_of(manifest, raw, DATA_FIELDS, key_reader.fields):
             if file.get("content"):
                 raise listed_as_other(manifest, "delete files", "data files")
-            self.files.append(file_identity(file))
+            self.file_identities.append(file_identity(file))
             partitions.add(partition)
             if not has_deletes:
                 sequence = 0
-            if self.keyed:
-                reader.add(file, keyed, self._row(keyed, partition, sequence))
-            if scoped.deletes:
-                scoped.meet(file["file_path"], partition, sequence)
+            if self.key_columns:
+                key_reader.add(file, bounds, self._row(bounds, partition, sequence))
+            if scoped_deletes.deletes:
+                scoped_deletes.note_data_file(file["file_path"], partition, sequence)
             size = file["file_size_in_bytes"]
-            records = file["record_count"]
-            _count(counted_files[partition, Kind.DATA, sequence], edges, size, records)
+            record_count = file["record_count"]
+            _count_file(bucket_counts[partition, Kind.DATA, sequence], edges, size, record_count)
         return partitions
 
     def add_deletes(self, manifest: Record, raw: bytes) -> set[Partition]:
@@ -146,88 +162,98 @@ class _Counting:
         """
         # A first pass shows which columns are keys.
         ids = files_of(manifest, raw, frozenset({"equality_ids"}))
-        keys = [file.get("equality_ids") or () for file, *_ in ids]
-        of_keys = compared(self.rollup.columns, keys)
-        self.keyed.update(of_keys)
-        reader = KeyReader(of_keys, (PATH_FIELD_ID,))
+        equality_keys = [file.get("equality_ids") or () for file, *_ in ids]
+        key_columns = compared(self.rollup.columns, equality_keys)
+        self.key_columns.update(key_columns)
+        key_reader = KeyReader(key_columns, (PATH_FIELD_ID,))
         partitions = set[Partition]()
-        for file, partition, sequence, _ in files_of(manifest, raw, DELETE_FIELDS, reader.fields):
+        for file, partition, sequence, _ in files_of(
+            manifest, raw, DELETE_FIELDS, key_reader.fields
+        ):
             kind = kind_of(file["content"], file["file_format"])
             if kind is Kind.DATA:
                 raise listed_as_other(manifest, "data files", "delete files")
             is_vector = kind is Kind.DELETION_VECTORS
             size = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
-            records = file["record_count"]
+            record_count = file["record_count"]
             identity = file_identity(file)
-            self.files.append(identity)
+            self.file_identities.append(identity)
             partitions.add(partition)
             if kind is Kind.EQUALITY_DELETES:
-                self._add_keys(file, reader, partition, sequence)
+                self._add_keys(file, key_reader, partition, sequence)
             elif (path := named_data_file(file)) is not None:
                 hashes = hash(path), name_hash(partition, path), identity
-                self.scoped.add(ScopedDelete(*hashes, partition, kind, sequence, size, records))
+                self.scoped_deletes.add(
+                    ScopedDelete(*hashes, partition, kind, sequence, size, record_count)
+                )
                 continue
-            _count(self.rollup.counted[partition, kind, sequence], (0,), size, records)
+            _count_file(
+                self.rollup.bucket_counts[partition, kind, sequence], (0,), size, record_count
+            )
         return partitions
 
-    def _row(self, keyed: Keyed, partition: Partition, sequence: int) -> int:
-        return keyed.row(self.numbers.setdefault(partition, len(self.numbers)), sequence)
+    def _row(self, bounds: KeyBounds, partition: Partition, sequence: int) -> int:
+        return bounds.row(
+            self.partition_numbers.setdefault(partition, len(self.partition_numbers)), sequence
+        )
 
     def _add_keys(
-        self, file: Record, reader: KeyReader, partition: Partition, sequence: int
+        self, file: Record, key_reader: KeyReader, partition: Partition, sequence: int
     ) -> None:
         """Add what the keys of an equality delete file may be."""
         key = tuple(sorted(file.get("equality_ids") or ()))
-        records = file["record_count"]
-        add(self.rollup.by_key[key], 1, records)
-        keyed = self.keyed_deletes.get(key)
-        if keyed is None:
-            keyed = self.keyed_deletes[key] = Keyed.of(c for c in key if c in self.keyed)
-        row = self._row(keyed, partition, sequence)
-        keyed.files[row] += 1
-        keyed.records[row] += records
-        reader.add(file, keyed, row)
+        record_count = file["record_count"]
+        add(self.rollup.equality_key_counts[key], 1, record_count)
+        bounds = self.delete_bounds.get(key)
+        if bounds is None:
+            bounds = self.delete_bounds[key] = KeyBounds.of(c for c in key if c in self.key_columns)
+        row = self._row(bounds, partition, sequence)
+        bounds.files[row] += 1
+        bounds.records[row] += record_count
+        key_reader.add(file, bounds, row)
 
-    def settle(self) -> dict[int, DeleteState]:
+    def settle_scoped_deletes(self) -> dict[int, DeleteState]:
         """Count the delete files that name a data file, and set those apart that apply to nothing;
         returns the misplaced ones.
         """
-        misplaced: dict[int, DeleteState] = {}
-        for delete in self.scoped.deletes:
-            state = self.scoped.state(delete)
+        misplaced_states: dict[int, DeleteState] = {}
+        for delete in self.scoped_deletes.deletes:
+            state = self.scoped_deletes.state(delete)
             key = (delete.partition, delete.kind)
             if state is None:
-                self.rollup.file_scoped[key] += 1
-                counts = self.rollup.counted[(*key, delete.sequence)]
-                _count(counts, (0,), delete.size, delete.records)
+                self.rollup.file_scoped_counts[key] += 1
+                counts = self.rollup.bucket_counts[(*key, delete.sequence_number)]
+                _count_file(counts, (0,), delete.size, delete.record_count)
                 continue
-            add(self.rollup.unapplied[(*key, state)], 1, delete.size, delete.records)
+            add(self.rollup.unapplied_counts[(*key, state)], 1, delete.size, delete.record_count)
             if state is not DeleteState.DANGLING:
-                misplaced[delete.identity] = state
-        return misplaced
+                misplaced_states[delete.identity] = state
+        return misplaced_states
 
     def rule_out(self) -> None:
         """Compare the key bounds of equality deletes with those of data."""
-        if not self.keyed or self.keyed_data is None:
+        if not self.key_columns or self.data_bounds is None:
             return
-        data = self.keyed_data
-        deletes = self.keyed_deletes
-        width = self.rollup.width
+        data = self.data_bounds
+        deletes = self.delete_bounds
+        width = self.rollup.sequence_width
         if width > 1:
             data = data.within(width)
-            deletes = {key: keyed.within(width) for key, keyed in deletes.items()}
-        self.rollup.rule_out(list(self.numbers), data, deletes)
+            deletes = {key: bounds.within(width) for key, bounds in deletes.items()}
+        self.rollup.rule_out(list(self.partition_numbers), data, deletes)
 
 
-def _count(buckets: dict[int, list[int]], edges: tuple[int, ...], size: int, records: int) -> None:
-    edge = bucket_of(size, edges)
-    row = buckets.get(edge)
+def _count_file(
+    buckets: dict[int, list[int]], edges: tuple[int, ...], size: int, record_count: int
+) -> None:
+    lower_edge = lower_edge_of(size, edges)
+    row = buckets.get(lower_edge)
     if row is None:
-        buckets[edge] = [1, size, records, size, size]
+        buckets[lower_edge] = [1, size, record_count, size, size]
         return
     row[0] += 1
     row[1] += size
-    row[2] += records
+    row[2] += record_count
     if size < row[3]:
         row[3] = size
     elif size > row[4]:

@@ -18,7 +18,7 @@ from icekit.health.facts.integrity import (
 from icekit.health.facts.rollup import kind_of, sort_key
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.key_bounds import KeyColumn, Keyed
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn
 from icekit.iceberg.manifests import (
     BOUND_FIELDS,
     DELETE_FIELDS,
@@ -40,46 +40,46 @@ class ScopedDelete(NamedTuple):
     name, and of the delete itself.
     """
 
-    path: int
-    name: int
+    path_hash: int
+    name_hash: int
     identity: int
     partition: Partition
     kind: Kind
-    sequence: int
+    sequence_number: int
     size: int
-    records: int
+    record_count: int
 
 
 @dataclass
 class ScopedDeletes:
     """The delete files that name a single data file.
 
-    ``oldest`` has the sequence number and partition of the oldest data file at each path that a
-    delete names, ``alike`` the sequence number of the oldest one of the same name and partition;
-    ``NEVER`` without one. ``vectors`` has the deletion vectors of each path.
+    ``oldest_data`` has the sequence number and partition of the oldest data file at each path that a
+    delete names, ``oldest_same_named`` the sequence number of the oldest one of the same name and partition;
+    ``NEVER`` without one. ``vectors_by_path`` has the deletion vectors of each path.
     """
 
     deletes: list[ScopedDelete] = field(default_factory=list)
-    oldest: dict[int, tuple[int, Partition | None]] = field(default_factory=dict)
-    alike: dict[int, int] = field(default_factory=dict)
-    vectors: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    oldest_data: dict[int, tuple[int, Partition | None]] = field(default_factory=dict)
+    oldest_same_named: dict[int, int] = field(default_factory=dict)
+    vectors_by_path: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def add(self, delete: ScopedDelete) -> None:
         """Add a delete."""
         self.deletes.append(delete)
         if delete.kind is Kind.DELETION_VECTORS:
-            self.vectors[delete.path].add(delete.identity)
-        self.oldest[delete.path] = NEVER, None
-        self.alike[delete.name] = NEVER
+            self.vectors_by_path[delete.path_hash].add(delete.identity)
+        self.oldest_data[delete.path_hash] = NEVER, None
+        self.oldest_same_named[delete.name_hash] = NEVER
 
-    def meet(self, path: str, partition: Partition, sequence: int) -> None:
+    def note_data_file(self, path: str, partition: Partition, sequence: int) -> None:
         """Note a data file, of which all are met once all deletes are added."""
-        oldest = self.oldest.get(hash(path))
-        if oldest is not None and sequence < oldest[0]:
-            self.oldest[hash(path)] = sequence, partition
-        name = name_hash(partition, path)
-        if sequence < self.alike.get(name, 0):
-            self.alike[name] = sequence
+        oldest_at_path = self.oldest_data.get(hash(path))
+        if oldest_at_path is not None and sequence < oldest_at_path[0]:
+            self.oldest_data[hash(path)] = sequence, partition
+        name_key = name_hash(partition, path)
+        if sequence < self.oldest_same_named.get(name_key, 0):
+            self.oldest_same_named[name_key] = sequence
 
     def state(self, delete: ScopedDelete) -> DeleteState | None:
         """Why a delete applies to nothing; None if it applies.
@@ -88,12 +88,15 @@ class ScopedDeletes:
         has its spec and partition, and a file with a deletion vector has no other deletes by
         position (DeleteFileIndex).
         """
-        oldest, partition = self.oldest[delete.path]
-        if oldest == NEVER and self.alike[delete.name] <= delete.sequence:
+        oldest_sequence, partition = self.oldest_data[delete.path_hash]
+        if (
+            oldest_sequence == NEVER
+            and self.oldest_same_named[delete.name_hash] <= delete.sequence_number
+        ):
             return DeleteState.UNMATCHED
-        if oldest > delete.sequence:
+        if oldest_sequence > delete.sequence_number:
             return DeleteState.DANGLING
-        vector_count = len(self.vectors.get(delete.path, ()))
+        vector_count = len(self.vectors_by_path.get(delete.path_hash, ()))
         if delete.kind is Kind.DELETION_VECTORS and vector_count > 1:
             return DeleteState.SEVERAL_VECTORS
         if delete.kind is Kind.POSITION_DELETES and vector_count:
@@ -125,28 +128,30 @@ def named_data_file(file: Record) -> str | None:
 
 class KeyReader:
     """Reads the bounds and null counts of keys from the entries of a manifest; ``fields`` are what
-    to read of these, the bounds of ``other`` columns included.
+    to read of these, the bounds of the columns ``other_ids`` included.
     """
 
-    def __init__(self, columns: Mapping[int, KeyColumn], other: tuple[int, ...] = ()) -> None:
-        ids = (*other, *columns)
-        is_optional = any(not c.required for c in columns.values())
-        names = BOUND_FIELDS | NULL_FIELDS if is_optional else BOUND_FIELDS
-        self.fields = dict.fromkeys(names, ids) if ids else {}
+    def __init__(self, columns: Mapping[int, KeyColumn], other_ids: tuple[int, ...] = ()) -> None:
+        ids = (*other_ids, *columns)
+        has_optional_key = any(not c.required for c in columns.values())
+        metric_fields = BOUND_FIELDS | NULL_FIELDS if has_optional_key else BOUND_FIELDS
+        self.fields = dict.fromkeys(metric_fields, ids) if ids else {}
         self.columns = columns
 
-    def add(self, file: Record, keyed: Keyed, row: int) -> None:
+    def add(self, file: Record, bounds: KeyBounds, row: int) -> None:
         """Add a file to a row."""
-        lows = file.get("lower_bounds") or {}
-        highs = file.get("upper_bounds") or {}
-        nulls = file.get("null_value_counts") or {}
-        values = file.get("value_counts") or {}
+        lower_bounds = file.get("lower_bounds") or {}
+        upper_bounds = file.get("upper_bounds") or {}
+        null_counts = file.get("null_value_counts") or {}
+        value_counts = file.get("value_counts") or {}
         for field_id, column in self.columns.items():
-            if field_id in keyed.columns:
-                ends = lows.get(field_id), highs.get(field_id)
-                low, high = range_of(column.type, *ends) or (None, None)
-                counts = nulls.get(field_id), values.get(field_id)
-                keyed.columns[field_id].add(row, low, high, *counts, column.required)
+            if field_id in bounds.columns:
+                raw_bounds = lower_bounds.get(field_id), upper_bounds.get(field_id)
+                lower, upper = range_of(column.type, *raw_bounds) or (None, None)
+                null_and_value_count = null_counts.get(field_id), value_counts.get(field_id)
+                bounds.columns[field_id].add(
+                    row, lower, upper, *null_and_value_count, column.required
+                )
 
 
 def file_identity(file: Record) -> int:
@@ -154,81 +159,90 @@ def file_identity(file: Record) -> int:
     return hash((file["file_path"], file.get("content_offset")))
 
 
-def name_contradictions(
+def integrity_with_examples(
     integrity: Integrity,
-    live: Sequence[Record],
+    manifests: Sequence[Record],
     read: Callable[[str], bytes],
-    repeated: frozenset[int],
-    misplaced: Mapping[int, DeleteState],
+    repeated_identities: frozenset[int],
+    misplaced_states: Mapping[int, DeleteState],
 ) -> Integrity:
-    """Add the files that are listed more than once (``repeated`` identities), and a few of the
-    misplaced deletes (by their identities), from a second reading of the ``live`` manifests, of
+    """Add the files that are listed more than once (``repeated_identities`` identities), and a few of the
+    misplaced deletes (by their identities), from a second reading of the live ``manifests``, of
     which those of deletes come first.
     """
     # By path, offset and kind: for each entry, the snapshot that added it, and the records.
-    files_by_path: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
-    partitions: set[Partition] = set()
+    entries_by_file: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
+    repeated_partitions: set[Partition] = set()
     deletes: list[MisplacedDelete] = []
     # Live data files with the name of one that a misplaced delete names.
-    data: dict[str, Partition] = {}
-    for manifest in live:
-        names = {_file_name(delete.named_path) for delete in deletes}
+    data_partitions: dict[str, Partition] = {}
+    for manifest in manifests:
+        data_file_names = {_file_name(delete.named_path) for delete in deletes}
         raw = read(manifest["manifest_path"])
         for file, partition, _, snapshot_id in files_of(manifest, raw, DELETE_FIELDS, PATH_BOUNDS):
             path = file["file_path"]
             identity = file_identity(file)
-            added_by = snapshot_id or 0
+            added_snapshot_id = snapshot_id or 0
             kind = kind_of(file.get("content") or 0, file["file_format"])
-            if identity in repeated:
+            if identity in repeated_identities:
                 key = path, file.get("content_offset") or 0, kind
-                files_by_path[key].append((added_by, file["record_count"]))
-                partitions.add(partition)
-            if identity in misplaced:
-                state = misplaced[identity]
+                entries_by_file[key].append((added_snapshot_id, file["record_count"]))
+                repeated_partitions.add(partition)
+            if identity in misplaced_states:
+                state = misplaced_states[identity]
                 data_path = named_data_file(file) or ""
                 deletes.append(
                     MisplacedDelete(
-                        state, path, partition, data_path, data_path, partition, added_by
+                        state, path, partition, data_path, data_path, partition, added_snapshot_id
                     )
                 )
-            if kind is Kind.DATA and _file_name(path) in names:
-                data[path] = partition
+            if kind is Kind.DATA and _file_name(path) in data_file_names:
+                data_partitions[path] = partition
         deletes = heapq.nsmallest(EXAMPLES, deletes, key=lambda each: (each.path, each.named_path))
-    repetitions = {key: entries for key, entries in files_by_path.items() if len(entries) > 1}
-    of_data = [entries for (_, _, kind), entries in repetitions.items() if kind is Kind.DATA]
-    is_bounded = len(partitions) <= MOST_PARTITIONS
+    repeated_files = {key: entries for key, entries in entries_by_file.items() if len(entries) > 1}
+    data_entries = [
+        entries for (_, _, kind), entries in repeated_files.items() if kind is Kind.DATA
+    ]
+    has_few_partitions = len(repeated_partitions) <= MOST_PARTITIONS
     return replace(
         integrity,
-        duplicate_data_file_count=len(of_data),
-        duplicate_delete_file_count=len(repetitions) - len(of_data),
-        duplicate_record_count=sum(records for entries in of_data for _, records in entries[1:]),
-        duplicate_partitions=tuple(sorted(partitions, key=sort_key)) if is_bounded else (),
+        duplicate_data_file_count=len(data_entries),
+        duplicate_delete_file_count=len(repeated_files) - len(data_entries),
+        duplicate_record_count=sum(
+            records for entries in data_entries for _, records in entries[1:]
+        ),
+        duplicate_partitions=tuple(sorted(repeated_partitions, key=sort_key))
+        if has_few_partitions
+        else (),
         duplicates=tuple(
             DuplicateFile(path, kind, len(entries), tuple(sorted({each for each, _ in entries})))
-            for (path, _, kind), entries in heapq.nsmallest(EXAMPLES, repetitions.items())
+            for (path, _, kind), entries in heapq.nsmallest(EXAMPLES, repeated_files.items())
         ),
-        misplaced=tuple(_located(each, data) for each in _with_revived_counts(deletes, live, read)),
+        misplaced=tuple(
+            _with_data_file(each, data_partitions)
+            for each in _with_revived_counts(deletes, manifests, read)
+        ),
     )
 
 
 def _with_revived_counts(
-    deletes: Sequence[MisplacedDelete], live: Sequence[Record], read: Callable[[str], bytes]
+    deletes: Sequence[MisplacedDelete], manifests: Sequence[Record], read: Callable[[str], bytes]
 ) -> list[MisplacedDelete]:
     """The deletes, the replaced ones with the number of rows that they delete and the vector of
     their data file does not.
     """
     replaced_paths = {each.named_path for each in deletes if each.state is DeleteState.REPLACED}
-    vectors: dict[str, Record] = {}
-    for manifest in live:
+    vectors_by_path: dict[str, Record] = {}
+    for manifest in manifests:
         if not replaced_paths or not is_delete_manifest(manifest):
             continue
         raw = read(manifest["manifest_path"])
         for file, *_ in files_of(manifest, raw, DELETE_FIELDS, PATH_BOUNDS):
             path = named_data_file(file)
             if path in replaced_paths and file.get("content_offset") is not None:
-                vectors[path] = file
+                vectors_by_path[path] = file
     return [
-        replace(each, revived_count=_revived_count(each, vectors[each.named_path], read))
+        replace(each, revived_count=_revived_count(each, vectors_by_path[each.named_path], read))
         if each.state is DeleteState.REPLACED
         else each
         for each in deletes
@@ -249,12 +263,18 @@ def _revived_count(
         return None
 
 
-def _located(delete: MisplacedDelete, data: Mapping[str, Partition]) -> MisplacedDelete:
+def _with_data_file(
+    delete: MisplacedDelete, data_partitions: Mapping[str, Partition]
+) -> MisplacedDelete:
     """A delete with the live data file that it names, or the one in its place."""
     path = delete.named_path
     if delete.state is DeleteState.UNMATCHED:
-        alike = (
-            p for p in data if data[p] == delete.partition and _file_name(p) == _file_name(path)
+        same_named_paths = (
+            p
+            for p in data_partitions
+            if data_partitions[p] == delete.partition and _file_name(p) == _file_name(path)
         )
-        path = min(alike, default=path)
-    return replace(delete, data_path=path, data_partition=data.get(path, delete.partition))
+        path = min(same_named_paths, default=path)
+    return replace(
+        delete, data_path=path, data_partition=data_partitions.get(path, delete.partition)
+    )

@@ -41,16 +41,16 @@ _NAMES = {
 }
 
 
-def _wrong(value: Any, path: str, wanted: str) -> Damaged:
-    return Damaged(f"{path} is {_shown(value)}, but must be {wanted}")
+def _damage(value: Any, path: str, requirement: str) -> Damaged:
+    return Damaged(f"{path} is {_value_text(value)}, but must be {requirement}")
 
 
 def _is(kind: type, value: Any, path: str) -> None:
     if type(value) is not kind or (kind is int and value not in _LONGS):
-        raise _wrong(value, path, _NAMES[kind])
+        raise _damage(value, path, _NAMES[kind])
 
 
-def _check(kind: Any, value: Any, path: str) -> None:
+def _check_value(kind: Any, value: Any, path: str) -> None:
     """Check a value, which is None if it is missing.
 
     A kind is a type, a tuple of texts, a list with the kind of its items, a dictionary with the
@@ -62,60 +62,60 @@ def _check(kind: Any, value: Any, path: str) -> None:
             _is(kind, value, path)
         case tuple():
             if value not in kind:
-                raise _wrong(value, path, " or ".join(kind))
-        case [of_item]:
+                raise _damage(value, path, " or ".join(kind))
+        case [item_kind]:
             _is(list, value, path)
             for index, item in enumerate(value):
-                _check(of_item, item, f"{path}[{index}]")
-        case {"*": of_value}:
+                _check_value(item_kind, item, f"{path}[{index}]")
+        case {"*": value_kind}:
             _is(dict, value, path)
-            for key, each in value.items():
-                _check(of_value, each, f"{path}.{key}")
+            for key, item_value in value.items():
+                _check_value(value_kind, item_value, f"{path}.{key}")
         case dict():
             _is(dict, value, path)
-            for key, of_value in kind.items():
+            for key, value_kind in kind.items():
                 name = key.rstrip("?")
-                is_left_out = value.get(name) is None if key.endswith("??") else name not in value
-                if not (is_left_out and key.endswith("?")):
-                    _check(of_value, value.get(name), f"{path}.{name}" if path else name)
+                is_absent = value.get(name) is None if key.endswith("??") else name not in value
+                if not (is_absent and key.endswith("?")):
+                    _check_value(value_kind, value.get(name), f"{path}.{name}" if path else name)
         case _:
             kind(value, path)
 
 
-def _moment(value: Any, path: str) -> None:
+def _check_moment(value: Any, path: str) -> None:
     _is(int, value, path)
     if not 0 <= value <= _LAST_MS:
-        raise _wrong(value, path, "milliseconds since 1970, before the year 10000")
+        raise _damage(value, path, "milliseconds since 1970, before the year 10000")
 
 
-def _type(value: Any, path: str) -> None:
+def _check_type(value: Any, path: str) -> None:
     if isinstance(value, str):
         return
     if path.count(".") > _DEEPEST:
         raise Damaged(f"{path[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
-    _check({"type": tuple(_NESTED)}, value, path)
-    _check(_NESTED[value["type"]], value, path)
+    _check_value({"type": tuple(_NESTED)}, value, path)
+    _check_value(_NESTED[value["type"]], value, path)
 
 
-def _summary(value: Any, path: str) -> None:
-    _check({"*": str}, value, path)
+def _check_summary(value: Any, path: str) -> None:
+    _check_value({"*": str}, value, path)
     for key, figure in value.items():
         if _FIGURES.fullmatch(key) and not _FIGURE.fullmatch(figure):
-            raise _wrong(figure, f"{path}.{key}", "a whole number")
+            raise _damage(figure, f"{path}.{key}", "a whole number")
 
 
 _COLUMNS = {
-    "fields": [{"id": int, "name": str, "required": bool, "type": _type, "doc?": str}],
+    "fields": [{"id": int, "name": str, "required": bool, "type": _check_type, "doc?": str}],
 }
 _NESTED = {
     "struct": _COLUMNS,
-    "list": {"element-id": int, "element-required": bool, "element": _type},
+    "list": {"element-id": int, "element-required": bool, "element": _check_type},
     "map": {
         "key-id": int,
         "value-id": int,
         "value-required": bool,
-        "key": _type,
-        "value": _type,
+        "key": _check_type,
+        "value": _check_type,
     },
 }
 _SCHEMA = {"type": ("struct",), **_COLUMNS, "schema-id??": int}
@@ -129,10 +129,10 @@ _SPEC_FIELD = {
 _SORT_FIELD = {"transform": str, "direction": str, "null-order": str, "source-id": int}
 _SNAPSHOT = {
     "snapshot-id": int,
-    "timestamp-ms": _moment,
+    "timestamp-ms": _check_moment,
     "parent-snapshot-id?": int,
     "sequence-number?": int,
-    "summary?": _summary,
+    "summary?": _check_summary,
     "schema-id??": int,
     "first-row-id??": int,
     "manifest-list??": str,
@@ -189,32 +189,32 @@ def check(metadata: Any) -> None:
     JSON.
     """
     _is(dict, metadata, "the document")
-    version = _version(metadata)
-    for since, kind in _TABLE.items():
-        if version >= since:
-            _check(kind, metadata, "")
-    columns = field_ids(_current_schema(metadata, version))
-    _check_spec(metadata, version, columns)
-    _check_order(metadata, columns)
-    _check_snapshots(metadata, version)
+    format_version = _format_version(metadata)
+    for least_version, kind in _TABLE.items():
+        if format_version >= least_version:
+            _check_value(kind, metadata, "")
+    column_ids = field_ids(_current_schema(metadata, format_version))
+    _check_spec(metadata, format_version, column_ids)
+    _check_order(metadata, column_ids)
+    _check_snapshots(metadata, format_version)
 
 
-def _version(metadata: Json) -> int:
+def _format_version(metadata: Json) -> int:
     version = metadata.get("format-version")
     if type(version) is int and version in _TABLE:
         return version
     raise Damaged(
-        f"format-version is {_shown(version)}, but must be a whole number of 1 to {max(_TABLE)}"
+        f"format-version is {_value_text(version)}, but must be a whole number of 1 to {max(_TABLE)}"
     )
 
 
 def _current_schema(metadata: Json, version: int) -> Json:
-    if schemas := _by_id(metadata, "schemas", "schema-id"):
-        return schemas[_chosen(metadata, "current-schema-id", schemas, "schemas")]
+    if schemas := _entries_by_id(metadata, "schemas", "schema-id"):
+        return schemas[_referenced_id(metadata, "current-schema-id", schemas, "schemas")]
     schema: Json | None = metadata.get("schema")
     if version > 1 or schema is None:
         raise Damaged("schemas is empty or missing, so the table has no columns")
-    _check(_SCHEMA, schema, "schema")
+    _check_value(_SCHEMA, schema, "schema")
     return schema
 
 
@@ -226,77 +226,81 @@ def field_ids(schema: Json) -> set[int]:
     return ids
 
 
-def _check_spec(metadata: Json, version: int, columns: set[int]) -> None:
-    if specs := _by_id(metadata, "partition-specs", "spec-id"):
-        default = _chosen(metadata, "default-spec-id", specs, "partition-specs")
+def _check_spec(metadata: Json, version: int, column_ids: set[int]) -> None:
+    if specs := _entries_by_id(metadata, "partition-specs", "spec-id"):
+        default_id = _referenced_id(metadata, "default-spec-id", specs, "partition-specs")
         for index, (spec_id, spec) in enumerate(specs.items()):
             path = f"partition-specs[{index}].fields"
-            _check_columns(spec["fields"], path, columns if spec_id == default else None)
+            _check_columns(spec["fields"], path, column_ids if spec_id == default_id else None)
         return
     if version > 1:
         raise Damaged(
             "partition-specs is empty or missing, so it is not known how the files are partitioned"
         )
     fields = metadata.get("partition-spec")
-    _check([_SPEC_FIELD], fields, "partition-spec")
-    _check_columns(fields or (), "partition-spec", columns)
+    _check_value([_SPEC_FIELD], fields, "partition-spec")
+    _check_columns(fields or (), "partition-spec", column_ids)
 
 
-def _check_order(metadata: Json, columns: set[int]) -> None:
-    orders = _by_id(metadata, "sort-orders", "order-id")
+def _check_order(metadata: Json, column_ids: set[int]) -> None:
+    sort_orders = _entries_by_id(metadata, "sort-orders", "order-id")
     # Version 1 may have none at all.
     if "sort-orders" in metadata and metadata.get("default-sort-order-id") != 0:
-        default = _chosen(metadata, "default-sort-order-id", orders, "sort-orders")
-        path = f"sort-orders[{list(orders).index(default)}].fields"
-        _check_columns(orders[default]["fields"], path, columns)
+        default_id = _referenced_id(metadata, "default-sort-order-id", sort_orders, "sort-orders")
+        path = f"sort-orders[{list(sort_orders).index(default_id)}].fields"
+        _check_columns(sort_orders[default_id]["fields"], path, column_ids)
 
 
-def _check_columns(fields: Sequence[Json], path: str, columns: set[int] | None) -> None:
+def _check_columns(fields: Sequence[Json], path: str, column_ids: set[int] | None) -> None:
     """Check the columns of fields; those that partition or sort new files must be among some. For a
     dropped column, version 1 keeps only a placeholder.
     """
     for index, field in enumerate(fields):
         source_id = field.get("source-id")
-        sources = field.get("source-ids") if source_id is None else [source_id]
-        if sources is None:
+        source_ids = field.get("source-ids") if source_id is None else [source_id]
+        if source_ids is None:
             raise Damaged(f"{path}[{index}].source-id is missing")
-        for source in sources:
-            if columns is not None and field["transform"] != "void" and source not in columns:
+        for column_id in source_ids:
+            if (
+                column_ids is not None
+                and field["transform"] != "void"
+                and column_id not in column_ids
+            ):
                 raise Damaged(
-                    f"{path}[{index}].source-id is {source}, but no column of the current schema "
+                    f"{path}[{index}].source-id is {column_id}, but no column of the current schema "
                     "has that id"
                 )
 
 
 def _check_snapshots(metadata: Json, version: int) -> None:
-    snapshots = _by_id(metadata, "snapshots", "snapshot-id")
-    last = metadata["last-sequence-number"] if version > 1 else None
+    snapshots = _entries_by_id(metadata, "snapshots", "snapshot-id")
+    last_sequence_number = metadata["last-sequence-number"] if version > 1 else None
     for index, snapshot in enumerate(snapshots.values()):
         path = f"snapshots[{index}]"
         if snapshot.get("first-row-id") is not None:
             _is(int, snapshot.get("added-rows"), f"{path}.added-rows")
         if snapshot.get("manifest-list") is None:
             _is(list, snapshot.get("manifests"), f"{path}.manifest-list")
-        number = snapshot.get("sequence-number") or 0
-        if last is not None and number > last:
+        sequence_number = snapshot.get("sequence-number") or 0
+        if last_sequence_number is not None and sequence_number > last_sequence_number:
             raise Damaged(
-                f"{path}.sequence-number is {number}, but last-sequence-number is {last}: no "
+                f"{path}.sequence-number is {sequence_number}, but last-sequence-number is {last_sequence_number}: no "
                 "commit can be newer than the last one"
             )
-    current = metadata.get("current-snapshot-id")
-    if current not in _NO_SNAPSHOT:
-        _chosen(metadata, "current-snapshot-id", snapshots, "snapshots")
+    current_id = metadata.get("current-snapshot-id")
+    if current_id not in _NO_SNAPSHOT:
+        _referenced_id(metadata, "current-snapshot-id", snapshots, "snapshots")
     refs = metadata.get("refs") or {}
     for name, ref in refs.items():
-        _chosen(ref, "snapshot-id", snapshots, "snapshots", f"refs.{name}.")
-    head = refs["main"]["snapshot-id"] if "main" in refs else None
-    if head is not None and head != current:
+        _referenced_id(ref, "snapshot-id", snapshots, "snapshots", f"refs.{name}.")
+    main_id = refs["main"]["snapshot-id"] if "main" in refs else None
+    if main_id is not None and main_id != current_id:
         raise Damaged(
-            f"current-snapshot-id is {_shown(current)}, but refs.main.snapshot-id is {head}: they "
+            f"current-snapshot-id is {_value_text(current_id)}, but refs.main.snapshot-id is {main_id}: they "
             "must be equal"
         )
     _check_lineage(metadata)
-    if current in _NO_SNAPSHOT:
+    if current_id in _NO_SNAPSHOT:
         _check_log(metadata, snapshots)
 
 
@@ -309,16 +313,16 @@ def _check_log(metadata: Json, snapshots: Mapping[int, Json]) -> None:
     """
     log = metadata.get("snapshot-log") or ()
     for index, entry in enumerate(log):
-        number = entry["snapshot-id"]
-        if number not in snapshots:
+        snapshot_id = entry["snapshot-id"]
+        if snapshot_id not in snapshots:
             raise Damaged(
-                f"no snapshot is current, but snapshot-log[{index}].snapshot-id is {number}, "
+                f"no snapshot is current, but snapshot-log[{index}].snapshot-id is {snapshot_id}, "
                 "which is not in snapshots"
             )
         if index == len(log) - 1 and entry["timestamp-ms"] == metadata["last-updated-ms"]:
             raise Damaged(
                 f"no snapshot is current, but according to snapshot-log[{index}] the last change "
-                f"(last-updated-ms) made {number} the current one"
+                f"(last-updated-ms) made {snapshot_id} the current one"
             )
 
 
@@ -327,38 +331,40 @@ def _check_lineage(metadata: Json) -> None:
     snapshots = snapshots_by_id(metadata)
     checked_ids: set[object] = set()
     for snapshot in snapshots.values():
-        walked = []
+        lineage_ids = []
         for ancestor in lineage(snapshots, snapshot):
             if ancestor["snapshot-id"] in checked_ids:
                 break
-            walked.append(ancestor["snapshot-id"])
-        checked_ids.update(walked)
+            lineage_ids.append(ancestor["snapshot-id"])
+        checked_ids.update(lineage_ids)
 
 
-def _by_id(metadata: Json, name: str, key: str) -> dict[int, Json]:
+def _entries_by_id(metadata: Json, list_name: str, id_key: str) -> dict[int, Json]:
     """The entries of a list by their ids, in order; the first schemas had no id."""
     entries: dict[int, Json] = {}
-    for index, entry in enumerate(metadata.get(name) or ()):
-        number = entry.get(key, 0)
-        _is(int, number, f"{name}[{index}].{key}")
-        if number in entries:
+    for index, entry in enumerate(metadata.get(list_name) or ()):
+        entry_id = entry.get(id_key, 0)
+        _is(int, entry_id, f"{list_name}[{index}].{id_key}")
+        if entry_id in entries:
             raise Damaged(
-                f"{name}[{index}].{key} is {number}, but another entry of {name} has the same"
+                f"{list_name}[{index}].{id_key} is {entry_id}, but another entry of {list_name} has the same"
             )
-        entries[number] = entry
+        entries[entry_id] = entry
     return entries
 
 
-def _chosen(of: Json, key: str, entries: Mapping[int, Json], name: str, before: str = "") -> int:
+def _referenced_id(
+    owner: Json, key: str, entries: Mapping[int, Json], list_name: str, path_prefix: str = ""
+) -> int:
     """The id of one of some entries that a field must have."""
-    value: int = of.get(key)  # type: ignore[assignment]
-    _is(int, value, before + key)
-    if value not in entries:
-        raise Damaged(f"{before}{key} is {_shown(value)}, which is not in {name}")
-    return value
+    entry_id: int = owner.get(key)  # type: ignore[assignment]
+    _is(int, entry_id, path_prefix + key)
+    if entry_id not in entries:
+        raise Damaged(f"{path_prefix}{key} is {_value_text(entry_id)}, which is not in {list_name}")
+    return entry_id
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """A value; a long one is cut."""
     if value is None:
         return "missing or null"
@@ -374,11 +380,11 @@ RESTORE_OLDER = (
 
 
 def load_metadata(source: TableSource) -> dict[str, Any]:
-    """The table's metadata JSON, as from :func:`sized_metadata`."""
-    return sized_metadata(source)[0]
+    """The table's metadata JSON, as from :func:`metadata_with_size`."""
+    return metadata_with_size(source)[0]
 
 
-def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
+def metadata_with_size(source: TableSource) -> tuple[dict[str, Any], int]:
     """The table's metadata JSON, compressed or not, and the size of its file.
 
     Raises :class:`~icekit.common.errors.MetadataUnreadable` for a file that is not metadata or is
@@ -390,25 +396,25 @@ def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
-        loaded: dict[str, Any] = json.loads(raw)
+        metadata: dict[str, Any] = json.loads(raw)
     except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
         why = "it is empty" if not raw else first_line(error)
         raise MetadataUnreadable(
             f"{location} is not table metadata ({why}); {RESTORE_OLDER}."
         ) from None
-    check_metadata(loaded, location)
-    return loaded, file_bytes
+    check_metadata(metadata, location)
+    return metadata, file_bytes
 
 
-def check_metadata(loaded: Any, location: str) -> None:
+def check_metadata(metadata: Any, location: str) -> None:
     """Raise :class:`~icekit.common.errors.MetadataUnreadable` for damaged metadata, and for metadata
     of a later format version; ``location`` is the path of the metadata file.
     """
-    version = loaded.get("format-version") if isinstance(loaded, dict) else None
+    version = metadata.get("format-version") if isinstance(metadata, dict) else None
     if type(version) is int and version > max(_TABLE):
         raise FormatTooNew(location, version)
     try:
-        check(loaded)
+        check(metadata)
     except Damaged as problem:
         raise MetadataUnreadable(
             f"The table metadata {location} is damaged: {problem}; {RESTORE_OLDER}."

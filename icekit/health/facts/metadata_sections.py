@@ -30,27 +30,29 @@ class MetadataSection:
     largest_bytes: int = 0
 
 
-def sections(metadata: Json) -> tuple[MetadataSection, ...]:
+def largest_sections(metadata: Json) -> tuple[MetadataSection, ...]:
     """The largest sections of table metadata, largest first."""
-    sizes = Counter({name: len(name) + _size(value) for name, value in metadata.items()})
-    total = max(1, sizes.total())
+    sizes = Counter({name: len(name) + _json_bytes(value) for name, value in metadata.items()})
+    total_bytes = max(1, sizes.total())
     measured_sections = []
     for name, size_in_bytes in sizes.most_common(MOST):
         value = metadata[name]
         largest: tuple[str | None, int] = (None, 0)
         if name == "properties" and value:
-            of_properties = Counter({key: len(key) + len(text) for key, text in value.items()})
-            largest = of_properties.most_common(1)[0]
+            property_sizes = Counter({key: len(key) + len(text) for key, text in value.items()})
+            largest = property_sizes.most_common(1)[0]
         elif name == "snapshots" and value:
-            largest = max(_summary_keys(value).items(), key=lambda each: each[1], default=largest)
-        entries = len(value) if isinstance(value, dict | list) else 1
+            largest = max(
+                _summary_key_sizes(value).items(), key=lambda each: each[1], default=largest
+            )
+        entry_count = len(value) if isinstance(value, dict | list) else 1
         measured_sections.append(
-            MetadataSection(name, size_in_bytes, size_in_bytes / total, entries, *largest)
+            MetadataSection(name, size_in_bytes, size_in_bytes / total_bytes, entry_count, *largest)
         )
     return tuple(measured_sections)
 
 
-def _summary_keys(snapshots: Any) -> Counter[str]:
+def _summary_key_sizes(snapshots: Any) -> Counter[str]:
     """The bytes of each key in the summaries of all snapshots; those of partitions count as one."""
     sizes: Counter[str] = Counter()
     for snapshot in snapshots:
@@ -60,5 +62,5 @@ def _summary_keys(snapshots: Any) -> Counter[str]:
     return sizes
 
 
-def _size(value: Any) -> int:
+def _json_bytes(value: Any) -> int:
     return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False))

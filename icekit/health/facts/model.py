@@ -110,9 +110,9 @@ class TableFacts:
     seconds: float = field(default=0.0, compare=False)
 
     def __repr__(self) -> str:
-        files = count(self.data.file_count, "data file")
+        file_text = count(self.data.file_count, "data file")
         size_text = size(self.data.size_in_bytes)
-        return f"<TableFacts of {self.name}: {files}, {size_text}>"
+        return f"<TableFacts of {self.name}: {file_text}, {size_text}>"
 
     @property
     def sql_name(self) -> tuple[str, ...]:
@@ -125,16 +125,16 @@ class TableFacts:
         return display_name(self.table)
 
     @cached_property
-    def _by_kind(self) -> Mapping[Kind, tuple[FileGroup, ...]]:
+    def _groups_by_kind(self) -> Mapping[Kind, tuple[FileGroup, ...]]:
         return {kind: tuple(g for g in self.groups if g.kind is kind) for kind in Kind}
 
     def of_kind(self, kind: Kind) -> tuple[FileGroup, ...]:
         """The file groups of one kind, ordered by partition."""
-        return self._by_kind[kind]
+        return self._groups_by_kind[kind]
 
     @cached_property
     def _totals(self) -> Mapping[Kind, Totals]:
-        return {kind: Totals.of(groups) for kind, groups in self._by_kind.items()}
+        return {kind: Totals.of_groups(groups) for kind, groups in self._groups_by_kind.items()}
 
     def total(self, kind: Kind) -> Totals:
         """Sums over all partitions."""
@@ -165,8 +165,12 @@ class TableFacts:
         """The partitions with equality deletes that are later than some data, also those that key
         bounds rule out now.
         """
-        of_new_keys = {each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)}
-        return frozenset({g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | of_new_keys)
+        partitions_of_new_keys = {
+            each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)
+        }
+        return frozenset(
+            {g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | partitions_of_new_keys
+        )
 
     def unapplied_in(self, state: DeleteState) -> tuple[UnappliedDeletes, ...]:
         """The deletes that apply to nothing for one reason."""
@@ -176,7 +180,7 @@ class TableFacts:
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What no rewrite of this snapshot's files may build on."""
         integrity = self.integrity
-        contradiction_lines = {
+        evidence = {
             Contradiction.DUPLICATE_FILES: integrity.duplicate_data_file_count
             or integrity.duplicate_delete_file_count,
             Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
@@ -186,7 +190,9 @@ class TableFacts:
                 flaw.flaw in STOPPING_FLAWS for flaw in self.flaws
             ),
         }
-        return tuple(each for each, is_shown in contradiction_lines.items() if is_shown)
+        return tuple(
+            contradiction for contradiction, has_evidence in evidence.items() if has_evidence
+        )
 
     @property
     def is_unreadable(self) -> bool:
@@ -196,24 +202,24 @@ class TableFacts:
         return any(column.ability is Ability.READ for column in self.unsupported_columns)
 
     @cached_property
-    def _in_force(self) -> Mapping[str, str | None]:
+    def _settings_in_force(self) -> Mapping[str, str | None]:
         return {**self.properties, **{setting.name: setting.value for setting in self.settings}}
 
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""
-        return self._in_force.get(name)
+        return self._settings_in_force.get(name)
 
     @property
-    def bound_columns(self) -> list[str]:
+    def columns_needing_bounds(self) -> list[str]:
         """The columns whose bounds the table itself needs: of its sort order, its partition spec,
         and the keys of its equality deletes, as a data file without bounds of a key loads every
         equality delete file of its partition (``DeleteFileIndex``).
         """
-        keys = {field_id for key in self.equality_keys for field_id in key.field_ids}
+        key_ids = {field_id for key in self.equality_keys for field_id in key.field_ids}
         return [
             *(f.source for f in self.sort_order),
             *(f.source for f in self.default_spec.active_fields if f.source),
-            *(c.name for c in self.columns if c.field_id in keys),
+            *(c.name for c in self.columns if c.field_id in key_ids),
         ]
 
     def int_setting(self, name: str) -> int:
@@ -223,7 +229,7 @@ class TableFacts:
             raise KeyError(name)
         return int(value)
 
-    def is_on(self, name: str) -> bool:
+    def is_setting_true(self, name: str) -> bool:
         """Tell whether a property in force is true, as Java reads it."""
         return (self.setting(name) or "").lower() == "true"
 
@@ -272,26 +278,26 @@ class TableFacts:
         return other_optimizer(self.properties, self.location)
 
     @property
-    def fragile_fields(self) -> tuple[str, ...]:
+    def dropped_fields_under_deletes(self) -> tuple[str, ...]:
         """Partition fields whose column was dropped, while deletes apply to data files of their
         spec; see :func:`fragile`.
 
         Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
         but no filter selects such a partition, and no position deletes can be written for it.
         """
-        data = {group.partition.spec_id for group in self.of_kind(Kind.DATA)}
-        deletes = {g.partition.spec_id for k in DELETE_KINDS for g in self.of_kind(k)}
+        data_spec_ids = {group.partition.spec_id for group in self.of_kind(Kind.DATA)}
+        delete_spec_ids = {g.partition.spec_id for k in DELETE_KINDS for g in self.of_kind(k)}
         # With nulls instead of their values, deletes that apply to nothing may apply to other
         # files.
-        deletes |= {each.partition.spec_id for each in self.unapplied}
+        delete_spec_ids |= {each.partition.spec_id for each in self.unapplied}
         are_global = any(
             self.spec(partition.spec_id).is_unpartitioned
             for partition in self.equality_delete_partitions
         )
-        affected_specs = data if are_global else data & deletes
+        affected_spec_ids = data_spec_ids if are_global else data_spec_ids & delete_spec_ids
         return tuple(
             dict.fromkeys(
-                name for spec_id in sorted(affected_specs) for name in self.spec(spec_id).dropped
+                name for spec_id in sorted(affected_spec_ids) for name in self.spec(spec_id).dropped
             )
         )
 

@@ -26,10 +26,10 @@ from icekit.health.facts.writer_states import (
     Tally,
     WriterLog,
     branches_of,
-    chain,
     needed_to_publish,
     refs_of,
     staged_writes,
+    state_ranges,
     stated_keys,
 )
 from icekit.iceberg.metadata import Json, lineage, number, properties_of, snapshots_by_id
@@ -75,17 +75,17 @@ class Retention:
     writer_keys: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Retention:
+    def of(cls, settings: Mapping[str, Any]) -> Retention:
         """Make a retention from plain values of :data:`SETTINGS`: times as hours, or as strings
         such as ``7 days``.
         """
         values: dict[str, Any] = {}
-        for name, value in given.items():
+        for name, value in settings.items():
             require_known(name, SETTINGS, "retention setting")
             if value is None or value == "":
                 continue
             if name == "keep_last":
-                values[name] = _whole(value)
+                values[name] = _whole_number(value)
             elif name == "writer_keys":
                 keys = value.split(",") if isinstance(value, str) else value
                 values[name] = tuple(key.strip() for key in keys)
@@ -145,50 +145,52 @@ class Retention:
             texts += ["--writer-keys", ",".join(self.writer_keys)]
         return tuple(texts)
 
-    def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
+    def time_and_count(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
-        hours = self.keep_hours
+        keep_hours = self.keep_hours
         age_ms = (
             number(properties, "history.expire.max-snapshot-age-ms")
-            if hours is None
-            else round(hours * HOUR_MS)
+            if keep_hours is None
+            else round(keep_hours * HOUR_MS)
         )
         if age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
                 f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less "
                 "than 1 hour. Raise it, or set keep_hours (--keep)."
             )
-        last = self.keep_last
-        if last is None:
-            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep"))
-        return age_ms, last
+        snapshot_count = self.keep_last
+        if snapshot_count is None:
+            snapshot_count = max(
+                DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep")
+            )
+        return age_ms, snapshot_count
 
 
 @frozen
 class Retained:
     """What an expiry keeps and removes: snapshots, and refs."""
 
-    kept: tuple[int, ...]
-    expired: tuple[int, ...]
-    refs: tuple[str, ...]
-    refs_dropped: tuple[str, ...]
+    remaining_ids: tuple[int, ...]
+    expired_ids: tuple[int, ...]
+    remaining_refs: tuple[str, ...]
+    expired_refs: tuple[str, ...]
 
 
 @frozen
 class Needs:
     """What writers and staged writes need of the snapshots.
 
-    ``states`` are all states, with the snapshots that each needs as ranges of the ``lineages``;
-    ``kept_states`` are those that are kept, and ``staged`` the staged writes that are;
-    ``forgotten`` are staged writes that are older than the retention keeps them. ``snapshot_ids``
+    ``ranges_by_state`` has all states, with the snapshots that each needs as ranges of the ``lineages``;
+    ``kept_states`` are those that are kept, and ``staged_writes`` the staged writes that are;
+    ``expired_staged_writes`` are staged writes that are older than the retention keeps them. ``snapshot_ids``
     are the snapshots that all that is kept needs.
     """
 
     lineages: Lineages
-    states: Mapping[WriterState, Sequence[Range]]
+    ranges_by_state: Mapping[WriterState, Sequence[Range]]
     kept_states: tuple[WriterState, ...]
-    staged: tuple[StagedWrite, ...]
-    forgotten: tuple[StagedWrite, ...]
+    staged_writes: tuple[StagedWrite, ...]
+    expired_staged_writes: tuple[StagedWrite, ...]
     snapshot_ids: frozenset[int]
 
 
@@ -230,50 +232,56 @@ class ExpirySummary:
     is_stock: bool = True
 
     @property
-    def stays(self) -> tuple[str, ...]:
+    def staying_sentences(self) -> tuple[str, ...]:
         """What stays for writers and staged writes: ``6 more snapshots stay: Flink job 7f1c,
         checkpoint 41``.
         """
         sentences = []
         if self.kept_for_writers:
-            writers = [kept.state.text for kept in self.states_kept if kept.snapshot_count]
-            snapshots_more = count_with_verb(
+            writer_texts = [entry.state.text for entry in self.states_kept if entry.snapshot_count]
+            snapshots_text = count_with_verb(
                 self.kept_for_writers, "more snapshot", "stays", "stay"
             )
-            sentences.append(f"{snapshots_more}: {_several(writers)}")
+            sentences.append(f"{snapshots_text}: {_names_text(writer_texts)}")
         if self.staged_kept:
-            writes = [write.text for write in self.staged_kept]
-            staged = count_with_verb(len(writes), "unpublished staged write", "stays", "stay")
-            sentences.append(f"{staged}: {_several(writes)}")
+            write_texts = [write.text for write in self.staged_kept]
+            staged_text = count_with_verb(
+                len(write_texts), "unpublished staged write", "stays", "stay"
+            )
+            sentences.append(f"{staged_text}: {_names_text(write_texts)}")
         return tuple(sentences)
 
     @property
-    def goes(self) -> tuple[str, ...]:
+    def removal_sentences(self) -> tuple[str, ...]:
         """What goes for good: snapshots with their time travel, refs, states and staged writes."""
         sentences = []
         if self.snapshots_removed:
             oldest = time_text(self.oldest_removed_ms or 0)
             newest = time_text(self.newest_removed_ms or 0)
-            times = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
-            sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {times}")
-        before_ms = self.reach_before_ms
-        after_ms = self.reach_after_ms
-        if before_ms is not None and after_ms is not None and before_ms != after_ms:
+            moment_text = f"of {oldest}" if oldest == newest else f"from {oldest} to {newest}"
+            sentences.append(f"{count(self.snapshots_removed, 'snapshot')} {moment_text}")
+        reach_before_ms = self.reach_before_ms
+        reach_after_ms = self.reach_after_ms
+        if (
+            reach_before_ms is not None
+            and reach_after_ms is not None
+            and reach_before_ms != reach_after_ms
+        ):
             sentences.append(
-                f"time travel to before {time_text(after_ms)} (it reached back to {time_text(before_ms)})"
+                f"time travel to before {time_text(reach_after_ms)} (it reached back to {time_text(reach_before_ms)})"
             )
         if self.refs_removed:
-            sentences.append(f"refs older than their max-ref-age: {_several(self.refs_removed)}")
+            sentences.append(f"refs older than their max-ref-age: {_names_text(self.refs_removed)}")
         if self.states_lost:
-            states = [
+            state_texts = [
                 f"{state.text} (silent for {span(state.silent_ms)})" for state in self.states_lost
             ]
-            writers = count(len(states), "writer")
-            sentences.append(f"the state of {writers}: {_several(states)}")
+            writer_text = count(len(state_texts), "writer")
+            sentences.append(f"the state of {writer_text}: {_names_text(state_texts)}")
         if self.staged_lost:
-            writes = [write.text for write in self.staged_lost]
-            staged = count(len(writes), "unpublished staged write")
-            sentences.append(f"{staged}: {_several(writes)}")
+            write_texts = [write.text for write in self.staged_lost]
+            staged_text = count(len(write_texts), "unpublished staged write")
+            sentences.append(f"{staged_text}: {_names_text(write_texts)}")
         return tuple(sentences)
 
 
@@ -281,7 +289,7 @@ class ExpirySummary:
 _NAMED = 5
 
 
-def _several(names: Sequence[str]) -> str:
+def _names_text(names: Sequence[str]) -> str:
     """Some names for a sentence, each once."""
     unique_names = list(dict.fromkeys(names))
     unnamed_count = len(unique_names) - _NAMED
@@ -306,7 +314,7 @@ class Expiry:
     summary: ExpirySummary
 
 
-def retained(
+def retained_snapshots(
     metadata: Json,
     older_than_ms: int,
     retain_last: int,
@@ -320,31 +328,33 @@ def retained(
     """
     snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
-    too_old = _refs_too_old(metadata, now_ms)
+    old_refs = _refs_too_old(metadata, now_ms)
     kept_ids: set[int] = set()
-    referenced: set[int] = set()
-    names = []
-    dropped = []
+    referenced_ids: set[int] = set()
+    ref_names = []
+    dropped_refs = []
     # Tags last: the walk of a branch ends where that of another one has been.
     for name, ref in sorted(refs.items(), key=lambda each: (each[1]["type"], each[0])):
-        if name in too_old:
-            dropped.append(name)
+        if name in old_refs:
+            dropped_refs.append(name)
             continue
-        names.append(name)
+        ref_names.append(name)
         kept_ids.add(ref["snapshot-id"])
         if ref["type"] != "branch":
-            referenced.add(ref["snapshot-id"])
+            referenced_ids.add(ref["snapshot-id"])
             continue
-        age = ref.get("max-snapshot-age-ms")
-        oldest = older_than_ms if age is None else now_ms - int(age)
-        least = int(ref.get("min-snapshots-to-keep") or retain_last)
-        open_ended = True
+        max_age_ms = ref.get("max-snapshot-age-ms")
+        oldest_ms = older_than_ms if max_age_ms is None else now_ms - int(max_age_ms)
+        min_count = int(ref.get("min-snapshots-to-keep") or retain_last)
+        is_within_limits = True
         for rank, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
-            if not open_ended and snapshot["snapshot-id"] in referenced:
+            if not is_within_limits and snapshot["snapshot-id"] in referenced_ids:
                 break  # and so are its ancestors
-            referenced.add(snapshot["snapshot-id"])
-            open_ended = open_ended and (rank < least or snapshot["timestamp-ms"] >= oldest)
-            if open_ended:
+            referenced_ids.add(snapshot["snapshot-id"])
+            is_within_limits = is_within_limits and (
+                rank < min_count or snapshot["timestamp-ms"] >= oldest_ms
+            )
+            if is_within_limits:
                 kept_ids.add(snapshot["snapshot-id"])
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
@@ -352,60 +362,60 @@ def retained(
     kept_ids |= {
         each
         for each in ids
-        if each not in referenced and snapshots[each]["timestamp-ms"] >= older_than_ms
+        if each not in referenced_ids and snapshots[each]["timestamp-ms"] >= older_than_ms
     }
     return Retained(
         tuple(each for each in ids if each in kept_ids),
         tuple(each for each in ids if each not in kept_ids),
-        tuple(names),
-        tuple(dropped),
+        tuple(ref_names),
+        tuple(dropped_refs),
     )
 
 
-def past_own_limits(metadata: Json, now_ms: int) -> Retained:
+def removed_by_ref_limits(metadata: Json, now_ms: int) -> Retained:
     """What every expiry removes, whatever it names: branches and tags, and snapshots of branches,
     that are past age limits of their own.
     """
-    return retained(metadata, 0, 1, now_ms)
+    return retained_snapshots(metadata, 0, 1, now_ms)
 
 
 def _refs_too_old(metadata: Json, now_ms: int) -> frozenset[str]:
     """The branches and tags that an expiry drops for their age; never main."""
     snapshots = snapshots_by_id(metadata)
-    default_age = number(properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER)
-    too_old = set()
+    default_age_ms = number(properties_of(metadata), "history.expire.max-ref-age-ms", FOREVER)
+    old_refs = set()
     for name, ref in refs_of(metadata).items():
         head = snapshots.get(ref["snapshot-id"])
-        age_ms = int(ref.get("max-ref-age-ms") or default_age)
-        if name != "main" and (head is None or now_ms - head["timestamp-ms"] > age_ms):
-            too_old.add(name)
-    return frozenset(too_old)
+        max_age_ms = int(ref.get("max-ref-age-ms") or default_age_ms)
+        if name != "main" and (head is None or now_ms - head["timestamp-ms"] > max_age_ms):
+            old_refs.add(name)
+    return frozenset(old_refs)
 
 
 def expiry(
-    metadata: Json, retention: Retention, now: dt.datetime, log: WriterLog | None = None
+    metadata: Json, retention: Retention, now: dt.datetime, writer_log: WriterLog | None = None
 ) -> Expiry:
     """Compute what expiring with a retention removes now, and whether it keeps what people need.
 
-    ``metadata`` is the table's metadata JSON; ``log`` is what its snapshots carry for writers, by
+    ``metadata`` is the table's metadata JSON; ``writer_log`` is what its snapshots carry for writers, by
     the keys of the retention, if that was read before. Raises
     :class:`~icekit.common.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
-    age_ms, last = retention.in_force(properties_of(metadata))
+    age_ms, retain_last = retention.time_and_count(properties_of(metadata))
     now_ms = int(now.timestamp() * 1000)
-    current = _current_lineage(metadata)
-    needed = _needed(current, retention.need_hours, age_ms, now_ms)
+    current_lineage = _current_lineage(metadata)
+    needed_snapshots = _needed_snapshots(current_lineage, retention.need_hours, age_ms, now_ms)
     # By time, not by count: commits that come before the expiry runs, the plan's own among them,
     # would push the needed state out of a count.
-    older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed)])
-    expiring = expiry_before(metadata, older_than_ms, last, retention, now_ms, log)
-    if len(_unbroken(current, expiring.snapshots)) < len(needed):
+    older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed_snapshots)])
+    result = expiry_before(metadata, older_than_ms, retain_last, retention, now_ms, writer_log)
+    if len(_reachable_snapshots(current_lineage, result.snapshots)) < len(needed_snapshots):
         raise ParameterError(
             f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
             "at that time would expire: a limit of the branch itself overrides keep_last and "
             "keep_hours. Change that limit, or leave need_hours out."
         )
-    return expiring
+    return result
 
 
 def expiry_before(
@@ -414,55 +424,69 @@ def expiry_before(
     retain_last: int,
     retention: Retention,
     now_ms: int,
-    log: WriterLog | None = None,
+    writer_log: WriterLog | None = None,
 ) -> Expiry:
     """Compute what an expiry of the snapshots older than a time removes; of the ``retention`` only
-    what it keeps for writers and staged writes counts; ``log`` as in :func:`expiry`.
+    what it keeps for writers and staged writes counts; ``writer_log`` as in :func:`expiry`.
     """
     snapshots = snapshots_by_id(metadata)
-    needs = needs_of(metadata, retention, now_ms, log)
-    by_rule = retained(metadata, older_than_ms, retain_last, now_ms)
-    stock = frozenset(by_rule.kept)
-    kept_ids = stock | needs.snapshot_ids
-    split = Retained(
-        tuple(each for each in (*by_rule.kept, *by_rule.expired) if each in kept_ids),
-        tuple(each for each in by_rule.expired if each not in kept_ids),
-        by_rule.refs,
-        by_rule.refs_dropped,
-    )
-    by_age = stock
-    if needs.snapshot_ids:
-        by_age = frozenset(retained(metadata, older_than_ms, 1, now_ms).kept)
-    current = _current_lineage(metadata)
-    removed = [snapshots[each]["timestamp-ms"] for each in split.expired]
-    ranges = [each for state in needs.kept_states for each in needs.states[state]]
-    beyond_stock = Tally(needs.lineages, frozenset(split.kept) - stock)
-    removed_of = Tally(needs.lineages, frozenset(split.expired))
-    summary = ExpirySummary(
-        len(split.expired),
-        len(split.kept),
-        min(removed, default=None),
-        max(removed, default=None),
-        _oldest(current),
-        _oldest(_unbroken(current, split)),
-        split.refs_dropped,
-        kept_for_writers=len(needs.lineages.ids(ranges) - stock),
-        states_kept=tuple(
-            StateKept(state, beyond_stock.count(needs.states[state])) for state in needs.kept_states
+    needs = retention_needs(metadata, retention, now_ms, writer_log)
+    stock_split = retained_snapshots(metadata, older_than_ms, retain_last, now_ms)
+    stock_ids = frozenset(stock_split.remaining_ids)
+    kept_ids = stock_ids | needs.snapshot_ids
+    outcome = Retained(
+        tuple(
+            snapshot_id
+            for snapshot_id in (*stock_split.remaining_ids, *stock_split.expired_ids)
+            if snapshot_id in kept_ids
         ),
-        staged_kept=needs.staged,
+        tuple(
+            snapshot_id for snapshot_id in stock_split.expired_ids if snapshot_id not in kept_ids
+        ),
+        stock_split.remaining_refs,
+        stock_split.expired_refs,
+    )
+    ids_kept_by_age = stock_ids
+    if needs.snapshot_ids:
+        ids_kept_by_age = frozenset(
+            retained_snapshots(metadata, older_than_ms, 1, now_ms).remaining_ids
+        )
+    current_lineage = _current_lineage(metadata)
+    removed_times = [snapshots[snapshot_id]["timestamp-ms"] for snapshot_id in outcome.expired_ids]
+    ranges = [
+        snapshot_id for state in needs.kept_states for snapshot_id in needs.ranges_by_state[state]
+    ]
+    extra_tally = Tally(needs.lineages, frozenset(outcome.remaining_ids) - stock_ids)
+    removed_tally = Tally(needs.lineages, frozenset(outcome.expired_ids))
+    summary = ExpirySummary(
+        len(outcome.expired_ids),
+        len(outcome.remaining_ids),
+        min(removed_times, default=None),
+        max(removed_times, default=None),
+        _oldest_ms(current_lineage),
+        _oldest_ms(_reachable_snapshots(current_lineage, outcome)),
+        outcome.expired_refs,
+        kept_for_writers=len(needs.lineages.ids(ranges) - stock_ids),
+        states_kept=tuple(
+            StateKept(state, extra_tally.count(needs.ranges_by_state[state]))
+            for state in needs.kept_states
+        ),
+        staged_kept=needs.staged_writes,
         states_lost=tuple(
             state
-            for state, chain_of_state in needs.states.items()
-            if removed_of.count(chain_of_state) or set(state.branches) <= set(split.refs_dropped)
+            for state, ranges_of_state in needs.ranges_by_state.items()
+            if removed_tally.count(ranges_of_state)
+            or set(state.branches) <= set(outcome.expired_refs)
         ),
-        staged_lost=tuple(write for write in needs.forgotten if write.snapshot_id not in kept_ids),
-        is_stock=by_age >= needs.snapshot_ids,
+        staged_lost=tuple(
+            write for write in needs.expired_staged_writes if write.snapshot_id not in kept_ids
+        ),
+        is_stock=ids_kept_by_age >= needs.snapshot_ids,
     )
     return Expiry(
         _EPOCH + dt.timedelta(milliseconds=older_than_ms),
         retain_last,
-        split,
+        outcome,
         needs,
         conflict_with_limits(metadata, needs, now_ms),
         summary,
@@ -474,33 +498,40 @@ def _current_lineage(metadata: Json) -> list[Json]:
     return list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
 
 
-def needs_of(
-    metadata: Json, retention: Retention, now_ms: int, log: WriterLog | None = None
+def retention_needs(
+    metadata: Json, retention: Retention, now_ms: int, writer_log: WriterLog | None = None
 ) -> Needs:
-    """What writers and staged writes need of the snapshots; ``log`` as in :func:`expiry`."""
+    """What writers and staged writes need of the snapshots; ``writer_log`` as in :func:`expiry`."""
     writer_ms = retention.keep_writers_hours * HOUR_MS
     staged_ms = retention.keep_staged_hours * HOUR_MS
-    log = WriterLog(metadata, stated_keys(retention.writer_keys)) if log is None else log
-    lineages = log.lineages
-    dropped = _refs_too_old(metadata, now_ms)
+    writer_log = (
+        WriterLog(metadata, stated_keys(retention.writer_keys))
+        if writer_log is None
+        else writer_log
+    )
+    lineages = writer_log.lineages
+    old_refs = _refs_too_old(metadata, now_ms)
     states = {
-        state: chain(lineages, state, dropped) for state in log.states(most_silent_ms=writer_ms)
+        state: state_ranges(lineages, state, old_refs)
+        for state in writer_log.states(most_silent_ms=writer_ms)
     }
     kept_states = tuple(
         state
         for state in states
-        if writer_ms > 0 and state.silent_ms <= writer_ms and not dropped.issuperset(state.branches)
+        if writer_ms > 0
+        and state.silent_ms <= writer_ms
+        and not old_refs.issuperset(state.branches)
     )
     writes = staged_writes(metadata)
-    staged = tuple(write for write in writes if now_ms - write.committed_ms <= staged_ms)
+    recent_writes = tuple(write for write in writes if now_ms - write.committed_ms <= staged_ms)
     snapshot_ids = lineages.ids(each for state in kept_states for each in states[state])
-    for write in staged:
+    for write in recent_writes:
         snapshot_ids |= needed_to_publish(metadata, lineages, write)
     return Needs(
         lineages,
         states,
         kept_states,
-        staged,
+        recent_writes,
         tuple(write for write in writes if now_ms - write.committed_ms > staged_ms),
         frozenset(snapshot_ids),
     )
@@ -510,28 +541,34 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     """Why nothing may expire: a branch has an age limit of its own, by which each expiry removes
     snapshots that are needed, whatever it names.
     """
-    limited = [
+    limited_branches = [
         name for name, ref in branches_of(metadata).items() if ref.get("max-snapshot-age-ms")
     ]
-    if not needs.snapshot_ids or not limited:
+    if not needs.snapshot_ids or not limited_branches:
         return None
-    by_own_limit = frozenset(past_own_limits(metadata, now_ms).expired)
-    removed = by_own_limit & needs.snapshot_ids
-    if not removed:
+    ids_past_limits = frozenset(removed_by_ref_limits(metadata, now_ms).expired_ids)
+    removed_ids = ids_past_limits & needs.snapshot_ids
+    if not removed_ids:
         return None
-    removed_of = Tally(needs.lineages, removed)
-    blocked = [state for state in needs.kept_states if removed_of.count(needs.states[state])]
-    concerned = (name for name in limited if removed_of.count(needs.lineages.ranges(name)))
-    branch = next(concerned, limited[0])
-    blocked_text = blocked[0].text if blocked else needs.staged[0].text
+    removed_tally = Tally(needs.lineages, removed_ids)
+    affected_states = [
+        state for state in needs.kept_states if removed_tally.count(needs.ranges_by_state[state])
+    ]
+    affected_branches = (
+        name for name in limited_branches if removed_tally.count(needs.lineages.ranges(name))
+    )
+    branch = next(affected_branches, limited_branches[0])
+    affected_text = affected_states[0].text if affected_states else needs.staged_writes[0].text
     return (
         f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "
-        f"expiry removes snapshots that are needed: {blocked_text}. Remove that limit, or state a shorter "
+        f"expiry removes snapshots that are needed: {affected_text}. Remove that limit, or state a shorter "
         "time for what is needed (--keep-writers, --keep-staged)."
     )
 
 
-def _needed(current: list[Json], need_hours: float | None, age_ms: int, now_ms: int) -> list[Json]:
+def _needed_snapshots(
+    current_lineage: list[Json], need_hours: float | None, age_ms: int, now_ms: int
+) -> list[Json]:
     """The snapshots of the lineage through the one that was current so many hours ago; none if the
     table is younger.
 
@@ -545,22 +582,22 @@ def _needed(current: list[Json], need_hours: float | None, age_ms: int, now_ms: 
             f"You need {need_hours:g} hours of time travel, but the retention keeps "
             f'{span(age_ms)}. Set keep_hours (--keep) to "{need_hours:g} hours" or more.'
         )
-    for index, snapshot in enumerate(current):
+    for index, snapshot in enumerate(current_lineage):
         if snapshot["timestamp-ms"] <= now_ms - need_ms:
-            return current[: index + 1]
+            return current_lineage[: index + 1]
     return []
 
 
-def _oldest(snapshots: list[Json]) -> int | None:
+def _oldest_ms(snapshots: list[Json]) -> int | None:
     return min((s["timestamp-ms"] for s in snapshots), default=None)
 
 
-def _unbroken(current: list[Json], split: Retained) -> list[Json]:
+def _reachable_snapshots(current_lineage: list[Json], outcome: Retained) -> list[Json]:
     """The newest snapshots of the lineage up to the first that expires: what time travel reaches
     without a gap.
     """
-    kept_ids = frozenset(split.kept)
-    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept_ids, current))
+    kept_ids = frozenset(outcome.remaining_ids)
+    return list(takewhile(lambda snapshot: snapshot["snapshot-id"] in kept_ids, current_lineage))
 
 
 def _hours(value: Any) -> float:
@@ -568,7 +605,7 @@ def _hours(value: Any) -> float:
     return float(text) if _NUMBER.fullmatch(text) else seconds(text) / 3600
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     try:
         return int(str(value))
     except ValueError:

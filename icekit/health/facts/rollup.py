@@ -29,7 +29,7 @@ _FULL = 0.86
 _RATIOS = (*(2.0**-k for k in range(14, 0, -1)), 1.0, *(2.0**k for k in range(2, 8)))
 
 
-def edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
+def bucket_edges(target_bytes: int, ratios: Iterable[float] = ()) -> tuple[int, ...]:
     """Inclusive lower edges of the size buckets, ascending from 0.
 
     The edges are halves and doubles of the target, Iceberg's two limits, and the ``ratios`` of
@@ -66,10 +66,14 @@ def expected_files(size_in_bytes: int, target_bytes: int) -> int:
     """
     if size_in_bytes < target_bytes:
         return 1
-    whole, remainder = divmod(size_in_bytes, target_bytes)
-    if remainder > MIN_SIZE_RATIO * target_bytes:
-        return whole + 1
-    return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
+    full_file_count, remaining_bytes = divmod(size_in_bytes, target_bytes)
+    if remaining_bytes > MIN_SIZE_RATIO * target_bytes:
+        return full_file_count + 1
+    return (
+        full_file_count
+        if size_in_bytes / full_file_count < 1.1 * target_bytes
+        else full_file_count + 1
+    )
 
 
 def packed_files(buckets: Sequence[Bucket], target_bytes: int, row_group_bytes: int) -> int:
@@ -79,52 +83,63 @@ def packed_files(buckets: Sequence[Bucket], target_bytes: int, row_group_bytes: 
 
     The order of the files is not known; in most orders it is as many as the largest first need.
     """
-    total = sum(bucket.size_in_bytes for bucket in buckets)
-    number = expected_files(total, target_bytes)
-    if number == 1:
+    total_bytes = sum(bucket.size_in_bytes for bucket in buckets)
+    file_count = expected_files(total_bytes, target_bytes)
+    if file_count == 1:
         return 1
-    largest = target_bytes + (max_file_size(target_bytes) - target_bytes) // 2
-    least = max(target_bytes, min(total // number + _SPLIT_OVERHEAD, largest))
-    if any(bucket.max_bytes > least for bucket in buckets):
+    max_task_bytes = target_bytes + (max_file_size(target_bytes) - target_bytes) // 2
+    task_bytes = max(target_bytes, min(total_bytes // file_count + _SPLIT_OVERHEAD, max_task_bytes))
+    if any(bucket.max_bytes > task_bytes for bucket in buckets):
         # Only its footer says where a file can be split.
-        return number
-    tasks = _tasks(buckets, least, row_group_bytes)
-    if tasks <= number:
-        return tasks
-    return max(number, _tasks(buckets, max(least, int(_FULL * largest)), row_group_bytes))
+        return file_count
+    task_count = _packed_task_count(buckets, task_bytes, row_group_bytes)
+    if task_count <= file_count:
+        return task_count
+    return max(
+        file_count,
+        _packed_task_count(buckets, max(task_bytes, int(_FULL * max_task_bytes)), row_group_bytes),
+    )
 
 
-def _tasks(buckets: Sequence[Bucket], split: int, row_group_bytes: int) -> int:
+def _packed_task_count(buckets: Sequence[Bucket], task_bytes: int, row_group_bytes: int) -> int:
     """The tasks of at most so many bytes that hold files, the largest first."""
     pieces: list[tuple[float, int]] = []
     for bucket in buckets:
-        whole, remainder = divmod(bucket.size_in_bytes / bucket.file_count, row_group_bytes)
-        pieces.append((row_group_bytes, int(whole) * bucket.file_count))
-        pieces.append((remainder, bucket.file_count))
+        row_group_count, rest_bytes = divmod(
+            bucket.size_in_bytes / bucket.file_count, row_group_bytes
+        )
+        pieces.append((row_group_bytes, int(row_group_count) * bucket.file_count))
+        pieces.append((rest_bytes, bucket.file_count))
     # How many tasks have how many bytes free.
     tasks: list[tuple[int, float]] = []
-    for size, pieces_left in sorted(pieces, reverse=True):
-        packed: list[tuple[int, float]] = []
-        for count, free in (*tasks, (pieces_left, float(split))):
-            each = int(free // size) if size else pieces_left
-            full = min(count, pieces_left // each) if each else 0
-            rest_of_one = pieces_left - full * each if full < count else 0
-            last = min(rest_of_one, each)
-            is_open = count - full - (1 if last else 0)
-            if full:
-                packed.append((full, free - each * size))
-            if last:
-                packed.append((1, free - last * size))
-            if is_open and free < split:
-                packed.append((is_open, free))
-            pieces_left -= full * each + last
-        tasks = packed
-    return max(1, sum(count for count, _ in tasks))
+    for piece_bytes, pieces_left in sorted(pieces, reverse=True):
+        next_tasks: list[tuple[int, float]] = []
+        for task_count, free_bytes in (*tasks, (pieces_left, float(task_bytes))):
+            pieces_per_task = int(free_bytes // piece_bytes) if piece_bytes else pieces_left
+            full_task_count = (
+                min(task_count, pieces_left // pieces_per_task) if pieces_per_task else 0
+            )
+            rest_count = (
+                pieces_left - full_task_count * pieces_per_task
+                if full_task_count < task_count
+                else 0
+            )
+            last_task_pieces = min(rest_count, pieces_per_task)
+            open_task_count = task_count - full_task_count - (1 if last_task_pieces else 0)
+            if full_task_count:
+                next_tasks.append((full_task_count, free_bytes - pieces_per_task * piece_bytes))
+            if last_task_pieces:
+                next_tasks.append((1, free_bytes - last_task_pieces * piece_bytes))
+            if open_task_count and free_bytes < task_bytes:
+                next_tasks.append((open_task_count, free_bytes))
+            pieces_left -= full_task_count * pieces_per_task + last_task_pieces
+        tasks = next_tasks
+    return max(1, sum(task_count for task_count, _ in tasks))
 
 
-def bucket_of(size_in_bytes: int, bucket_edges: tuple[int, ...]) -> int:
+def lower_edge_of(size_in_bytes: int, edges: tuple[int, ...]) -> int:
     """The lower edge of the bucket that a size falls into."""
-    return bucket_edges[bisect_right(bucket_edges, size_in_bytes) - 1]
+    return edges[bisect_right(edges, size_in_bytes) - 1]
 
 
 def kind_of(content: int, file_format: str) -> Kind:
@@ -152,27 +167,27 @@ class HistogramBar:
 
 
 def file_size_histogram(
-    facts: TableFacts, edges: tuple[int, ...], reach: tuple[int, int]
+    facts: TableFacts, edges: tuple[int, ...], size_range: tuple[int, int]
 ) -> tuple[HistogramBar, ...]:
     """Data files by size, from the smallest bar in use to the largest; empty without files.
 
     ``edges`` are those of the facts, or others that no bucket crosses; empty bars extend to the
-    sizes in ``reach``.
+    sizes in ``size_range``.
     """
     buckets: dict[int, list[Bucket]] = defaultdict(list)
     for group in facts.of_kind(Kind.DATA):
         for bucket in group.buckets:
-            buckets[bucket_of(bucket.min_bytes, edges)].append(bucket)
+            buckets[lower_edge_of(bucket.min_bytes, edges)].append(bucket)
     if not buckets:
         return ()
-    sizes = (*buckets, *reach)
-    first = bucket_of(min(sizes), edges)
-    last = bucket_of(max(sizes), edges)
+    sizes = (*buckets, *size_range)
+    first_edge = lower_edge_of(min(sizes), edges)
+    last_edge = lower_edge_of(max(sizes), edges)
     bars = []
-    for edge, upper in zip_longest(edges, edges[1:]):
-        if first <= edge <= last:
+    for edge, next_edge in zip_longest(edges, edges[1:]):
+        if first_edge <= edge <= last_edge:
             total = Totals.of_buckets(buckets[edge])
-            bars.append(HistogramBar(edge, upper, total.file_count, total.size_in_bytes))
+            bars.append(HistogramBar(edge, next_edge, total.file_count, total.size_in_bytes))
     return tuple(bars)
 
 
@@ -195,14 +210,18 @@ class DeleteRatio:
     @property
     def by_files(self) -> float | None:
         """Delete files and deletion vectors per data file."""
-        data = self.totals[Kind.DATA].file_count
-        return sum(self.totals[kind].file_count for kind in DELETE_KINDS) / data if data else None
+        data_file_count = self.totals[Kind.DATA].file_count
+        return (
+            sum(self.totals[kind].file_count for kind in DELETE_KINDS) / data_file_count
+            if data_file_count
+            else None
+        )
 
     @property
     def by_records(self) -> float | None:
         """Delete records per data record."""
-        data = self.totals[Kind.DATA].record_count
-        return self.delete_record_count / data if data else None
+        data_record_count = self.totals[Kind.DATA].record_count
+        return self.delete_record_count / data_record_count if data_record_count else None
 
 
 def delete_ratio(facts: TableFacts) -> DeleteRatio:
@@ -216,12 +235,12 @@ def delete_ratios(facts: TableFacts) -> dict[Partition, DeleteRatio]:
     """
     totals: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
-        of_kinds = totals.setdefault(group.partition, dict.fromkeys(Kind, Totals()))
-        of_kinds[group.kind] = Totals.of((group,))
+        totals_by_kind = totals.setdefault(group.partition, dict.fromkeys(Kind, Totals()))
+        totals_by_kind[group.kind] = Totals.of_groups((group,))
     ratios = {
-        partition: DeleteRatio(of_kinds)
-        for partition, of_kinds in totals.items()
-        if any(of_kinds[kind].file_count for kind in DELETE_KINDS)
+        partition: DeleteRatio(totals_by_kind)
+        for partition, totals_by_kind in totals.items()
+        if any(totals_by_kind[kind].file_count for kind in DELETE_KINDS)
     }
 
     def order(partition: Partition) -> tuple[object, ...]:
@@ -246,12 +265,12 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...
 
 
 @frozen
-class Applied:
+class AppliedEqualityDeletes:
     """The equality deletes that apply to the data of one partition, and how much data they apply
     to.
 
-    At least one delete applies to each of the data files counted; ``loads`` counts each delete
-    record once per data file that loads it, which is the real cost for readers, and ``opens`` each
+    At least one delete applies to each of the data files counted; ``record_loads`` counts each delete
+    record once per data file that loads it, which is the real cost for readers, and ``file_opens`` each
     delete file once per data file that it is opened for.
     """
 
@@ -261,51 +280,63 @@ class Applied:
     well_sized_file_count: int
     well_sized_bytes: int
     max_deletes_per_file: int
-    loads: int
-    opens: int
+    record_loads: int
+    file_opens: int
 
 
-def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
+def equality_deletes_applied(facts: TableFacts) -> Iterator[AppliedEqualityDeletes]:
     """Find the equality deletes that apply in each partition: deletes with a higher sequence number
     whose key bounds meet those of the data.
 
     Deletes written under an unpartitioned spec apply to every partition (table spec,
     "Scan Planning"). Bounds tell what a scan reads, not which keys match: this is an upper bound.
     """
-    by_partition = sequences_by_partition(facts)
+    counts_by_partition = sequences_by_partition(facts)
     # Within a range of sequence numbers the order is not known, so deletes count as later.
-    exact = 1 if facts.sequence_width == 1 else 0
-    everywhere = [
+    least_distance = 1 if facts.sequence_width == 1 else 0
+    global_deletes = [
         s
-        for p, rows in by_partition.items()
+        for p, rows in counts_by_partition.items()
         if facts.spec(p.spec_id).is_unpartitioned
         for s in rows
     ]
-    for partition, rows in by_partition.items():
+    for partition, rows in counts_by_partition.items():
         is_global = facts.spec(partition.spec_id).is_unpartitioned
         deletes = sorted(
-            everywhere if is_global else rows + everywhere, key=lambda s: -s.sequence_number
+            global_deletes if is_global else rows + global_deletes, key=lambda s: -s.sequence_number
         )
-        pending = pending_files = next_delete = 0
-        files = records = well_files = well_bytes = loads = most_records = opens = 0
+        pending_records = pending_files = delete_index = 0
+        file_count = record_count = well_sized_count = well_sized_bytes = record_loads = (
+            max_records
+        ) = file_opens = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
-            least = row.sequence_number + exact
-            while next_delete < len(deletes) and deletes[next_delete].sequence_number >= least:
-                pending += deletes[next_delete].equality_delete_record_count
-                pending_files += deletes[next_delete].equality_delete_file_count
-                next_delete += 1
-            reaching = pending - row.ruled_out_record_count
-            if reaching > 0 and row.data_file_count:
-                files += row.data_file_count
-                records += row.data_record_count
-                well_files += row.well_sized_file_count
-                well_bytes += row.well_sized_bytes
-                loads += reaching * row.data_file_count
-                opens += (pending_files - row.ruled_out_file_count) * row.data_file_count
-                most_records = max(most_records, reaching)
-        if files:
-            yield Applied(
-                partition, files, records, well_files, well_bytes, most_records, loads, opens
+            least_sequence = row.sequence_number + least_distance
+            while (
+                delete_index < len(deletes)
+                and deletes[delete_index].sequence_number >= least_sequence
+            ):
+                pending_records += deletes[delete_index].equality_delete_record_count
+                pending_files += deletes[delete_index].equality_delete_file_count
+                delete_index += 1
+            applied_records = pending_records - row.ruled_out_record_count
+            if applied_records > 0 and row.data_file_count:
+                file_count += row.data_file_count
+                record_count += row.data_record_count
+                well_sized_count += row.well_sized_file_count
+                well_sized_bytes += row.well_sized_bytes
+                record_loads += applied_records * row.data_file_count
+                file_opens += (pending_files - row.ruled_out_file_count) * row.data_file_count
+                max_records = max(max_records, applied_records)
+        if file_count:
+            yield AppliedEqualityDeletes(
+                partition,
+                file_count,
+                record_count,
+                well_sized_count,
+                well_sized_bytes,
+                max_records,
+                record_loads,
+                file_opens,
             )
 
 

@@ -30,33 +30,36 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
     """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none
     of its own.
     """
-    table = [
+    table_files = [
         file for file in metadata.get("statistics") or () if file["snapshot-id"] == snapshot_id
     ]
-    partition = [
+    partition_files = [
         file
         for file in metadata.get("partition-statistics") or ()
         if file["snapshot-id"] == snapshot_id
     ]
     statistics: list[SnapshotStatistics] = []
-    if table:
+    if table_files:
         schema = schema_of(metadata)
         names = {leaf.field_id: leaf.name for leaf in leaves(schema)}
         ids = [
-            i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]
+            i
+            for file in table_files
+            for blob in file.get("blob-metadata") or ()
+            for i in blob["fields"]
         ]
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
-        by_default = {field.name for field in children(schema) if isinstance(field.type, str)}
+        default_columns = {field.name for field in children(schema) if isinstance(field.type, str)}
         statistics.append(
-            SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
+            SnapshotStatistics("table", () if columns.keys() == default_columns else tuple(columns))
         )
-    if partition:
+    if partition_files:
         statistics.append(SnapshotStatistics("partition"))
     return tuple(statistics)
 
 
-def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
+def renewal_statement(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
     """The statement that computes such statistics for the current snapshot."""
     procedure = f"compute_{statistics.kind}_stats"
     name = display_name(table)
@@ -70,17 +73,23 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
     snapshot is not in its lineage.
     """
     ages: dict[str, StatisticsAge] = {}
-    changed = 0
-    computed_for = {file["snapshot-id"] for file in statistics_files(metadata)}
-    for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot)):
+    changed_rows = 0
+    statistics_snapshot_ids = {file["snapshot-id"] for file in statistics_files(metadata)}
+    for commit_count, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot)):
         snapshot_id = ancestor["snapshot-id"]
         summary = summary_of(ancestor)
-        for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
-            records = summary.get("total-records")
+        for statistics in (
+            statistics_of(metadata, snapshot_id) if snapshot_id in statistics_snapshot_ids else ()
+        ):
+            record_count = summary.get("total-records")
             age = StatisticsAge(
-                computed, snapshot_id, commits, changed, None if records is None else int(records)
+                statistics,
+                snapshot_id,
+                commit_count,
+                changed_rows,
+                None if record_count is None else int(record_count),
             )
-            ages.setdefault(computed.kind, age)
+            ages.setdefault(statistics.kind, age)
         if summary.get("operation") != "replace":
-            changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
+            changed_rows += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
     return tuple(ages.values())

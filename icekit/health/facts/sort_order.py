@@ -15,13 +15,13 @@ from icekit.iceberg.definition import Column, SortField
 DISTRIBUTION = "write.distribution-mode"
 
 
-def quoted(columns: Mapping[str, Column], name: str) -> str:
+def column_sql(columns: Mapping[str, Column], name: str) -> str:
     """A column's path as SQL, by its dotted name."""
     column = columns.get(name)
     return identifier(*(column.names if column is not None else (name,)))
 
 
-def undo_order(table: Identifier, facts: TableFacts) -> tuple[str, str]:
+def order_restoration(table: Identifier, facts: TableFacts) -> tuple[str, str]:
     """The statements that restore the current order and distribution.
 
     ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to
@@ -29,21 +29,21 @@ def undo_order(table: Identifier, facts: TableFacts) -> tuple[str, str]:
     """
     name = identifier(*table)
     if facts.sort_order:
-        order = (
+        order_statement = (
             f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY "
-            f"{', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+            f"{', '.join(_sort_term(facts.by_name, f) for f in facts.sort_order)}"
         )
     else:
-        order = f"ALTER TABLE {name} WRITE UNORDERED"
-    current = facts.properties.get(DISTRIBUTION)
-    mode = (
-        set_properties(table, {DISTRIBUTION: current})
-        if current is not None
+        order_statement = f"ALTER TABLE {name} WRITE UNORDERED"
+    current_mode = facts.properties.get(DISTRIBUTION)
+    mode_statement = (
+        set_properties(table, {DISTRIBUTION: current_mode})
+        if current_mode is not None
         else unset_properties(table, [DISTRIBUTION])
     )
-    return order, mode
+    return order_statement, mode_statement
 
 
-def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_sql(quoted(columns, field.source), field.transform)
+def _sort_term(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_sql(column_sql(columns, field.source), field.transform)
     return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"

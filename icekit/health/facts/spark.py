@@ -21,18 +21,18 @@ from icekit.health.facts.spark_entries import (
     REDUCERS,
     STATES,
     Snapshot,
+    aggregate,
     file_hash,
-    grouped,
+    file_name_sql,
     kind_code,
-    last_part,
     range_end_sql,
     scalar_sql,
     state_code,
 )
-from icekit.health.facts.summaries import FieldRange, comparable, narrow_fields, of_manifests
+from icekit.health.facts.summaries import FieldRange, comparable, manifest_integrity, narrow_fields
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.key_bounds import KeyColumn, Keyed, compared
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared
 from icekit.iceberg.manifests import FileCounts
 
 if TYPE_CHECKING:
@@ -53,60 +53,64 @@ def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id:
     """
     snapshot = Snapshot(spark, table, snapshot_id, rollup)
     with explain_errors(table):
-        rows = _files(snapshot).persist()
+        rows = _live_files(snapshot).persist()
         try:
             if rollup.has_deletes:
-                rollup.set_width(grouped(rows, snapshot.scope, "count(*)").count)
-                _read(snapshot, with_named_state(snapshot, rows))
-                rollup.set_older_apart()
+                rollup.set_sequence_width(
+                    aggregate(rows, snapshot.partition_columns, "count(*)").count
+                )
+                _read_counts(snapshot, with_delete_state(snapshot, rows))
+                rollup.move_dangling_to_unapplied()
                 _read_equality_keys(snapshot, rows)
                 rule_out_by_keys(snapshot, rows)
             else:
-                _read(snapshot, rows)
-            return is_contradicted(snapshot, rows)
+                _read_counts(snapshot, rows)
+            return has_contradictions(snapshot, rows)
         finally:
             rows.unpersist()
 
 
-def _files(snapshot: Snapshot) -> DataFrame:
+def _live_files(snapshot: Snapshot) -> DataFrame:
     """The live files; with what tells which deletes apply only if there are any."""
-    edges = snapshot.rollup.edges
-    data = kind_code(Kind.DATA)
-    size = "data_file.file_size_in_bytes"
-    file = file_hash("data_file.file_path")
-    manifest = "input_file_name()"
+    edges = snapshot.rollup.bucket_edges
+    data_code = kind_code(Kind.DATA)
+    size_sql = "data_file.file_size_in_bytes"
+    file_sql = file_hash("data_file.file_path")
+    manifest_sql = "input_file_name()"
     name_columns = []
     paths = {m["manifest_path"] for m in snapshot.rollup.manifests}
     # A string takes longer than its hash, which is used where no two manifests share it.
     if len({crc32(path.encode()) for path in paths}) == len(paths):
-        manifest = f"crc32({manifest})"
+        manifest_sql = f"crc32({manifest_sql})"
     if snapshot.rollup.has_deletes:
         # Only deletion vectors have a size of content, and Iceberg before 1.8 has no such column.
-        size = f"coalesce(data_file.content_size_in_bytes, {size})"
-        file = ENTRY
-        name = file_hash(last_part("data_file.file_path"))
+        size_sql = f"coalesce(data_file.content_size_in_bytes, {size_sql})"
+        file_sql = ENTRY
+        name = file_hash(file_name_sql("data_file.file_path"))
         name_columns = [f"{name} AS name", "array_sort(data_file.equality_ids) AS ids"]
     rows = snapshot.entries(
-        f"{size} AS size",
-        f"{file} AS file",
-        f"{manifest} AS manifest",
+        f"{size_sql} AS size",
+        f"{file_sql} AS file",
+        f"{manifest_sql} AS manifest",
         # Here, because Spark shuffles once more for a key that is a constant, unless it is cached.
         "-1 AS named_state",
         *name_columns,
     )
-    return rows.selectExpr("*", f"if(kind = {data}, {_bucket('size', edges)}, 0L) AS bucket")
+    return rows.selectExpr(
+        "*", f"if(kind = {data_code}, {_bucket_sql('size', edges)}, 0L) AS bucket"
+    )
 
 
-def _read(snapshot: Snapshot, rows: DataFrame) -> None:
+def _read_counts(snapshot: Snapshot, rows: DataFrame) -> None:
     """Read the counts of files, of those that apply and of those that do not."""
     from pyspark.sql import functions as F
 
     rollup = snapshot.rollup
     keys = "kind", "sequence", "bucket", "state"
-    ranged = rows.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
-    counted_entries = grouped(
-        ranged.selectExpr("*", "greatest(named_state, 0) AS state"),
-        [*snapshot.scope, *keys],
+    ranged_rows = rows.withColumn("sequence", F.expr(range_end_sql(rollup.sequence_width)))
+    counted_entries = aggregate(
+        ranged_rows.selectExpr("*", "greatest(named_state, 0) AS state"),
+        [*snapshot.partition_columns, *keys],
         "count_if(named_state = 0) AS scoped",
         "count(*) AS files",
         "sum(size) AS bytes",
@@ -114,62 +118,74 @@ def _read(snapshot: Snapshot, rows: DataFrame) -> None:
         "min(size) AS low",
         "max(size) AS high",
     )
-    sums = "scoped", "files", "bytes", "records", "low", "high"
-    for partition, code, sequence, edge, state, scoped, *row in snapshot.partitions.rows(
-        counted_entries, *keys, *sums
-    ):
-        kind = KINDS[code]
+    sum_columns = "scoped", "files", "bytes", "records", "low", "high"
+    for (
+        partition,
+        kind_number,
+        sequence,
+        lower_edge,
+        state,
+        scoped_count,
+        *row,
+    ) in snapshot.partitions.rows(counted_entries, *keys, *sum_columns):
+        kind = KINDS[kind_number]
         if state:
-            add(rollup.unapplied[partition, kind, STATES[state - 1]], *row[:3])
+            add(rollup.unapplied_counts[partition, kind, STATES[state - 1]], *row[:3])
             continue
-        rollup.counted[partition, kind, sequence][edge] = row
-        if scoped:
-            rollup.file_scoped[partition, kind] += scoped
+        rollup.bucket_counts[partition, kind, sequence][lower_edge] = row
+        if scoped_count:
+            rollup.file_scoped_counts[partition, kind] += scoped_count
 
 
-def check_listed(
+def check_file_counts(
     spark: SparkSession,
     table: Identifier,
     snapshot_id: int,
-    expected: FileCounts | None,
-    counted_files: FileCounts,
+    expected_counts: FileCounts | None,
+    file_counts: FileCounts,
 ) -> None:
-    """Check that the metadata tables list as many files as the snapshot has; ``expected`` is None
+    """Check that the metadata tables list as many files as the snapshot has; ``expected_counts`` is None
     if nothing counts them.
 
     Raises :class:`~icekit.common.errors.MetadataUnreadable` otherwise: with a file missing here,
     icekit would call a table healthy, or a delete resolved.
     """
-    if expected is None or counted_files == expected:
+    if expected_counts is None or file_counts == expected_counts:
         return
-    existing = f"{count(expected.data, 'data file')} and {count(expected.deletes, 'delete file')}"
-    seen = f"{count(counted_files.data, 'data file')} and {count(counted_files.deletes, 'delete file')}"
+    expected_text = f"{count(expected_counts.data, 'data file')} and {count(expected_counts.deletes, 'delete file')}"
+    counted_text = (
+        f"{count(file_counts.data, 'data file')} and {count(file_counts.deletes, 'delete file')}"
+    )
     raise MetadataUnreadable(
-        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
-        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {expected_text}, but the metadata "
+        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {counted_text}; use "
         "another version of iceberg-spark-runtime."
     )
 
 
-def _bucket(size: str, edges: Sequence[int]) -> str:
-    cases = " ".join(f"WHEN {size} < {upper}L THEN {lower}L" for lower, upper in pairwise(edges))
+def _bucket_sql(size_sql: str, edges: Sequence[int]) -> str:
+    cases = " ".join(
+        f"WHEN {size_sql} < {upper}L THEN {lower}L" for lower, upper in pairwise(edges)
+    )
     return f"CASE {cases} ELSE {edges[-1]}L END"
 
 
 def _read_equality_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     rollup = snapshot.rollup
-    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.counted, *rollup.unapplied)):
+    if not any(
+        key[1] is Kind.EQUALITY_DELETES for key in (*rollup.bucket_counts, *rollup.unapplied_counts)
+    ):
         return
     deletes = rows.where(f"kind = {kind_code(Kind.EQUALITY_DELETES)}")
-    for ids, *counts in grouped(deletes, ["ids"], "count(*)", "sum(records)").collect():
-        add(rollup.by_key[tuple(ids or ())], *counts)
+    for ids, *counts in aggregate(deletes, ["ids"], "count(*)", "sum(records)").collect():
+        add(rollup.equality_key_counts[tuple(ids or ())], *counts)
 
 
 # Spark's names (``typeName()``) of Iceberg's types, where :func:`scalar_sql` needs them.
 _SPARK_TYPES = {"timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 
 
-def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
+def with_delete_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     """The files with ``named_state``: whether the delete files that name a single data file,
     directly or by equal bounds (ContentFileUtil.referencedDataFile), apply to it; -1 for others.
 
@@ -177,32 +193,32 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     its spec and partition, and a file with a deletion vector has no other deletes by position
     (DeleteFileIndex). Only this needs bounds of delete files, and a join by path.
     """
-    lower = f"lower_bounds[{PATH_FIELD_ID}]"
-    upper = f"upper_bounds[{PATH_FIELD_ID}]"
-    path = (
-        f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) "
+    lower_sql = f"lower_bounds[{PATH_FIELD_ID}]"
+    upper_sql = f"upper_bounds[{PATH_FIELD_ID}]"
+    path_sql = (
+        f"coalesce(referenced_data_file, if({lower_sql} = {upper_sql}, decode({lower_sql}, 'utf-8'), NULL)) "
         "AS path"
     )
     files = snapshot.files("delete_files").where("content + 0 = 1")
-    named_rows = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path)
-    scoped = named_rows.where("path IS NOT NULL").selectExpr(
-        "file", f"{file_hash('path')} AS named", f"{file_hash(last_part('path'))} AS named_name"
+    path_rows = files.selectExpr(f"{file_hash('file_path', 'content_offset')} AS file", path_sql)
+    scoped_deletes = path_rows.where("path IS NOT NULL").selectExpr(
+        "file", f"{file_hash('path')} AS named", f"{file_hash(file_name_sql('path'))} AS named_name"
     )
-    if scoped.isEmpty():
+    if scoped_deletes.isEmpty():
         return rows
     is_data = f"kind = {kind_code(Kind.DATA)}"
     data = rows.where(is_data)
     deletes = rows.where(f"NOT {is_data}")
-    oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
-    live_sequences = grouped(
-        data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest
+    oldest_columns = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
+    oldest_data_by_path = aggregate(
+        data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest_columns
     )
-    vectors_beside = grouped(
+    oldest_data_by_name = aggregate(
         data.selectExpr("place", "name AS named_name", "sequence"),
         ["place", "named_name"],
         "min(sequence) AS alike_sequence",
     )
-    state = (
+    state_sql = (
         "CASE WHEN named_sequence IS NULL AND alike_sequence <= sequence THEN "
         f"{state_code(DeleteState.UNMATCHED)} WHEN coalesce(named_sequence, {NEVER}L) > sequence "
         f"THEN {state_code(DeleteState.DANGLING)} WHEN is_vector AND vectors > 1 THEN "
@@ -212,22 +228,22 @@ def with_named_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     )
     is_vector = f"kind = {kind_code(Kind.DELETION_VECTORS)} AS is_vector"
     named_deletes = deletes.selectExpr("file", "place", "sequence", is_vector).join(
-        scoped.distinct(), "file"
+        scoped_deletes.distinct(), "file"
     )
-    vectors = grouped(
+    vectors = aggregate(
         named_deletes.where("is_vector"), ["named"], "count(DISTINCT file) AS vectors"
     )
-    judged = (
+    joined_deletes = (
         named_deletes.repartition(REDUCERS, "named")
-        .join(live_sequences, "named", "left")
+        .join(oldest_data_by_path, "named", "left")
         .join(vectors, "named", "left")
         .repartition(REDUCERS, "place", "named_name")
-        .join(vectors_beside, ["place", "named_name"], "left")
+        .join(oldest_data_by_name, ["place", "named_name"], "left")
     )
-    states = grouped(judged, ["file"], f"min({state}) AS state")
-    known_states = deletes.drop("named_state").join(states, "file", "left")
+    states_by_file = aggregate(joined_deletes, ["file"], f"min({state_sql}) AS state")
+    deletes_with_state = deletes.drop("named_state").join(states_by_file, "file", "left")
     return data.unionByName(
-        known_states.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
+        deletes_with_state.selectExpr("*", "coalesce(state, -1) AS named_state").drop("state")
     )
 
 
@@ -238,28 +254,31 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     number.
     """
     rollup = snapshot.rollup
-    columns = compared(rollup.columns, rollup.by_key)
-    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.counted):
+    columns = compared(rollup.columns, rollup.equality_key_counts)
+    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.bucket_counts):
         return
     # The names of two columns may differ by case alone.
     with temporary_settings(snapshot.spark, {"spark.sql.caseSensitive": "true"}):
-        table = arrow_of(_key_spans(snapshot, rows, columns))
-    partitions = snapshot.partitions.read(table)
-    numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
-    data = Keyed.of(columns)
-    deletes = dict[tuple[int, ...], Keyed]()
-    for partition, row in zip(partitions, table.to_pylist(), strict=True):
-        number = numbers[partition]
+        arrow_table = arrow_of(_key_spans(snapshot, rows, columns))
+    partitions = snapshot.partitions.read(arrow_table)
+    partition_numbers = {
+        partition: partition_number
+        for partition_number, partition in enumerate(dict.fromkeys(partitions))
+    }
+    data_bounds = KeyBounds.of(columns)
+    delete_bounds = dict[tuple[int, ...], KeyBounds]()
+    for partition, row in zip(partitions, arrow_table.to_pylist(), strict=True):
+        partition_number = partition_numbers[partition]
         key = tuple(row["ids"] or ())
-        keyed = data
+        bounds = data_bounds
         if row["kind"] != kind_code(Kind.DATA):
-            keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
-        into = keyed.row(number, row["sequence"])
-        keyed.files[into] = row["files"]
-        keyed.records[into] = row["records"]
-        for column, spans in keyed.columns.items():
-            spans.merge(into, *(row[f"{name}{column}"] for name in spans._fields))
-    rollup.rule_out(list(numbers), data, deletes)
+            bounds = delete_bounds.setdefault(key, KeyBounds.of(c for c in key if c in columns))
+        bounds_row = bounds.row(partition_number, row["sequence"])
+        bounds.files[bounds_row] = row["files"]
+        bounds.records[bounds_row] = row["records"]
+        for column, spans in bounds.columns.items():
+            spans.merge(bounds_row, *(row[f"{name}{column}"] for name in spans._fields))
+    rollup.rule_out(list(partition_numbers), data_bounds, delete_bounds)
 
 
 def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
@@ -268,27 +287,27 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
     """
     from pyspark.sql import functions as F
 
-    equality = kind_code(Kind.EQUALITY_DELETES)
+    equality_code = kind_code(Kind.EQUALITY_DELETES)
     rollup = snapshot.rollup
     span_columns = []
-    spans = []
+    span_sums = []
     for i, column in columns.items():
         metrics = f"readable_metrics.{identifier(column.name)}"
         nulls = f"{metrics}.null_value_count"
         values = f"{metrics}.value_count"
-        maybe = "false" if column.required else f"coalesce({nulls}, 1) > 0"
-        only = f"coalesce({maybe} AND {nulls} = {values}, false)"
+        may_be_null = "false" if column.required else f"coalesce({nulls}, 1) > 0"
+        is_only_null = f"coalesce({may_be_null} AND {nulls} = {values}, false)"
         kind = _SPARK_TYPES.get(column.type, column.type)
-        ends = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
-        low, high = (f"if({only}, NULL, {end})" for end in ends)
+        bounds_sql = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
+        low, high = (f"if({is_only_null}, NULL, {end})" for end in bounds_sql)
         span_columns += [
             f"{low} AS low{i}",
             f"{high} AS high{i}",
-            f"{maybe} AS has_null{i}",
-            f"NOT {only} AS has_value{i}",
+            f"{may_be_null} AS has_null{i}",
+            f"NOT {is_only_null} AS has_value{i}",
         ]
         is_bounded = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
-        spans += [
+        span_sums += [
             f"min(low{i}) AS low{i}",
             f"max(high{i}) AS high{i}",
             f"max(has_null{i}) AS has_null{i}",
@@ -296,37 +315,39 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
             f"min({is_bounded}) AS is_bounded{i}",
         ]
     files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *span_columns)
-    files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality})")
+    files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality_code})")
     if not rollup.has_global_deletes:
-        places = grouped(rows.where(f"kind = {equality}"), ["place"], "count(*) AS deletes")
-        files = files.join(places.hint("broadcast"), "place", "left_semi")
-    keys = [*snapshot.scope, "kind", "sequence", "ids"]
-    ranged = files.withColumn("sequence", F.expr(range_end_sql(rollup.width)))
-    return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
+        delete_partitions = aggregate(
+            rows.where(f"kind = {equality_code}"), ["place"], "count(*) AS deletes"
+        )
+        files = files.join(delete_partitions.hint("broadcast"), "place", "left_semi")
+    keys = [*snapshot.partition_columns, "kind", "sequence", "ids"]
+    ranged_files = files.withColumn("sequence", F.expr(range_end_sql(rollup.sequence_width)))
+    return aggregate(ranged_files, keys, "count(*) AS files", "sum(records) AS records", *span_sums)
 
 
-def is_contradicted(snapshot: Snapshot, rows: DataFrame) -> bool:
+def has_contradictions(snapshot: Snapshot, rows: DataFrame) -> bool:
     """Tell whether ``rows``, which the rollup has counted, have files that are listed more than
     once or deletes that are misplaced; adds what the manifests alone contradict.
     """
     rollup = snapshot.rollup
-    narrow, live_counts = _by_manifest(snapshot, rows)
-    rollup.integrity = of_manifests(rollup.manifests, narrow, live_counts)
+    narrow_manifests, live_counts = _narrow_and_live_counts(snapshot, rows)
+    rollup.integrity = manifest_integrity(rollup.manifests, narrow_manifests, live_counts)
     if rollup.integrity.miscounted_count:
         return True
-    misplaced = {
+    misplaced_states = {
         DeleteState.MISFILED,
         DeleteState.UNMATCHED,
         DeleteState.REPLACED,
         DeleteState.SEVERAL_VECTORS,
     }
-    if any(state in misplaced for _, _, state in rollup.unapplied):
+    if any(state in misplaced_states for _, _, state in rollup.unapplied_counts):
         return True
-    repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
+    repeated = aggregate(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
     return not repeated.isEmpty()
 
 
-def _by_manifest(
+def _narrow_and_live_counts(
     snapshot: Snapshot, rows: DataFrame
 ) -> tuple[list[NarrowManifest], dict[str, int]]:
     """The manifests whose summary does not cover their entries, and the live files of each: one row
@@ -337,7 +358,7 @@ def _by_manifest(
 
     specs = snapshot.rollup.specs
     columns = snapshot.partitions.columns
-    narrow: list[NarrowManifest] = []
+    narrow_manifests: list[NarrowManifest] = []
     live_counts: dict[str, int] = {}
     manifests = {m["manifest_path"]: m for m in snapshot.rollup.manifests}
     manifests |= {crc32(path.encode()): manifest for path, manifest in manifests.items()}
@@ -364,8 +385,10 @@ def _by_manifest(
         fields = specs[row["spec_id"]].fields
         ranges = []
         for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
-            low, high, *has = (row[f"{of}_p{i}"] for of in ("low", "high", "null", "nan"))
-            ends = (comparable(field.result_type, end) for end in (low, high))
-            ranges.append(FieldRange(*ends, *map(bool, has)))
-        narrow += narrow_fields(manifest, fields, ranges)
-    return narrow, live_counts
+            low, high, *has_flags = (
+                row[f"{name_prefix}_p{i}"] for name_prefix in ("low", "high", "null", "nan")
+            )
+            bounds = (comparable(field.result_type, end) for end in (low, high))
+            ranges.append(FieldRange(*bounds, *map(bool, has_flags)))
+        narrow_manifests += narrow_fields(manifest, fields, ranges)
+    return narrow_manifests, live_counts

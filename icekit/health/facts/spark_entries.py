@@ -47,9 +47,9 @@ class Snapshot:
         return Partitions(self.rollup.specs)
 
     @property
-    def scope(self) -> list[str]:
+    def partition_columns(self) -> list[str]:
         """The columns that identify a partition."""
-        return self.partitions.scope
+        return self.partitions.partition_columns
 
     def files(self, name: str) -> DataFrame:
         """One of the metadata tables."""
@@ -68,7 +68,7 @@ class Snapshot:
             files = self.files("data_files")
             entries = files.selectExpr("0L AS sequence_number", "struct(*) AS data_file")
         rows = entries.selectExpr(
-            *self.partitions.of_entries(entries),
+            *self.partitions.entry_columns(entries),
             # Also here: a manifest list may take delete files for data.
             f"{KIND} AS kind",
             "sequence_number AS sequence",
@@ -78,8 +78,10 @@ class Snapshot:
         if not self.rollup.has_deletes:
             return rows
         # xxhash64 leaves nulls out, so that they have a hash of their own.
-        hashed = ", ".join([*self.scope, *(f"{column} IS NULL" for column in self.scope)])
-        return rows.selectExpr("*", f"xxhash64({hashed}) AS place")
+        hash_inputs = ", ".join(
+            [*self.partition_columns, *(f"{column} IS NULL" for column in self.partition_columns)]
+        )
+        return rows.selectExpr("*", f"xxhash64({hash_inputs}) AS place")
 
 
 def file_hash(*columns: str) -> str:
@@ -106,12 +108,12 @@ ENTRY = (
 )
 
 
-def last_part(path: str) -> str:
+def file_name_sql(path: str) -> str:
     """SQL for the name of a file without its folders."""
     return f"substring_index({path}, '/', -1)"
 
 
-def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
+def aggregate(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
     """Aggregate by keys in a few tasks.
 
     By default Spark counts per task first and then shuffles into
@@ -133,7 +135,7 @@ def range_end_sql(width: int) -> str:
     return f"CAST(ceil(sequence / {width}D) AS BIGINT) * {width}"
 
 
-def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
+def unified_fields(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
     """(field id, name) of the partition struct that metadata tables have for all specs.
 
     Source: Partitioning.partitionType: by field id, with the names of the newest spec.
@@ -164,34 +166,34 @@ class Partitions:
     """Partitions of Arrow rows, each created once."""
 
     def __init__(self, specs: Mapping[int, PartitionSpec]) -> None:
-        self.names = unified(specs.values())
+        self.names = unified_fields(specs.values())
         indexes = {field_id: i for i, (field_id, _) in enumerate(self.names)}
         self.indexes = {
             spec_id: [indexes[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()
         }
         self.columns = [f"p{i}" for i in range(len(self.names))]
-        self.scope = ["spec_id", *self.columns]
-        self.known: dict[tuple[Any, ...], Partition] = {}
+        self.partition_columns = ["spec_id", *self.columns]
+        self.partitions_by_key: dict[tuple[Any, ...], Partition] = {}
 
-    def of_entries(self, entries: DataFrame) -> list[str]:
+    def entry_columns(self, entries: DataFrame) -> list[str]:
         """SQL for the columns that identify the partition of an entry: each partition field in the
         form that facts keep.
         """
         file: Any = entries.schema["data_file"].dataType
         # Without it if every partition field was void, or its column was dropped.
-        fields = file["partition"].dataType if "partition" in file.names else ()
-        types = {field.name: field.dataType.typeName() for field in fields}
-        values = (
-            scalar_sql(f"data_file.partition.{identifier(name)}", types.get(name))
+        partition_fields = file["partition"].dataType if "partition" in file.names else ()
+        types_by_name = {field.name: field.dataType.typeName() for field in partition_fields}
+        values_sql = (
+            scalar_sql(f"data_file.partition.{identifier(name)}", types_by_name.get(name))
             for _, name in self.names
         )
-        columns = (f"{value} AS p{i}" for i, value in enumerate(values))
+        columns = (f"{value} AS p{i}" for i, value in enumerate(values_sql))
         return ["data_file.spec_id AS spec_id", *columns]
 
     def read(self, table: pa.Table) -> list[Partition]:
         """The partition of each row of ``spec_id, p0, p1, …``."""
-        columns = [table.column(name).to_pylist() for name in self.scope]
-        return [self._one(key) for key in zip(*columns, strict=True)]
+        columns = [table.column(name).to_pylist() for name in self.partition_columns]
+        return [self._partition(key) for key in zip(*columns, strict=True)]
 
     def rows(self, frame: DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
         """The partition and these columns of each row of a data frame."""
@@ -199,9 +201,9 @@ class Partitions:
         values = (table.column(name).to_pylist() for name in columns)
         return zip(self.read(table), *values, strict=True)
 
-    def _one(self, key: tuple[Any, ...]) -> Partition:
-        partition = self.known.get(key)
+    def _partition(self, key: tuple[Any, ...]) -> Partition:
+        partition = self.partitions_by_key.get(key)
         if partition is None:
             values = (key[1 + i] for i in self.indexes[key[0]])
-            partition = self.known[key] = partition_of(key[0], values)
+            partition = self.partitions_by_key[key] = partition_of(key[0], values)
         return partition

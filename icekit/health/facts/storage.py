@@ -89,12 +89,12 @@ class StorageFacts:
         """The number and size of the orphan files, as the start of a sentence: ``15 files, 167
         KiB,``.
         """
-        held = (
+        size_text = (
             ""
             if self.orphan_bytes is None
             else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
         )
-        return f"{count(self.orphan_count, 'file')}{held}"
+        return f"{count(self.orphan_count, 'file')}{size_text}"
 
 
 class Role(StrEnum):

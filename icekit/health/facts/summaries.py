@@ -30,15 +30,19 @@ def field_ranges(
     fields: Sequence[PartitionField], partitions: Iterable[Partition]
 ) -> list[FieldRange]:
     """The range of each partition field over the partitions of a manifest."""
-    values_of = zip(*(partition.values for partition in partitions), strict=True)
+    value_columns = zip(*(partition.values for partition in partitions), strict=True)
     ranges = []
-    for field, values in zip(fields, values_of, strict=False):
-        present = [comparable(field.result_type, value) for value in values if value is not None]
-        numbers = [value for value in present if value == value]  # NaN is not equal to itself
-        low = min(numbers, default=None)
-        high = max(numbers, default=None)
-        has_null = len(present) < len(values)
-        has_nan = len(numbers) < len(present)
+    for field, values in zip(fields, value_columns, strict=False):
+        non_null_values = [
+            comparable(field.result_type, value) for value in values if value is not None
+        ]
+        comparable_values = [
+            value for value in non_null_values if value == value
+        ]  # NaN is not equal to itself
+        low = min(comparable_values, default=None)
+        high = max(comparable_values, default=None)
+        has_null = len(non_null_values) < len(values)
+        has_nan = len(comparable_values) < len(non_null_values)
         ranges.append(FieldRange(low, high, has_null, has_nan))
     return ranges
 
@@ -59,15 +63,15 @@ def narrow_fields(
     entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
     summaries = manifest.get("partitions") or []
-    for summary, field, held_range in zip(summaries, fields, ranges, strict=False):
-        missing = None
-        if held_range.has_null and summary.get("contains_null") is False:
-            missing = "null"
-        elif held_range.has_nan and summary.get("contains_nan") is False:
-            missing = "NaN"
+    for summary, field, entry_range in zip(summaries, fields, ranges, strict=False):
+        missing_kind = None
+        if entry_range.has_null and summary.get("contains_null") is False:
+            missing_kind = "null"
+        elif entry_range.has_nan and summary.get("contains_nan") is False:
+            missing_kind = "NaN"
         listed_bounds: tuple[Any, Any] = (None, None)
         is_narrow = False
-        if held_range.low is not None and field.result_type != "uuid":
+        if entry_range.low is not None and field.result_type != "uuid":
             raw = map(summary.get, BOUNDS)
             try:
                 listed_bounds = tuple(
@@ -75,12 +79,12 @@ def narrow_fields(
                 )  # type: ignore[assignment]
                 is_narrow = (
                     None in listed_bounds
-                    or held_range.low < listed_bounds[0]
-                    or held_range.high > listed_bounds[1]
+                    or entry_range.low < listed_bounds[0]
+                    or entry_range.high > listed_bounds[1]
                 )
             except (ValueError, TypeError):
                 listed_bounds = (None, None)
-        if missing or is_narrow:
+        if missing_kind or is_narrow:
             low, high = (to_scalar(bound) for bound in listed_bounds)
             yield NarrowManifest(
                 manifest["manifest_path"],
@@ -88,17 +92,17 @@ def narrow_fields(
                 is_delete_manifest(manifest),
                 field.name,
                 (low, high),
-                (to_scalar(held_range.low), to_scalar(held_range.high)),
-                missing,
+                (to_scalar(entry_range.low), to_scalar(entry_range.high)),
+                missing_kind,
             )
 
 
-def of_manifests(
+def manifest_integrity(
     manifests: Sequence[Record],
     narrow: Iterable[NarrowManifest],
     live_counts: Mapping[str, int],
 ) -> Integrity:
-    """What a manifest list, the ``narrow`` manifests of it, and the live files that were counted in
+    """What a manifest list, the narrow manifests of it, and the live files that were counted in
     its manifests (by path) show.
     """
     listed_counts = Counter(manifest["manifest_path"] for manifest in manifests)
@@ -113,19 +117,19 @@ def of_manifests(
         ),
         key=lambda each: each.path,
     )
-    repeated_counts = Counter(
+    manifest_counts = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
-    unlike = sorted(
-        (replace(m, is_alone=repeated_counts[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
+    narrow_manifests = sorted(
+        (replace(m, is_alone=manifest_counts[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
         key=lambda m: (m.path, m.field),
     )
     return Integrity(
         duplicate_manifests=tuple(
-            sorted(path for path, entries in listed_counts.items() if entries > 1)
+            sorted(path for path, times in listed_counts.items() if times > 1)
         ),
-        narrow_manifest_count=len({m.path for m in unlike}),
-        narrow_manifests=tuple(unlike[:EXAMPLES]),
+        narrow_manifest_count=len({m.path for m in narrow_manifests}),
+        narrow_manifests=tuple(narrow_manifests[:EXAMPLES]),
         miscounted_count=len(miscounted),
         miscounted=tuple(miscounted[:EXAMPLES]),
     )

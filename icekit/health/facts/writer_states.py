@@ -35,15 +35,15 @@ class WriterKeys:
     ``state_key`` has the state; one that ends with a dot is the beginning of a key, and the rest of
     it tells jobs apart. Otherwise the values of ``job_keys`` do, or the member ``job_member`` of a
     state that is JSON. A writer whose state ``is_snapshot_id`` walks back to that snapshot, too, from
-    the head of the branch that it reads. ``job`` and ``state`` are what these are called; ``source``
+    the head of the branch that it reads. ``job_name`` and ``state_name`` are what these are called; ``source``
     is where the writer's own code reads them.
     """
 
     writer: str
     state_key: str
-    state: str
+    state_name: str
     source: str
-    job: str = ""
+    job_name: str = ""
     job_keys: tuple[str, ...] = ()
     job_member: str | None = None
     is_snapshot_id: bool = False
@@ -56,7 +56,7 @@ WRITERS = (
         "flink.max-committed-checkpoint-id",
         "checkpoint",
         "Iceberg: SinkUtil and DynamicCommitter (getMaxCommittedCheckpointId)",
-        job="job",
+        job_name="job",
         job_keys=("flink.job-id", "flink.operator-id"),
     ),
     WriterKeys(
@@ -64,7 +64,7 @@ WRITERS = (
         "equality-convert-staging-snapshot",
         "staging snapshot",
         "Iceberg: EqualityConvertPlanner (discoverLastCommittedWork, nextUnprocessedStagingSnapshot)",
-        job="conversion of equality deletes",
+        job_name="conversion of equality deletes",
         is_snapshot_id=True,
     ),
     WriterKeys(
@@ -78,7 +78,7 @@ WRITERS = (
         "spark.sql.streaming.epochId",
         "epoch",
         "Iceberg: SparkWrite (findLastCommittedEpochId)",
-        job="query",
+        job_name="query",
         job_keys=("spark.sql.streaming.queryId",),
     ),
     WriterKeys(
@@ -86,14 +86,14 @@ WRITERS = (
         "beam.cdc.committed-through-ms.",
         "committed through",
         "Beam: CommitToken (recoverFrom)",
-        job="sink",
+        job_name="sink",
     ),
     WriterKeys(
         "Redpanda",
         "redpanda.commit-metadata",
         "commit",
         "Redpanda: iceberg_file_committer (get_iceberg_committed_offset)",
-        job="cluster",
+        job_name="cluster",
         job_member="cluster",
     ),
     WriterKeys(
@@ -101,7 +101,7 @@ WRITERS = (
         "mz-frontier",
         "frontier",
         "Materialize: sink/iceberg.rs (retrieve_upper_from_snapshots)",
-        job="sink",
+        job_name="sink",
         job_keys=("mz-sink-id",),
     ),
     WriterKeys(
@@ -109,7 +109,7 @@ WRITERS = (
         "fluss-offsets",
         "offsets",
         "Fluss: IcebergLakeCommitter (getMissingLakeSnapshot)",
-        job="tiering",
+        job_name="tiering",
         job_keys=("commit-user",),
     ),
 )
@@ -141,7 +141,7 @@ _Job = tuple[str, tuple[str, ...]]
 
 
 @frozen
-class _Carried:
+class _JobState:
     """The state that one snapshot carries for one job; ``job`` is equal for those of the same."""
 
     keys: WriterKeys
@@ -169,65 +169,67 @@ class Lineages:
     def __init__(self, metadata: Json) -> None:
         snapshots = snapshots_by_id(metadata)
         self.paths: list[list[int]] = []
-        self._goes_on_at: list[tuple[int, int] | None] = []
+        self._next_positions: list[tuple[int, int] | None] = []
         self._path_of: dict[str, int] = {}
-        self._place: dict[int | None, tuple[int, int]] = {}
+        self._positions: dict[int | None, tuple[int, int]] = {}
         # Main first: what it shares with other branches is in its path.
-        heads = branches_of(metadata)
-        for branch in sorted(heads, key=lambda name: (name != "main", name)):
+        branch_refs = branches_of(metadata)
+        for branch in sorted(branch_refs, key=lambda name: (name != "main", name)):
             path: list[int] = []
-            joined: tuple[int, int] | None = None
-            for snapshot in lineage(snapshots, snapshots.get(heads[branch]["snapshot-id"])):
-                joined = self._place.get(snapshot["snapshot-id"])
-                if joined is not None:
+            next_position: tuple[int, int] | None = None
+            for snapshot in lineage(snapshots, snapshots.get(branch_refs[branch]["snapshot-id"])):
+                next_position = self._positions.get(snapshot["snapshot-id"])
+                if next_position is not None:
                     break
                 path.append(snapshot["snapshot-id"])
             own = enumerate(path)
-            self._place.update({each: (len(self.paths), place) for place, each in own})
+            self._positions.update(
+                {snapshot_id: (len(self.paths), index) for index, snapshot_id in own}
+            )
             self._path_of[branch] = len(self.paths)
             self.paths.append(path)
-            self._goes_on_at.append(joined)
+            self._next_positions.append(next_position)
 
     @property
     def branches(self) -> list[str]:
         """The branches, main first."""
         return list(self._path_of)
 
-    def place(self, snapshot_id: int | None) -> tuple[int, int] | None:
+    def position(self, snapshot_id: int | None) -> tuple[int, int] | None:
         """The path that a snapshot is in, and its place there; None if no branch leads to it."""
-        return self._place.get(snapshot_id)
+        return self._positions.get(snapshot_id)
 
     def ranges(self, branch: str, to: int | None = None) -> list[Range]:
         """The ranges of paths from the head of a branch back to a snapshot, which is included, or
         to the end; empty if the branch does not lead to it.
         """
-        end = self._place.get(to)
+        end = self._positions.get(to)
         path_ranges: list[Range] = []
-        at: tuple[int, int] | None = self._path_of[branch], 0
-        while at is not None:
-            path, start = at
-            if end is not None and end[0] == path and end[1] >= start:
-                return [*path_ranges, Range(path, start, end[1] + 1)]
-            path_ranges.append(Range(path, start, len(self.paths[path])))
-            at = self._goes_on_at[path]
+        position: tuple[int, int] | None = self._path_of[branch], 0
+        while position is not None:
+            path_index, start = position
+            if end is not None and end[0] == path_index and end[1] >= start:
+                return [*path_ranges, Range(path_index, start, end[1] + 1)]
+            path_ranges.append(Range(path_index, start, len(self.paths[path_index])))
+            position = self._next_positions[path_index]
         return path_ranges if to is None else []
 
     def ids(self, ranges: Iterable[Range]) -> set[int]:
         """The snapshots of some ranges."""
-        widest: dict[tuple[int, int], int] = {}
+        stops: dict[tuple[int, int], int] = {}
         for each in ranges:
-            start = each.path, each.start
-            widest[start] = max(each.stop, widest.get(start, 0))
-        reachable_ids = set[int]()
-        for (path, first), stop in widest.items():
-            reachable_ids.update(self.paths[path][first:stop])
-        return reachable_ids
+            start = each.path_index, each.start
+            stops[start] = max(each.stop, stops.get(start, 0))
+        snapshot_ids = set[int]()
+        for (path_index, start_index), stop in stops.items():
+            snapshot_ids.update(self.paths[path_index][start_index:stop])
+        return snapshot_ids
 
 
 class Range(NamedTuple):
     """Places of a path: from ``start`` to before ``stop``."""
 
-    path: int
+    path_index: int
     start: int
     stop: int
 
@@ -242,7 +244,10 @@ class Tally:
 
     def count(self, ranges: Iterable[Range]) -> int:
         """How many of the snapshots are in the ranges, which do not overlap."""
-        return sum(self._sums[path][stop] - self._sums[path][start] for path, start, stop in ranges)
+        return sum(
+            self._sums[path_index][stop] - self._sums[path_index][start]
+            for path_index, start, stop in ranges
+        )
 
 
 class WriterLog:
@@ -254,15 +259,17 @@ class WriterLog:
         self._metadata = metadata
         self._snapshots = snapshots_by_id(metadata)
         #: By job and path, the places of the snapshots that carry a state.
-        self._places: dict[_Job, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        self._values: dict[tuple[_Job, int], _Carried] = {}
-        carried = _carried(metadata, (*WRITERS, *other_keys))
+        self._indexes: dict[_Job, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._values: dict[tuple[_Job, int], _JobState] = {}
+        states_by_snapshot = _job_states(metadata, (*WRITERS, *other_keys))
         # A table without any state need not have lineages that can be followed.
-        for path, snapshot_ids in enumerate(self.lineages.paths if carried else ()):
-            for place, snapshot_id in enumerate(snapshot_ids):
-                for each in carried.get(snapshot_id, ()):
-                    self._places[each.job][path].append(place)
-                    self._values.setdefault((each.job, snapshot_id), each)
+        for path_index, snapshot_ids in enumerate(
+            self.lineages.paths if states_by_snapshot else ()
+        ):
+            for index, snapshot_id in enumerate(snapshot_ids):
+                for job_state in states_by_snapshot.get(snapshot_id, ()):
+                    self._indexes[job_state.job][path_index].append(index)
+                    self._values.setdefault((job_state.job, snapshot_id), job_state)
 
     @cached_property
     def lineages(self) -> Lineages:
@@ -280,88 +287,94 @@ class WriterLog:
             return ()
         lineages = self.lineages
         snapshots = self._snapshots
-        newest: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
-        last_ms = {branch: _last_write(lineages, snapshots, branch) for branch in lineages.branches}
+        branches_by_state: dict[tuple[_Job, int, bool], list[str]] = defaultdict(list)
+        last_write_ms = {
+            branch: _last_write_ms(lineages, snapshots, branch) for branch in lineages.branches
+        }
         for branch in lineages.branches:
             ranges = lineages.ranges(branch)
-            for job, by_path in self._places.items():
-                first = _first(lineages, ranges, by_path)
-                if first is not None:
-                    silent_ms = last_ms[branch] - snapshots[first]["timestamp-ms"]
-                    newest[job, first, silent_ms > most_silent_ms].append(branch)
+            for job, indexes_by_path in self._indexes.items():
+                newest_id = _first_snapshot(lineages, ranges, indexes_by_path)
+                if newest_id is not None:
+                    silent_ms = last_write_ms[branch] - snapshots[newest_id]["timestamp-ms"]
+                    branches_by_state[job, newest_id, silent_ms > most_silent_ms].append(branch)
         states = []
-        for (job, snapshot_id, _), branches in newest.items():
-            values_of_job = self._values[job, snapshot_id]
+        for (job, snapshot_id, _), branches in branches_by_state.items():
+            job_state = self._values[job, snapshot_id]
             committed_ms: int = snapshots[snapshot_id]["timestamp-ms"]
-            keys = values_of_job.keys
+            keys = job_state.keys
             states.append(
                 WriterState(
                     writer=keys.writer,
-                    job=" ".join(filter(None, (keys.job, *values_of_job.ids[:1]))),
-                    ids=values_of_job.ids,
-                    state=f"{keys.state} {values_of_job.value}",
+                    job=" ".join(filter(None, (keys.job_name, *job_state.ids[:1]))),
+                    ids=job_state.ids,
+                    state=f"{keys.state_name} {job_state.value}",
                     branches=tuple(branches),
                     snapshot_id=snapshot_id,
                     committed_ms=committed_ms,
-                    silent_ms=max(0, min(last_ms[branch] for branch in branches) - committed_ms),
-                    read_to_id=values_of_job.named_snapshot_id,
+                    silent_ms=max(
+                        0, min(last_write_ms[branch] for branch in branches) - committed_ms
+                    ),
+                    read_to_id=job_state.named_snapshot_id,
                 )
             )
         return tuple(sorted(states, key=lambda state: (-state.committed_ms, state.text)))
 
 
-def _first(
-    lineages: Lineages, ranges: Sequence[Range], by_path: Mapping[int, list[int]]
+def _first_snapshot(
+    lineages: Lineages, ranges: Sequence[Range], indexes_by_path: Mapping[int, list[int]]
 ) -> int | None:
     """The first snapshot of some ranges that is at one of the places, which are in order."""
-    for path, start, stop in ranges:
-        places = by_path.get(path, [])
-        index = bisect_left(places, start)
-        if index < len(places) and places[index] < stop:
-            return lineages.paths[path][places[index]]
+    for path_index, start, stop in ranges:
+        indexes = indexes_by_path.get(path_index, [])
+        index = bisect_left(indexes, start)
+        if index < len(indexes) and indexes[index] < stop:
+            return lineages.paths[path_index][indexes[index]]
     return None
 
 
-def _last_write(lineages: Lineages, snapshots: Mapping[int | None, Json], branch: str) -> int:
+def _last_write_ms(lineages: Lineages, snapshots: Mapping[int | None, Json], branch: str) -> int:
     """When somebody last wrote to a branch: maintenance goes on also where no writer does."""
-    for path, start, stop in lineages.ranges(branch):
-        for snapshot_id in lineages.paths[path][start:stop]:
+    for path_index, start, stop in lineages.ranges(branch):
+        for snapshot_id in lineages.paths[path_index][start:stop]:
             if summary_of(snapshots[snapshot_id]).get("operation") != "replace":
                 moment_ms: int = snapshots[snapshot_id]["timestamp-ms"]
                 return moment_ms
     return 0
 
 
-def _carried(metadata: Json, every: Sequence[WriterKeys]) -> dict[int, list[_Carried]]:
+def _job_states(metadata: Json, all_keys: Sequence[WriterKeys]) -> dict[int, list[_JobState]]:
     """What each snapshot carries, by its id; only snapshots that carry something."""
     # By a key that somebody states again, jobs are told apart in both ways: both states stay.
-    exact: dict[str, list[WriterKeys]] = defaultdict(list)
-    beginnings: dict[str, WriterKeys] = {}
-    for keys in every:
+    exact_keys: dict[str, list[WriterKeys]] = defaultdict(list)
+    keys_by_prefix: dict[str, WriterKeys] = {}
+    for keys in all_keys:
         if keys.state_key.endswith("."):
-            beginnings.setdefault(keys.state_key, keys)
+            keys_by_prefix.setdefault(keys.state_key, keys)
         else:
-            exact[keys.state_key].append(keys)
-    first_parts = tuple(beginnings)
-    carried: dict[int, list[_Carried]] = {}
+            exact_keys[keys.state_key].append(keys)
+    prefixes = tuple(keys_by_prefix)
+    states_by_snapshot: dict[int, list[_JobState]] = {}
     for snapshot in metadata.get("snapshots") or ():
         summary = summary_of(snapshot)
-        states: list[_Carried] = []
+        states: list[_JobState] = []
         for key, value in summary.items():
-            if key in exact:
-                states += [_Carried(keys, _ids(keys, summary), value) for keys in exact[key]]
-            elif key.startswith(first_parts):
+            if key in exact_keys:
                 states += [
-                    _Carried(keys, (key.removeprefix(beginning),), value)
-                    for beginning, keys in beginnings.items()
-                    if key.startswith(beginning)
+                    _JobState(keys, _job_ids(keys, summary), value) for keys in exact_keys[key]
+                ]
+            elif key.startswith(prefixes):
+                states += [
+                    _JobState(keys, (key.removeprefix(prefix),), value)
+                    for prefix, keys in keys_by_prefix.items()
+                    if key.startswith(prefix)
                 ]
         if states:
-            carried[snapshot["snapshot-id"]] = sorted(states, key=lambda each: each.job)
-    return carried
+            states_by_snapshot[snapshot["snapshot-id"]] = sorted(states, key=lambda each: each.job)
+    return states_by_snapshot
 
 
-def _ids(keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
+def _job_ids(keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
     """What tells the job of a state from other jobs of the same writer."""
     if keys.job_member is not None:
         try:
@@ -372,24 +385,26 @@ def _ids(keys: WriterKeys, summary: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(summary[key] for key in keys.job_keys if key in summary)
 
 
-def chain(lineages: Lineages, state: WriterState, dropped: Collection[str] = ()) -> list[Range]:
+def state_ranges(
+    lineages: Lineages, state: WriterState, dropped_branches: Collection[str] = ()
+) -> list[Range]:
     """The snapshots that a writer walks through to its state, from the head of each branch but those
-    ``dropped``, and to the snapshot up to which it has read another branch; those that branches
+    ``dropped_branches``, and to the snapshot up to which it has read another branch; those that branches
     share are there once.
     """
-    walks = [(branch, state.snapshot_id) for branch in state.branches]
+    targets = [(branch, state.snapshot_id) for branch in state.branches]
     if state.read_to_id is not None:
         # Which branch it reads, nobody says.
-        walks += [(branch, state.read_to_id) for branch in lineages.branches]
+        targets += [(branch, state.read_to_id) for branch in lineages.branches]
     widest: dict[int, Range] = {}
-    for branch, snapshot_id in walks:
-        if branch in dropped:
+    for branch, snapshot_id in targets:
+        if branch in dropped_branches:
             continue
         for each in lineages.ranges(branch, snapshot_id):
-            before = widest.get(each.path, each)
-            start = min(each.start, before.start)
-            stop = max(each.stop, before.stop)
-            widest[each.path] = Range(each.path, start, stop)
+            widest_so_far = widest.get(each.path_index, each)
+            start = min(each.start, widest_so_far.start)
+            stop = max(each.stop, widest_so_far.stop)
+            widest[each.path_index] = Range(each.path_index, start, stop)
     return list(widest.values())
 
 
@@ -410,36 +425,36 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
 def staged_writes(metadata: Json) -> tuple[StagedWrite, ...]:
     """The writes that were staged and never published, oldest first."""
     snapshots = snapshots_by_id(metadata)
-    staged = {
+    wap_ids = {
         snapshot_id: summary[_WAP_ID]
         for snapshot_id, snapshot in snapshots.items()
         if _WAP_ID in (summary := summary_of(snapshot))
     }
-    if not staged:
+    if not wap_ids:
         return ()
-    reachable = set[int | None]()
+    reachable_ids = set[int | None]()
     for ref in refs_of(metadata).values():
         for snapshot in lineage(snapshots, snapshots.get(ref["snapshot-id"])):
-            if snapshot["snapshot-id"] in reachable:
+            if snapshot["snapshot-id"] in reachable_ids:
                 break
-            reachable.add(snapshot["snapshot-id"])
+            reachable_ids.add(snapshot["snapshot-id"])
     # A publication that was rolled back can be repeated.
-    summaries = [summary_of(snapshots[snapshot_id]) for snapshot_id in reachable]
-    published = {summary.get(_PUBLISHED_WAP_ID) for summary in summaries}
-    sources = {summary.get(_SOURCE_SNAPSHOT_ID) for summary in summaries}
+    summaries = [summary_of(snapshots[snapshot_id]) for snapshot_id in reachable_ids]
+    published_wap_ids = {summary.get(_PUBLISHED_WAP_ID) for summary in summaries}
+    source_ids = {summary.get(_SOURCE_SNAPSHOT_ID) for summary in summaries}
     writes = []
-    for snapshot_id, wap_id in staged.items():
-        if snapshot_id is None or snapshot_id in reachable:
+    for snapshot_id, wap_id in wap_ids.items():
+        if snapshot_id is None or snapshot_id in reachable_ids:
             continue
-        if wap_id in published or str(snapshot_id) in sources:
+        if wap_id in published_wap_ids or str(snapshot_id) in source_ids:
             continue
-        added = summary_of(snapshots[snapshot_id]).get("added-records")
+        added_records = summary_of(snapshots[snapshot_id]).get("added-records")
         writes.append(
             StagedWrite(
                 wap_id,
                 snapshot_id,
                 snapshots[snapshot_id]["timestamp-ms"],
-                None if added is None else int(added),
+                None if added_records is None else int(added_records),
             )
         )
     return tuple(sorted(writes, key=lambda write: (write.committed_ms, write.snapshot_id)))
@@ -452,8 +467,8 @@ def needed_to_publish(metadata: Json, lineages: Lineages, write: StagedWrite) ->
     are compared with it (CherryPickOperation).
     """
     snapshot = snapshots_by_id(metadata)[write.snapshot_id]
-    needed = {write.snapshot_id}
+    needed_ids = {write.snapshot_id}
     parent_id = snapshot.get("parent-snapshot-id")
     if summary_of(snapshot).get(_REPLACE_PARTITIONS) == "true" and "main" in lineages.branches:
-        needed |= lineages.ids(lineages.ranges("main", parent_id or 0))
-    return needed
+        needed_ids |= lineages.ids(lineages.ranges("main", parent_id or 0))
+    return needed_ids

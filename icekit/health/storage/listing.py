@@ -20,52 +20,52 @@ class ExpectedFile(NamedTuple):
     """A file that must exist: where, in which bucket, and with how many bytes (None: any number)."""
 
     location: str
-    place: FileUri
+    authority_uri: FileUri
     size: int | None
 
 
 @dataclass
 class NamedFiles:
     """The files that a table's metadata names, by path, each with every scheme and bucket that is
-    given for it; ``expected`` are those that must exist, ``doubtful`` those of them that have
+    given for it; ``expected_by_path`` are those that must exist, ``doubtful_locations`` those of them that have
     another spelling or size too.
     """
 
-    uris: dict[str, tuple[FileUri, ...]] = field(default_factory=dict)
-    expected: dict[str, ExpectedFile] = field(default_factory=dict)
-    doubtful: set[str] = field(default_factory=set)
-    _places: dict[tuple[str, str], tuple[FileUri, ...]] = field(default_factory=dict)
+    uris_by_path: dict[str, tuple[FileUri, ...]] = field(default_factory=dict)
+    expected_by_path: dict[str, ExpectedFile] = field(default_factory=dict)
+    doubtful_locations: set[str] = field(default_factory=set)
+    _authority_uris: dict[tuple[str, str], tuple[FileUri, ...]] = field(default_factory=dict)
 
     def add(self, location: str) -> FileUri:
         """Add a file; returns what it is compared by."""
         uri = file_uri(location)
-        uri_group = self._places.get(uri[:2])
-        if uri_group is None:
+        authority_uris = self._authority_uris.get(uri[:2])
+        if authority_uris is None:
             # One object for all files of a bucket.
-            uri_group = self._places[uri[:2]] = (uri._replace(path=""),)
-        places = self.uris.setdefault(uri.path, uri_group)
-        if places is not uri_group and uri_group[0] not in places:
-            self.uris[uri.path] = places + uri_group
+            authority_uris = self._authority_uris[uri[:2]] = (uri._replace(path=""),)
+        known_uris = self.uris_by_path.setdefault(uri.path, authority_uris)
+        if known_uris is not authority_uris and authority_uris[0] not in known_uris:
+            self.uris_by_path[uri.path] = known_uris + authority_uris
         return uri
 
     def expect(self, location: str, size: int | None) -> None:
         """Add a file that must exist with this size."""
         uri = self.add(location)
-        expected = ExpectedFile(location, self._places[uri[:2]][0], size)
-        if self.expected.setdefault(uri.path, expected) != expected:
-            self.doubtful.add(location)
+        expected_file = ExpectedFile(location, self._authority_uris[uri[:2]][0], size)
+        if self.expected_by_path.setdefault(uri.path, expected_file) != expected_file:
+            self.doubtful_locations.add(location)
 
 
 @dataclass
 class Comparison:
     """A listing of a table's location, compared with what the metadata names, file by file.
 
-    ``folder`` is the location. What the listing has is no longer ``expected``, and ``doubtful`` if
+    ``folder`` is the location. What the listing has is no longer expected, and doubtful if
     it has another size; these files must be looked up one by one. ``doubts`` say why an orphan may
     be none.
     """
 
-    named: NamedFiles
+    named_files: NamedFiles
     folder: str
     older_than_ms: int
     specs: Iterable[PartitionSpec] = ()
@@ -78,7 +78,7 @@ class Comparison:
         self.uri = listing_uri(self.folder)
         self.base = self.uri.path.rstrip("/")
         # Iceberg's PartitionAwareHiddenPathFilter.
-        self._shown = tuple(
+        self._field_prefixes = tuple(
             f"{field.name}="
             for spec in self.specs
             for field in spec.fields
@@ -92,55 +92,55 @@ class Comparison:
         if "/_" not in f"/{path}" and "/." not in f"/{path}":
             return False
         return any(
-            name.startswith(("_", ".")) and not name.startswith(self._shown)
+            name.startswith(("_", ".")) and not name.startswith(self._field_prefixes)
             for name in path.split("/")
         )
 
     def compare(self, file: ListedFile) -> None:
         """Compare one file of the listing."""
         if file.is_repeated_link:
-            self._doubt(
-                f"{self._located(file.path)} is a link to a folder of the table, so its files have "
+            self._add_doubt(
+                f"{self._location_of(file.path)} is a link to a folder of the table, so its files have "
                 "two paths"
             )
             return
         path = f"{self.base}/{file.path}"
-        places = self.named.uris.get(path)
-        if places is not None and any(named_uri.names(self.uri) for named_uri in places):
-            expected = self.named.expected.get(path)
-            if expected is not None and expected.place.names(self.uri):
-                del self.named.expected[path]
-                if expected.size not in (None, file.size):
-                    self.named.doubtful.add(expected.location)
+        named_uris = self.named_files.uris_by_path.get(path)
+        if named_uris is not None and any(named_uri.names(self.uri) for named_uri in named_uris):
+            expected_file = self.named_files.expected_by_path.get(path)
+            if expected_file is not None and expected_file.authority_uri.names(self.uri):
+                del self.named_files.expected_by_path[path]
+                if expected_file.size not in (None, file.size):
+                    self.named_files.doubtful_locations.add(expected_file.location)
         if file.modified_ms >= self.older_than_ms or self.is_hidden(file.path):
             return
-        if places is None:
+        if named_uris is None:
             self._add_orphan(file)
-        elif other := next(
-            (named_uri for named_uri in places if not named_uri.names(self.uri)), None
+        elif other_uri := next(
+            (named_uri for named_uri in named_uris if not named_uri.names(self.uri)), None
         ):
-            self._doubt(
-                f"the metadata names {_spelled(other, path)}, and the location has "
-                f"{_spelled(self.uri, path)}: only a person can say whether they are one file"
+            self._add_doubt(
+                f"the metadata names {_uri_text(other_uri, path)}, and the location has "
+                f"{_uri_text(self.uri, path)}: only a person can say whether they are one file"
             )
 
     def _add_orphan(self, file: ListedFile) -> None:
         self.orphan_count += 1
         self.orphan_bytes += file.size
-        self.examples = nsmallest(EXAMPLES, [*self.examples, self._located(file.path)])
+        self.examples = nsmallest(EXAMPLES, [*self.examples, self._location_of(file.path)])
         if file.link:
-            self._doubt(
-                f"{self._located(file.link)} is a link to another folder, whose files may belong "
+            self._add_doubt(
+                f"{self._location_of(file.link)} is a link to another folder, whose files may belong "
                 "to something else"
             )
 
-    def _located(self, path: str) -> str:
+    def _location_of(self, path: str) -> str:
         """A listed path, spelled as ``remove_orphan_files`` spells it."""
         if is_local(self.folder):
             return f"file:{self.base}/{path}"
         return f"{self.folder.rstrip('/')}/{path}"
 
-    def _doubt(self, reason: str) -> None:
+    def _add_doubt(self, reason: str) -> None:
         if not self.doubts:
             self.doubts.append(reason)
 
@@ -150,31 +150,37 @@ class Comparison:
         """
         if not self.orphan_count or not is_local(self.folder):
             return
-        real_base = os.path.realpath(self.base or "/")
-        files = {path for path, places in self.named.uris.items() if places[0].is_on_disk}
-        folders = {folder_of(path) for path in files}
-        for path, real in links(folders).items():
+        target_base = os.path.realpath(self.base or "/")
+        named_paths = {
+            path
+            for path, named_uris in self.named_files.uris_by_path.items()
+            if named_uris[0].is_on_disk
+        }
+        folders = {folder_of(path) for path in named_paths}
+        for path, target in links(folders).items():
             is_inside = f"{path}/".startswith(f"{self.base}/")
-            if is_inside and real == f"{real_base}{path[len(self.base) :]}":
+            if is_inside and target == f"{target_base}{path[len(self.base) :]}":
                 continue  # a link above the location
-            if (path in files or path in folders) and f"{real}/".startswith(f"{real_base}/"):
-                self._doubt(f"the metadata names files by {path}, which is a link to {real}")
+            if (path in named_paths or path in folders) and f"{target}/".startswith(
+                f"{target_base}/"
+            ):
+                self._add_doubt(f"the metadata names files by {path}, which is a link to {target}")
 
     def doubt_listing(self, sizes: Mapping[str, int | None]) -> None:
         """Doubt the orphans if a file that the listing should have had exists (``sizes`` are those
         of the files that were looked up): the storage lists a name in another way than it is asked for.
         """
-        for path, expected in self.named.expected.items():
+        for path, expected_file in self.named_files.expected_by_path.items():
             if (
-                sizes[expected.location] is not None
+                sizes[expected_file.location] is not None
                 and path.startswith(f"{self.base}/")
                 and not self.is_hidden(path[len(self.base) + 1 :])
-                and expected.place.names(self.uri)
+                and expected_file.authority_uri.names(self.uri)
             ):
-                self._doubt(f"the listing does not have {expected.location}, which exists")
+                self._add_doubt(f"the listing does not have {expected_file.location}, which exists")
 
     @property
-    def storage(self) -> StorageFacts:
+    def storage_facts(self) -> StorageFacts:
         """The orphan files, all of them weighed."""
         return StorageFacts(
             self.older_than_ms,
@@ -185,6 +191,6 @@ class Comparison:
         )
 
 
-def _spelled(uri: FileUri, path: str) -> str:
+def _uri_text(uri: FileUri, path: str) -> str:
     scheme = f"{uri.scheme}:" if uri.scheme else ""
     return f"{scheme}//{uri.authority}{path}" if uri.authority else f"{scheme}{path}"

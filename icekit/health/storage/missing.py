@@ -17,7 +17,7 @@ from icekit.engine.metadata_tables import metadata_table, with_lengths
 from icekit.health.facts.head import Head
 from icekit.health.facts.rollup import sort_key
 from icekit.health.facts.snapshot_statistics import statistics_ages
-from icekit.health.facts.spark_entries import Partitions, grouped
+from icekit.health.facts.spark_entries import Partitions, aggregate
 from icekit.health.facts.storage import (
     EXAMPLES,
     MOST_PARTITIONS,
@@ -50,7 +50,7 @@ Reference = tuple[Role, str, int | None, int | None]
 
 
 @frozen
-class Searched(Head):
+class ObservedSnapshot(Head):
     """What is looked up: a table's metadata, its observed snapshot, and the manifests of that
     snapshot.
     """
@@ -58,7 +58,7 @@ class Searched(Head):
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
 
-    def of_metadata(self) -> Iterator[Reference]:
+    def metadata_references(self) -> Iterator[Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a
         manifest being read.
         """
@@ -72,109 +72,130 @@ class Searched(Head):
         for snapshot in self.metadata.get("snapshots") or ():
             if path := snapshot.get("manifest-list"):
                 yield Role.MANIFEST_LIST, path, None, snapshot["snapshot-id"]
-        newest = {age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)}
-        for file in statistics_files(self.metadata):
-            if file["snapshot-id"] in newest:
+        newest_statistics_ids = {
+            age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)
+        }
+        for statistics_file in statistics_files(self.metadata):
+            if statistics_file["snapshot-id"] in newest_statistics_ids:
                 yield (
                     Role.STATISTICS,
-                    file["statistics-path"],
-                    file["file-size-in-bytes"],
-                    file["snapshot-id"],
+                    statistics_file["statistics-path"],
+                    statistics_file["file-size-in-bytes"],
+                    statistics_file["snapshot-id"],
                 )
 
-    def before(self, ids: Iterable[int | None]) -> int | None:
+    def newest_before(self, ids: Iterable[int | None]) -> int | None:
         """The newest snapshot of the lineage from before all these; None without one, or if one is
         not in the lineage.
         """
-        line = [snapshot["snapshot-id"] for snapshot in self.lineage()]
-        indexes = [line.index(each) if each in line else len(line) for each in ids]
-        after = max(indexes, default=len(line)) + 1
-        return line[after] if after < len(line) else None
+        lineage_ids = [one_snapshot["snapshot-id"] for one_snapshot in self.lineage()]
+        indexes = [
+            lineage_ids.index(snapshot_id) if snapshot_id in lineage_ids else len(lineage_ids)
+            for snapshot_id in ids
+        ]
+        next_index = max(indexes, default=len(lineage_ids)) + 1
+        return lineage_ids[next_index] if next_index < len(lineage_ids) else None
 
 
-def missing_files(lake: Lake, table: Identifier, searched: Searched) -> MissingFiles:
+def missing_files(
+    lake: Lake, table: Identifier, observed_snapshot: ObservedSnapshot
+) -> MissingFiles:
     """Look up every referenced file by the table's own FileIO in Spark's tasks.
 
     Says in ``unchecked`` why it could not.
     """
-    if (files := sum(map(live_count, searched.manifests))) > MOST_CHECKED:
+    if (file_count := sum(map(live_count, observed_snapshot.manifests))) > MOST_CHECKED:
         return MissingFiles(
-            unchecked=f"there are {count(files, 'file')}, and icekit looks up at most "
+            unchecked=f"there are {count(file_count, 'file')}, and icekit looks up at most "
             f"{MOST_CHECKED:,}"
         )
     if not has_bridge(lake.spark):
         return MissingFiles(unchecked="Spark Connect gives no access to the table's storage")
     try:
-        return _in_spark(lake.spark, lake.sql_name(table), searched, files)
+        return _missing_in_spark(lake.spark, lake.sql_name(table), observed_snapshot, file_count)
     except Exception as error:
         return MissingFiles(unchecked=complaint(error))
 
 
-def _in_spark(
-    spark: SparkSession, table: Identifier, searched: Searched, files: int
+def _missing_in_spark(
+    spark: SparkSession, table: Identifier, observed_snapshot: ObservedSnapshot, file_count: int
 ) -> MissingFiles:
-    partitions = Partitions(searched.specs)
-    live_entries = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
+    partitions = Partitions(observed_snapshot.specs)
+    live_entries = metadata_table(spark, table, "entries", observed_snapshot.snapshot_id).where(
+        "status < 2"
+    )
     is_vector = "upper(data_file.file_format) = 'PUFFIN'"
-    of_files = live_entries.selectExpr(
+    file_rows = live_entries.selectExpr(
         "data_file.file_path AS path",
         f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
         f"CASE WHEN data_file.content = 0 THEN {Role.DATA.rank} WHEN {is_vector} THEN "
         f"{Role.VECTOR.rank} ELSE {Role.DELETES.rank} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
-        *partitions.of_entries(live_entries),
+        *partitions.entry_columns(live_entries),
     )
     references = spark.createDataFrame(
-        [(role.rank, *rest, 0) for role, *rest in searched.of_metadata()],
+        [
+            (role.rank, *reference_fields, 0)
+            for role, *reference_fields in observed_snapshot.metadata_references()
+        ],
         "role bigint, path string, size bigint, snapshot_id bigint, records bigint",
     )
-    named_files = of_files.unionByName(references, allowMissingColumns=True)
-    checked = with_lengths(
-        spark, table, named_files.repartition(max(1, -(-files // _FILES_PER_TASK)))
+    all_references = file_rows.unionByName(references, allowMissingColumns=True)
+    rows_with_lengths = with_lengths(
+        spark, table, all_references.repartition(max(1, -(-file_count // _FILES_PER_TASK)))
     )
     # An encrypted file is longer than what its entry says.
-    compared = "" if encryption_class(load_table(spark, table)) else " OR length <> size"
-    missing = checked.where(f"length < 0{compared}").persist()
+    size_condition = "" if encryption_class(load_table(spark, table)) else " OR length <> size"
+    missing_rows = rows_with_lengths.where(f"length < 0{size_condition}").persist()
     try:
-        return _summarized(missing, partitions, searched)
+        return _summary(missing_rows, partitions, observed_snapshot)
     finally:
-        missing.unpersist()
+        missing_rows.unpersist()
 
 
-def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
+def _summary(
+    missing_rows: DataFrame, partitions: Partitions, observed_snapshot: ObservedSnapshot
+) -> MissingFiles:
     """Count what is missing; the driver receives counts and examples alone."""
-    sums = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
-    counts_by_role = grouped(missing, ["role"], *map("sum({})".format, sums)).collect()
+    sum_columns = "if(length < 0, 1L, 0L)", "if(length < 0, 0L, 1L)", "records"
+    counts_by_role = aggregate(
+        missing_rows, ["role"], *map("sum({})".format, sum_columns)
+    ).collect()
     counts = [MissingCount(ROLES[role], *row) for role, *row in sorted(map(tuple, counts_by_role))]
     if not counts:
         return MissingFiles()
-    added = missing.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")
-    of_data = missing.where(f"role = {Role.DATA.rank} AND length < 0")
-    by_partition = grouped(of_data, partitions.scope, "count(*) AS count")
-    fullest = by_partition.orderBy("count", ascending=False).limit(MOST_PARTITIONS)
-    added_by = added.distinct().limit(MOST_PARTITIONS).collect()
+    snapshot_ids = missing_rows.where(f"role < {Role.MANIFEST_LIST.rank}").select("snapshot_id")
+    data_rows = missing_rows.where(f"role = {Role.DATA.rank} AND length < 0")
+    counts_by_partition = aggregate(data_rows, partitions.partition_columns, "count(*) AS count")
+    fullest_partitions = counts_by_partition.orderBy("count", ascending=False).limit(
+        MOST_PARTITIONS
+    )
+    snapshot_rows = snapshot_ids.distinct().limit(MOST_PARTITIONS).collect()
     return MissingFiles(
         tuple(counts),
-        tuple(_examples(missing.orderBy("role", "path", "records").limit(EXAMPLES), partitions)),
+        tuple(
+            _examples(missing_rows.orderBy("role", "path", "records").limit(EXAMPLES), partitions)
+        ),
         tuple(
             sorted(
-                partitions.rows(fullest, "count"), key=lambda each: (-each[1], sort_key(each[0]))
+                partitions.rows(fullest_partitions, "count"),
+                key=lambda each: (-each[1], sort_key(each[0])),
             )
         ),
-        searched.before(row[0] for row in added_by),
+        observed_snapshot.newest_before(row[0] for row in snapshot_rows),
     )
 
 
-def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
-    table: pa.Table = arrow_of(missing)
-    has_partition = table.column("spec_id").is_valid()
-    filed = iter(partitions.read(table.filter(has_partition)))
-    for row in table.to_pylist():
+def _examples(missing_rows: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
+    arrow_table: pa.Table = arrow_of(missing_rows)
+    has_partition = arrow_table.column("spec_id").is_valid()
+    row_partitions = iter(partitions.read(arrow_table.filter(has_partition)))
+    for row in arrow_table.to_pylist():
         yield MissingFile(
             ROLES[row["role"]],
             row["path"],
-            None if row["spec_id"] is None else next(filed),
+            None if row["spec_id"] is None else next(row_partitions),
             row["records"],
             row["snapshot_id"],
             row["size"],

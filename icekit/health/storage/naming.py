@@ -15,7 +15,12 @@ from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import Identifier, literal
 from icekit.engine.metadata_tables import frame_of_paths, metadata_table
 from icekit.health.facts.metadata_file import load_metadata
-from icekit.health.storage.orphans import declared_paths, files_in, manifests_of, referenced_files
+from icekit.health.storage.orphans import (
+    declared_paths,
+    manifests_of,
+    paths_in_manifests,
+    referenced_files,
+)
 from icekit.iceberg.dropped_fields import fields_hiding_files_of
 from icekit.iceberg.metadata import Json, named_files
 from icekit.iceberg.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
@@ -36,20 +41,21 @@ _LOCAL_FOLDERS = 100_000
 
 @frozen
 class Folders:
-    """Folders, in normal form, of which one holds each of some files; ``local`` are those that
+    """Folders, in normal form, of which one holds each of some files; ``local_folders`` are those that
     links may lead out of, which are all told apart.
     """
 
-    elsewhere: frozenset[str] = frozenset()
-    local: frozenset[str] = frozenset()
+    other_folders: frozenset[str] = frozenset()
+    local_folders: frozenset[str] = frozenset()
 
-    def resolved(self) -> frozenset[str]:
+    def resolved_folders(self) -> frozenset[str]:
         """All folders, and those that links lead to, as they are now."""
-        leads = links(self.local)
-        real = {
-            target if path in self.local else folder_of(target) for path, target in leads.items()
+        link_targets = links(self.local_folders)
+        target_folders = {
+            target if path in self.local_folders else folder_of(target)
+            for path, target in link_targets.items()
         }
-        return self.elsewhere | self.local | real
+        return self.other_folders | self.local_folders | target_folders
 
 
 #: All files: there are too many folders.
@@ -57,55 +63,60 @@ _ANYWHERE = Folders(frozenset({"/"}))
 
 
 def folders_of(paths: Iterable[str], own_paths: Sequence[str]) -> Folders:
-    """The folders of some paths; those in a table's ``own`` (:func:`declared_paths`) count as
+    """The folders of some paths; those in a table's ``own_paths`` (:func:`declared_paths`) count as
     these, except local ones.
     """
-    tops = _tops(own_paths)
-    local = set[str]()
-    elsewhere = set[str]()
+    top_folders = _top_folders(own_paths)
+    local_folders = set[str]()
+    other_folders = set[str]()
     for location in paths:
-        family, _, path = normal(location)
+        scheme_family, _, path = normal(location)
         folder = folder_of(path)
-        if family in LOCAL:
-            local.add(folder)
+        if scheme_family in LOCAL:
+            local_folders.add(folder)
         else:
-            elsewhere.add(next((top for top in tops if f"{folder}/".startswith(f"{top}/")), folder))
-    return _bounded(elsewhere, local)
+            other_folders.add(
+                next((top for top in top_folders if f"{folder}/".startswith(f"{top}/")), folder)
+            )
+    return _bounded_folders(other_folders, local_folders)
 
 
-def folders_in(files: DataFrame, own_paths: Sequence[str]) -> Folders:
+def folders_in_frame(files: DataFrame, own_paths: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
-    folder = "regexp_extract(path, '^(.*)/', 1) AS folder"
-    folders = files.selectExpr(
+    folder_sql = "regexp_extract(path, '^(.*)/', 1) AS folder"
+    folder_rows = files.selectExpr(
         f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path"
-    ).selectExpr("is_local", folder)
-    tops = ((literal(f"{top}/"), literal(top)) for top in _tops(own_paths))
-    cases = " ".join(
-        f"WHEN startswith(concat(folder, '/'), {inner}) THEN {top}" for inner, top in tops
+    ).selectExpr("is_local", folder_sql)
+    top_pairs = ((literal(f"{top_sql}/"), literal(top_sql)) for top_sql in _top_folders(own_paths))
+    cases_sql = " ".join(
+        f"WHEN startswith(concat(folder, '/'), {prefix}) THEN {top_sql}"
+        for prefix, top_sql in top_pairs
     )
-    top = f"CASE WHEN is_local THEN folder {cases} ELSE folder END AS folder"
-    rows = folders.selectExpr("is_local", top).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+    top_sql = f"CASE WHEN is_local THEN folder {cases_sql} ELSE folder END AS folder"
+    rows = (
+        folder_rows.selectExpr("is_local", top_sql).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+    )
     if len(rows) > _LOCAL_FOLDERS:
         return _ANYWHERE
-    named_folders = {
+    folders_by_locality = {
         is_local: {str(row[1]) or "/" for row in rows if row[0] == is_local}
         for is_local in (True, False)
     }
-    return _bounded(named_folders[False], named_folders[True])
+    return _bounded_folders(folders_by_locality[False], folders_by_locality[True])
 
 
-def _tops(own_paths: Sequence[str]) -> list[str]:
+def _top_folders(own_paths: Sequence[str]) -> list[str]:
     return sorted(
         {path for family, _, path in map(normal, own_paths) if family not in LOCAL and path != "/"}
     )
 
 
-def _bounded(elsewhere: set[str], local: set[str]) -> Folders:
-    if len(local) > _LOCAL_FOLDERS:
+def _bounded_folders(other_folders: set[str], local_folders: set[str]) -> Folders:
+    if len(local_folders) > _LOCAL_FOLDERS:
         return _ANYWHERE
-    if len(elsewhere) > _FOLDERS:
-        elsewhere = {posixpath.commonpath(elsewhere)}
-    return Folders(frozenset(elsewhere), frozenset(local))
+    if len(other_folders) > _FOLDERS:
+        other_folders = {posixpath.commonpath(other_folders)}
+    return Folders(frozenset(other_folders), frozenset(local_folders))
 
 
 # The folders of a catalog's tables, each with the metadata file that they were read from.
@@ -114,60 +125,68 @@ _memories: WeakKeyDictionary[Any, dict[Identifier, tuple[str, Folders]]] = WeakK
 _UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$", re.IGNORECASE)
 
 
-def may_name(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
-    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved`); a negative
+def may_name_files(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
+    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved_folders`); a negative
     answer is certain.
 
     Buckets are not compared. Reads the table's manifests without a JVM; many are read by a query.
     What a metadata file names is remembered, because a pass asks for each table in turn.
     """
     source = lake.tables.source(table)
-    memory = _memories.setdefault(lake.tables, {})
-    location, known_folders = memory.get(table, ("", Folders()))
+    folders_by_table = _memories.setdefault(lake.tables, {})
+    location, table_folders = folders_by_table.get(table, ("", Folders()))
     if location != source.metadata_location or not _UNIQUE.search(location):
         try:
-            known_folders = _folders_named(lake, table, source, load_metadata(source))
+            table_folders = _table_folders(lake, table, source, load_metadata(source))
         except MetadataUnreadable:
             return True  # the query reports the error, if it cannot read the table either
-        memory[table] = source.metadata_location, known_folders
-    return meet(known_folders.resolved(), folders)
+        folders_by_table[table] = source.metadata_location, table_folders
+    return meet(table_folders.resolved_folders(), folders)
 
 
-def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
+def _table_folders(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
     own_paths = declared_paths(metadata)
     snapshots = metadata.get("snapshots") or ()
     if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
         manifests = manifests_of(source, metadata).values()
         if sum(manifest["manifest_length"] for manifest in manifests) <= _FEW_BYTES:
             return folders_of(referenced_files(source, metadata), own_paths)
-    named_folders = folders_of(named_files(metadata, source.metadata_location), own_paths)
-    listed_folders = folders_in(_listed(lake, table), own_paths)
-    return _bounded(
-        {*named_folders.elsewhere, *listed_folders.elsewhere},
-        {*named_folders.local, *listed_folders.local},
+    metadata_folders = folders_of(named_files(metadata, source.metadata_location), own_paths)
+    manifest_folders = folders_in_frame(_table_files(lake, table), own_paths)
+    return _bounded_folders(
+        {*metadata_folders.other_folders, *manifest_folders.other_folders},
+        {*metadata_folders.local_folders, *manifest_folders.local_folders},
     )
 
 
 @frozen
-class Wanted:
+class LookupFiles:
     """Files to look for: each with its normal forms (``file_path``, ``path``), and the folders that
     they are in.
     """
 
     files: DataFrame
     folders: frozenset[str]
-    is_local: bool
+    has_local_files: bool
 
 
-def wanted(spark: SparkSession, files: DataFrame, own_paths: Sequence[str] = ()) -> Wanted:
-    """Files to look for, by ``file_path``; ``own`` as in :func:`folders_of`."""
-    folders = folders_in(files, own_paths)
-    is_local = bool(folders.local) or folders is _ANYWHERE
-    return Wanted(_spelled(spark, files, follow=is_local), folders.resolved(), is_local)
+def lookup_files(
+    spark: SparkSession, files: DataFrame, own_paths: Sequence[str] = ()
+) -> LookupFiles:
+    """Files to look for, by ``file_path``; ``own_paths`` as in :func:`folders_of`."""
+    folders = folders_in_frame(files, own_paths)
+    is_local = bool(folders.local_folders) or folders is _ANYWHERE
+    return LookupFiles(
+        _with_normal_paths(spark, files, follow_links=is_local),
+        folders.resolved_folders(),
+        is_local,
+    )
 
 
-def referenced(lake: Lake, table: Identifier, files: Wanted, most_names: int = 10) -> list[str]:
-    """The files that the table's metadata names, in any spelling and bucket: at most ``most``.
+def referenced_paths(
+    lake: Lake, table: Identifier, files: LookupFiles, max_count: int = 10
+) -> list[str]:
+    """The files that the table's metadata names, in any spelling and bucket: at most ``max_count``.
 
     Looked up among the data and delete files, manifests and manifest lists of every snapshot, the
     metadata files of the log, and statistics files. Raises the errors of
@@ -175,18 +194,18 @@ def referenced(lake: Lake, table: Identifier, files: Wanted, most_names: int = 1
     """
     source = lake.tables.source(table)
     named_paths = named_files(load_metadata(source), source.metadata_location)
-    known_files = _listed(lake, table).unionAll(frame_of_paths(lake.spark, named_paths))
-    known_files = _spelled(lake.spark, known_files, follow=files.is_local)
-    hits = (
-        files.files.join(known_files.select("path"), "path", "left_semi")
+    table_files = _table_files(lake, table).unionAll(frame_of_paths(lake.spark, named_paths))
+    table_files = _with_normal_paths(lake.spark, table_files, follow_links=files.has_local_files)
+    matching_files = (
+        files.files.join(table_files.select("path"), "path", "left_semi")
         .select("file_path")
         .distinct()
-        .limit(most_names)
+        .limit(max_count)
     )
-    return sorted(str(row[0]) for row in hits.collect())
+    return sorted(str(row[0]) for row in matching_files.collect())
 
 
-def _listed(lake: Lake, table: Identifier) -> DataFrame:
+def _table_files(lake: Lake, table: Identifier) -> DataFrame:
     """The data and delete files and the manifests of every snapshot, by ``file_path``."""
     manifests = metadata_table(lake.spark, lake.sql_name(table), "all_manifests")
     return live_files(lake, table).unionAll(manifests.selectExpr("path AS file_path"))
@@ -201,34 +220,38 @@ def live_files(lake: Lake, table: Identifier) -> DataFrame:
     metadata = load_metadata(source)
     if fields_hiding_files_of(metadata):
         manifests = manifests_of(source, metadata).values()
-        return frame_of_paths(lake.spark, files_in(source, manifests))
+        return frame_of_paths(lake.spark, paths_in_manifests(source, manifests))
     return metadata_table(lake.spark, lake.sql_name(table), "all_files").select("file_path")
 
 
-def _spelled(spark: SparkSession, files: DataFrame, *, follow: bool) -> DataFrame:
-    """Files with their normal forms: ``file_path``, ``path``. With ``follow``, a local file that a
+def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: bool) -> DataFrame:
+    """Files with their normal forms: ``file_path``, ``path``. With ``follow_links``, a local file that a
     link leads to has another row.
     """
-    plain = files.selectExpr("file_path", f"{path_sql('file_path')} AS path")
-    if not follow:
-        return plain
-    folder = "regexp_extract(path, '^(.*)/', 1)"
-    local = plain.where(local_sql("file_path"))
+    normal_files = files.selectExpr("file_path", f"{path_sql('file_path')} AS path")
+    if not follow_links:
+        return normal_files
+    folder_sql = "regexp_extract(path, '^(.*)/', 1)"
+    local_files = normal_files.where(local_sql("file_path"))
     folders = [
         str(row[0]) or "/"
-        for row in local.selectExpr(folder).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+        for row in local_files.selectExpr(folder_sql).distinct().limit(_LOCAL_FOLDERS + 1).collect()
     ]
     if len(folders) > _LOCAL_FOLDERS:
         raise MetadataUnreadable(
             f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
             "follow symbolic links."
         )
-    leads = links(folders)
-    if not leads:
-        return plain
-    led = spark.createDataFrame(list(leads.items()), "link string, real string")
+    link_targets = links(folders)
+    if not link_targets:
+        return normal_files
+    led = spark.createDataFrame(list(link_targets.items()), "link string, real string")
     # A link leads to the folder of a file, or to the file itself.
-    real = local.selectExpr("*", f"explode(array(path, {folder})) AS link").join(led, "link")
-    return plain.unionAll(
-        real.selectExpr("file_path", "concat(real, substring(path, length(link) + 1)) AS path")
+    linked_files = local_files.selectExpr("*", f"explode(array(path, {folder_sql})) AS link").join(
+        led, "link"
+    )
+    return normal_files.unionAll(
+        linked_files.selectExpr(
+            "file_path", "concat(real, substring(path, length(link) + 1)) AS path"
+        )
     )

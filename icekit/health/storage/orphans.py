@@ -50,7 +50,7 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     and reads every snapshot's manifests, in Spark. At most :data:`WEIGHED` files are measured,
     chosen by a hash of their paths; none without the JVM bridge.
     """
-    older_than = orphans_before()
+    older_than = orphan_cutoff()
     statement = call(
         table[0],
         "remove_orphan_files",
@@ -59,38 +59,38 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str) -> Stora
     )
     with explain_errors(table):
         orphan_files = spark.sql(statement).toDF("file_path")
-        total = orphan_files.count()
-        weighed_files = sample_paths(orphan_files, WEIGHED)
-        sizes = _sizes(spark, table, weighed_files)
+        orphan_count = orphan_files.count()
+        measured_files = sample_paths(orphan_files, WEIGHED)
+        sizes = _file_sizes(spark, table, measured_files)
     return StorageFacts(
         int(older_than.timestamp() * 1000),
-        total,
-        tuple(sorted(weighed_files)[:EXAMPLES]),
-        weighed(total, sizes),
+        orphan_count,
+        tuple(sorted(measured_files)[:EXAMPLES]),
+        estimated_bytes(orphan_count, sizes),
         len(sizes),
     )
 
 
 def referenced_files(
-    source: TableSource, metadata: Json, without: Collection[int] = ()
+    source: TableSource, metadata: Json, excluded_snapshots: Collection[int] = ()
 ) -> Iterator[str]:
     """Every file that a table's metadata file and snapshots reference; some data files are named
-    several times. ``without`` leaves out the manifests that some snapshots have added.
+    several times. ``excluded_snapshots`` leaves out the manifests that some snapshots have added.
     """
-    yield from named_by_metadata(source, metadata)
-    manifests = manifests_of(source, metadata, without)
+    yield from paths_in_metadata(source, metadata)
+    manifests = manifests_of(source, metadata, excluded_snapshots)
     yield from manifests
-    yield from files_in(source, manifests.values())
+    yield from paths_in_manifests(source, manifests.values())
 
 
-def files_in(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
+def paths_in_manifests(source: TableSource, manifests: Iterable[Record]) -> Iterator[str]:
     """The paths of the live data and delete files in some manifests."""
     for manifest, content in read_ahead(source.read, manifests):
         files = files_of(manifest, content, frozenset({"file_path"}))
         yield from (file["file_path"] for file, *_ in files)
 
 
-def named_by_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
+def paths_in_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
     """The files that a table has for its metadata file alone: itself, the files that it names, and
     the hint of a Hadoop catalog.
     """
@@ -99,30 +99,32 @@ def named_by_metadata(source: TableSource, metadata: Json) -> Iterator[str]:
 
 
 def manifests_of(
-    source: TableSource, metadata: Json, without: Collection[int] = ()
+    source: TableSource, metadata: Json, excluded_snapshots: Collection[int] = ()
 ) -> dict[str, Record]:
-    """The manifests of a table's snapshots, by path; ``without`` as in
+    """The manifests of a table's snapshots, by path; ``excluded_snapshots`` as in
     :func:`referenced_files`.
     """
-    lists = [
+    manifest_lists = [
         snapshot["manifest-list"]
         for snapshot in metadata.get("snapshots") or ()
-        if snapshot["snapshot-id"] not in without
+        if snapshot["snapshot-id"] not in excluded_snapshots
     ]
     return {
         manifest["manifest_path"]: manifest
-        for path, content in zip(lists, contents_ahead(source.read, lists), strict=True)
+        for path, content in zip(
+            manifest_lists, contents_ahead(source.read, manifest_lists), strict=True
+        )
         for manifest in manifest_list(content, path)
-        if manifest.get("added_snapshot_id") not in without
+        if manifest.get("added_snapshot_id") not in excluded_snapshots
     }
 
 
-def orphans_before() -> dt.datetime:
+def orphan_cutoff() -> dt.datetime:
     """A file must be older than this moment to count as an orphan now."""
     return (dt.datetime.now(dt.UTC) - ORPHAN_AGE).replace(microsecond=0)
 
 
-def weighed(count: int, sizes: Sequence[int]) -> int | None:
+def estimated_bytes(count: int, sizes: Sequence[int]) -> int | None:
     """The total bytes of ``count`` files from the sizes of some, with their mean for the rest; None
     if there are files but no sizes.
     """
@@ -131,7 +133,7 @@ def weighed(count: int, sizes: Sequence[int]) -> int | None:
     return round(count * sum(sizes) / len(sizes)) if sizes else None
 
 
-def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
+def _file_sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list[int]:
     """Bytes of each file from the table's own FileIO; files without an answer in time are left
     out.
     """
@@ -182,9 +184,9 @@ class _Memory:
     each table in turn.
     """
 
-    since: float
-    names: list[Identifier] = field(default_factory=list)
-    paths: dict[Identifier, tuple[str, ...]] = field(default_factory=dict)
+    start_seconds: float
+    table_names: list[Identifier] = field(default_factory=list)
+    paths_by_table: dict[Identifier, tuple[str, ...]] = field(default_factory=dict)
 
 
 # Keyed by the catalog object, which a lake in another thread shares.
@@ -212,7 +214,7 @@ class TableQuery:
 
 
 def sharing(
-    lake: Lake, table: Identifier, asking: TableQuery | None = None, *, max_age: float = 0.0
+    lake: Lake, table: Identifier, query: TableQuery | None = None, *, max_age: float = 0.0
 ) -> Sharing:
     """Compare a table's paths with those of every other table of its catalog, clones included.
 
@@ -226,59 +228,64 @@ def sharing(
     """
     source = lake.tables.source(table)
     metadata = load_metadata(source)
-    mine = [place(path) for path in declared_paths(metadata)]
+    own_places = [place(path) for path in declared_paths(metadata)]
     own_files = named_files(metadata, source.metadata_location)
     now = time.monotonic()
     memory = _memories.get(lake.tables)
-    if memory is None or memory.since <= now - max_age:
+    if memory is None or memory.start_seconds <= now - max_age:
         memory = _memories[lake.tables] = _Memory(now)
 
     def names() -> list[Identifier]:
-        if table not in memory.names:
-            memory.names = lake.tables.names()
-        return memory.names
+        if table not in memory.table_names:
+            memory.table_names = lake.tables.names()
+        return memory.table_names
 
-    def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
+    def shared_place_of(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
         for path in paths:
-            if any(overlapping(place(path), own) for own in mine):
+            if any(overlapping(place(path), own_place) for own_place in own_places):
                 return SharedPlace(display_name(name), path)
         return None
 
     def compare(name: Identifier) -> SharedPlace | None:
-        known = memory.paths.get(name)
+        remembered_paths = memory.paths_by_table.get(name)
         # Only a negative answer is reused: the other table may be gone, or this table may name the
         # same files.
-        if known is not None and not meeting(name, known):
+        if remembered_paths is not None and not shared_place_of(name, remembered_paths):
             return None
-        declared, files = _read(lake, name)
-        memory.paths[name] = (*declared, *_folders(files))
-        return meeting(name, declared) or meeting(name, _folders(files - own_files))
+        table_paths, files = _paths_and_files(lake, name)
+        memory.paths_by_table[name] = (*table_paths, *_folders_of(files))
+        return shared_place_of(name, table_paths) or shared_place_of(
+            name, _folders_of(files - own_files)
+        )
 
-    compared, unchecked = of_others(lake, table, compare, "comparing locations", asking, names)
-    shared = sorted(
-        (each for each in compared.values() if each is not None), key=lambda each: each.table
+    places_by_table, unchecked_reason = ask_other_tables(
+        lake, table, compare, "comparing locations", query, names
     )
-    return Sharing(tuple(shared), unchecked)
+    shared = sorted(
+        (shared_place for shared_place in places_by_table.values() if shared_place is not None),
+        key=lambda shared_place: shared_place.table,
+    )
+    return Sharing(tuple(shared), unchecked_reason)
 
 
-def of_others(
+def ask_other_tables(
     lake: Lake,
     table: Identifier,
-    ask: Callable[[Identifier], T],
-    noun: str,
-    asking: TableQuery | None = None,
-    names: Callable[[], list[Identifier]] | None = None,
+    read_table: Callable[[Identifier], T],
+    activity: str,
+    query: TableQuery | None = None,
+    list_tables: Callable[[], list[Identifier]] | None = None,
 ) -> tuple[dict[Identifier, T], str | None]:
-    """The result of ``ask`` for each other table of a table's catalog, in a few threads, and which
+    """The result of ``read_table`` for each other table of a table's catalog, in a few threads, and which
     tables could not be checked (None: all were).
 
     A table that was dropped after the listing is left out. A table that is still listed but not
     found counts as unchecked: some catalogs answer so without read permission. ``say`` gets the
-    progress of ``what``; reading ends once ``stopped`` returns true.
+    progress of ``activity``; reading ends once ``stopped`` returns true.
     """
-    asking = asking or TableQuery()
+    query = query or TableQuery()
     try:
-        table_names = (names or lake.tables.names)()
+        table_names = (list_tables or lake.tables.names)()
     except Exception as error:
         return {}, f"the tables of catalog {lake.name!r} cannot be listed: {first_line(error)}"
     other_tables = [name for name in table_names if name != table]
@@ -288,30 +295,30 @@ def of_others(
             f"the list of the tables of catalog {lake.name!r} does not have {display_name(table)}: "
             "it is not complete, or it writes the name in another way",
         )
-    outcomes = _each(other_tables, ask, noun, asking)
+    outcomes = _outcomes(other_tables, read_table, activity, query)
     answers: dict[Identifier, T] = {}
-    unread: dict[Identifier, str] = {}
-    missing = set()
+    unread_reasons: dict[Identifier, str] = {}
+    missing_tables = set()
     for name, outcome in outcomes.items():
         if isinstance(outcome, TableNotFound):
-            missing.add(name)
+            missing_tables.add(name)
         elif isinstance(outcome, Exception):
-            unread[name] = first_line(outcome)
+            unread_reasons[name] = first_line(outcome)
         else:
             answers[name] = outcome
-    if missing:
+    if missing_tables:
         try:
             table_names = lake.tables.names()
         except Exception:
-            table_names = list(missing)
-        unread |= dict.fromkeys(
-            missing.intersection(table_names),
+            table_names = list(missing_tables)
+        unread_reasons |= dict.fromkeys(
+            missing_tables.intersection(table_names),
             "the catalog lists it, but says that it does not exist",
         )
-    return answers, _unchecked(unread, len(outcomes), len(other_tables), asking.seconds)
+    return answers, _unchecked_text(unread_reasons, len(outcomes), len(other_tables), query.seconds)
 
 
-def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
+def _paths_and_files(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]]:
     """The paths of another table, and the files that its metadata file names."""
     try:
         source = lake.tables.source(name)
@@ -321,7 +328,7 @@ def _read(lake: Lake, name: Identifier) -> tuple[tuple[str, ...], frozenset[str]
     return declared_paths(metadata), named_files(metadata, source.metadata_location)
 
 
-def _folders(files: Iterable[str]) -> tuple[str, ...]:
+def _folders_of(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({file.rpartition("/")[0] for file in files}))
 
 
@@ -331,53 +338,60 @@ def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
     """
     if not isinstance(lake.tables, SessionTables):
         return ()
-    described = lake.spark.sql(
+    description_rows = lake.spark.sql(
         f"DESCRIBE TABLE EXTENDED {identifier(*lake.sql_name(name))}"
     ).collect()
     return tuple(
         str(row["data_type"])
-        for row in described
+        for row in description_rows
         if row["col_name"] == "Location" and row["data_type"]
     )
 
 
-def _each(
-    names: list[Identifier], ask: Callable[[Identifier], T], noun: str, asking: TableQuery
+def _outcomes(
+    table_names: list[Identifier],
+    read_table: Callable[[Identifier], T],
+    activity: str,
+    query: TableQuery,
 ) -> dict[Identifier, T | Exception]:
     """The answers of tables, or the errors, without the tables that were not reached in time."""
     outcomes: dict[Identifier, T | Exception] = {}
-    last_said = time.monotonic()
+    last_report = time.monotonic()
 
     def work(name: Identifier) -> None:
         try:
-            outcomes[name] = ask(name)
+            outcomes[name] = read_table(name)
         except Exception as error:
             outcomes[name] = error
 
-    def goes_on() -> bool:
-        nonlocal last_said
-        if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
-            last_said = time.monotonic()
-            asking.say(f"  {noun}: {len(outcomes):,} of {count(len(names), 'table')}")
-        return not asking.stopped()
+    def may_continue() -> bool:
+        nonlocal last_report
+        if query.say is not None and time.monotonic() - last_report >= _SAYING_SECONDS:
+            last_report = time.monotonic()
+            query.say(f"  {activity}: {len(outcomes):,} of {count(len(table_names), 'table')}")
+        return not query.stopped()
 
     each_within(
-        asking.seconds, names, work, thread_count=min(_AT_ONCE, len(names)), may_continue=goes_on
+        query.seconds,
+        table_names,
+        work,
+        thread_count=min(_AT_ONCE, len(table_names)),
+        may_continue=may_continue,
     )
     return dict(outcomes)
 
 
-def _unchecked(
-    unread: Mapping[Identifier, str], checked_count: int, total: int, seconds: float
+def _unchecked_text(
+    unread_reasons: Mapping[Identifier, str], checked_count: int, table_count: int, seconds: float
 ) -> str | None:
     reasons = [
         f"{display_name(name)} cannot be read: {why}"
-        for name, why in sorted(unread.items())[:_NAMED]
+        for name, why in sorted(unread_reasons.items())[:_NAMED]
     ]
-    if len(unread) > _NAMED:
-        reasons.append(f"{len(unread):,} tables cannot be read")
-    if checked_count < total:
+    if len(unread_reasons) > _NAMED:
+        reasons.append(f"{len(unread_reasons):,} tables cannot be read")
+    if checked_count < table_count:
         reasons.append(
-            f"only {checked_count:,} of {count(total, 'table')} compared within {span(seconds * 1000)}"
+            f"only {checked_count:,} of {count(table_count, 'table')} compared within {span(seconds * 1000)}"
         )
     return "; ".join(reasons) or None

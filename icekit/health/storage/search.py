@@ -30,14 +30,14 @@ from icekit.health.facts.storage import (
     StorageSearch,
 )
 from icekit.health.storage.listing import Comparison, NamedFiles
-from icekit.health.storage.missing import Reference, Searched, missing_files
+from icekit.health.storage.missing import ObservedSnapshot, Reference, missing_files
 from icekit.health.storage.orphans import (
     REMEMBERED_SECONDS,
     TableQuery,
     list_orphans,
     manifests_of,
-    named_by_metadata,
-    orphans_before,
+    orphan_cutoff,
+    paths_in_metadata,
     sharing,
 )
 from icekit.iceberg.file_kind import Kind
@@ -79,7 +79,7 @@ def search_storage(
     lake: Lake,
     table: Identifier,
     source: TableSource,
-    searched: Searched,
+    observed_snapshot: ObservedSnapshot,
     collector: str,
     say: Callable[[str], None] | None = None,
 ) -> StorageSearch:
@@ -91,54 +91,64 @@ def search_storage(
     """
     # The procedure rejects a table whose files others may share: nobody can say which files are
     # orphans.
-    has_gc = properties_of(searched.metadata).get("gc.enabled", "true").lower() != "false"
-    others = Sharing()
-    search = _Search(source, searched, collector)
+    has_gc = properties_of(observed_snapshot.metadata).get("gc.enabled", "true").lower() != "false"
+    other_tables = Sharing()
+    search = _Search(source, observed_snapshot, collector)
     with show_progress(lambda: search.progress):
         if has_gc:
-            query = TableQuery(say=say or search.report)
-            others = sharing(lake, table, query, max_age=REMEMBERED_SECONDS)
-        search.seeks_orphans = has_gc and not others.shared
-        reason = search.spark_reason()
-        found = search.run() if reason is None else None
-    if found is None:
-        found = _search_in_spark(lake, table, searched, search.seeks_orphans, reason or "")
-    missing = found.missing
-    unlisted = found.unlisted
-    if unlisted or (missing is not None and missing.counts):
-        current = snapshots_by_id(head(lake, table).metadata)
-        if not snapshots_by_id(searched.metadata).keys() <= current.keys():
-            missing = missing and MissingFiles(unchecked=_EXPIRED)
-            unlisted = unlisted and _EXPIRED
+            query = TableQuery(say=say or search.set_progress)
+            other_tables = sharing(lake, table, query, max_age=REMEMBERED_SECONDS)
+        search.seeks_orphans = has_gc and not other_tables.shared
+        spark_reason = search.spark_reason()
+        result = search.run() if spark_reason is None else None
+    if result is None:
+        result = _search_in_spark(
+            lake, table, observed_snapshot, search.seeks_orphans, spark_reason or ""
+        )
+    missing_files = result.missing
+    unlisted_reason = result.unlisted
+    if unlisted_reason or (missing_files is not None and missing_files.counts):
+        current_snapshots = snapshots_by_id(head(lake, table).metadata)
+        if not snapshots_by_id(observed_snapshot.metadata).keys() <= current_snapshots.keys():
+            missing_files = missing_files and MissingFiles(unchecked=_EXPIRED)
+            unlisted_reason = unlisted_reason and _EXPIRED
     if not has_gc:
-        unlisted = "gc.enabled is false, so another table may use the files"
-    storage = StorageFacts(_older_than_ms(), 0) if others.shared else found.storage
-    return StorageSearch(storage and replace(storage, sharing=others), missing, unlisted)
+        unlisted_reason = "gc.enabled is false, so another table may use the files"
+    storage = StorageFacts(_older_than_ms(), 0) if other_tables.shared else result.storage
+    return StorageSearch(
+        storage and replace(storage, sharing=other_tables), missing_files, unlisted_reason
+    )
 
 
 def _older_than_ms() -> int:
     """The moment before which a file must have been written to count as an orphan."""
-    return int(orphans_before().timestamp() * 1000)
+    return int(orphan_cutoff().timestamp() * 1000)
 
 
 def _search_in_spark(
-    lake: Lake, table: Identifier, searched: Searched, seeks_orphans: bool, reason: str
+    lake: Lake,
+    table: Identifier,
+    observed_snapshot: ObservedSnapshot,
+    seeks_orphans: bool,
+    spark_reason: str,
 ) -> StorageSearch:
     """Let Spark's tasks look up every file, and ``remove_orphan_files`` list the location."""
-    what = "searching the storage in Spark"
-    if reason:
-        what = f"{what}, because {reason}"
-        require("pyspark", f"Because {reason}, the search of the storage")
-    with report_waiting(what, at_once=bool(reason)):
+    activity = "searching the storage in Spark"
+    if spark_reason:
+        activity = f"{activity}, because {spark_reason}"
+        require("pyspark", f"Because {spark_reason}, the search of the storage")
+    with report_waiting(activity, at_once=bool(spark_reason)):
         missing = None
-        if searched.snapshot is not None:
-            missing = missing_files(lake, table, searched)
+        if observed_snapshot.snapshot is not None:
+            missing = missing_files(lake, table, observed_snapshot)
             if missing.count(Role.MANIFEST_LIST).gone_count:
                 return StorageSearch(missing=missing, unlisted=_GONE_LIST)
         if not seeks_orphans:
             return StorageSearch(missing=missing)
         try:
-            storage = list_orphans(lake.spark, lake.sql_name(table), searched.metadata["location"])
+            storage = list_orphans(
+                lake.spark, lake.sql_name(table), observed_snapshot.metadata["location"]
+            )
         except Exception as error:
             return StorageSearch(missing=missing, unlisted=complaint(error).rstrip("."))
     return StorageSearch(storage, missing)
@@ -147,21 +157,25 @@ def _search_in_spark(
 class _Search:
     """A search without Spark; ``progress`` says what it does now."""
 
-    def __init__(self, source: TableSource, searched: Searched, collector: str) -> None:
+    def __init__(
+        self, source: TableSource, observed_snapshot: ObservedSnapshot, collector: str
+    ) -> None:
         self.source = source
-        self.searched = searched
+        self.observed = observed_snapshot
         self.collector = collector
         self.seeks_orphans = True
-        self.metadata: Json = searched.metadata
-        self.named = NamedFiles()
-        self.observed = {each["manifest_path"]: each for each in searched.manifests}
-        self.manifests: Mapping[str, Record] = self.observed
-        self.undecided: list[str] = []
+        self.metadata: Json = observed_snapshot.metadata
+        self.named_files = NamedFiles()
+        self.observed_manifests = {
+            each["manifest_path"]: each for each in observed_snapshot.manifests
+        }
+        self.manifests: Mapping[str, Record] = self.observed_manifests
+        self.undecided_reasons: list[str] = []
         self.progress = "reading the metadata of the catalog's other tables"
         # An encrypted file is longer than what its entry says.
-        self.has_sizes = "encryption.key-id" not in properties_of(searched.metadata)
+        self.has_sizes = "encryption.key-id" not in properties_of(observed_snapshot.metadata)
 
-    def report(self, progress: str) -> None:
+    def set_progress(self, progress: str) -> None:
         """Remember what the search does now."""
         self.progress = progress.strip()
 
@@ -175,19 +189,21 @@ class _Search:
         if self.source.files is None:
             return "only Spark reaches the files of this catalog"
         snapshots = self.metadata.get("snapshots") or ()
-        files = max(map(_file_count, snapshots), default=0)
-        files = max(files, sum(file_counts(self.searched.manifests) or ()))
-        if files > MOST_FILES and self.collector != "local":
-            return f"the table has {files:,} files, more than {MOST_FILES:,}"
+        file_count = max(map(_summary_file_count, snapshots), default=0)
+        file_count = max(file_count, sum(file_counts(self.observed.manifests) or ()))
+        if file_count > MOST_FILES and self.collector != "local":
+            return f"the table has {file_count:,} files, more than {MOST_FILES:,}"
         if self.seeks_orphans:
-            self.report("reading the manifest lists of all snapshots")
+            self.set_progress("reading the manifest lists of all snapshots")
             try:
                 self.manifests = self._all_manifests()
             except IcekitError as error:
-                self.undecided.append(first_line(error))
-        entries = sum(map(live_count, self.manifests.values()))
-        if entries > MOST_ENTRIES and self.collector != "local":
-            return f"its snapshots have {entries:,} manifest entries, more than {MOST_ENTRIES:,}"
+                self.undecided_reasons.append(first_line(error))
+        entry_count = sum(map(live_count, self.manifests.values()))
+        if entry_count > MOST_ENTRIES and self.collector != "local":
+            return (
+                f"its snapshots have {entry_count:,} manifest entries, more than {MOST_ENTRIES:,}"
+            )
         return None
 
     def _all_manifests(self) -> Mapping[str, Record]:
@@ -197,7 +213,7 @@ class _Search:
                     f"snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers "
                     "before 2019 did"
                 )
-        return {**manifests_of(self.source, self.metadata), **self.observed}
+        return {**manifests_of(self.source, self.metadata), **self.observed_manifests}
 
     def run(self) -> StorageSearch:
         """Compare one listing with what the metadata names, and look up what the listing does not
@@ -207,66 +223,72 @@ class _Search:
         location = self.metadata["location"]
         assert files is not None  # or Spark searches
         try:
-            self._read_names()
+            self._gather_named_files()
         except IcekitError as error:
-            self.undecided.append(first_line(error))
-        specs = self.searched.specs.values()
-        comparison = Comparison(self.named, location, _older_than_ms(), specs)
+            self.undecided_reasons.append(first_line(error))
+        specs = self.observed.specs.values()
+        comparison = Comparison(self.named_files, location, _older_than_ms(), specs)
         try:
-            self._list(files, comparison)
+            self._compare_listing(files, comparison)
             comparison.doubt_links()
         except Exception as error:
-            self.undecided.append(f"{location} cannot be listed completely: {first_line(error)}")
+            self.undecided_reasons.append(
+                f"{location} cannot be listed completely: {first_line(error)}"
+            )
         missing = None
-        if self.searched.snapshot is not None:
-            missing = self._missing(files, comparison)
+        if self.observed.snapshot is not None:
+            missing = self._missing_files(files, comparison)
             if missing.count(Role.MANIFEST_LIST).gone_count:
-                self.undecided.insert(0, _GONE_LIST)
+                self.undecided_reasons.insert(0, _GONE_LIST)
         if not self.seeks_orphans:
             return StorageSearch(missing=missing)
-        self.undecided += comparison.doubts
-        if self.undecided:
-            return StorageSearch(missing=missing, unlisted=self.undecided[0].rstrip("."))
-        return StorageSearch(comparison.storage, missing)
+        self.undecided_reasons += comparison.doubts
+        if self.undecided_reasons:
+            return StorageSearch(missing=missing, unlisted=self.undecided_reasons[0].rstrip("."))
+        return StorageSearch(comparison.storage_facts, missing)
 
-    def _read_names(self) -> None:
+    def _gather_named_files(self) -> None:
         """Gather every file that the metadata names; each manifest is read once, and those of the
         observed snapshot first.
         """
-        if self.searched.snapshot is not None:
-            for _, location, size, _ in self.searched.of_metadata():
-                self.named.expect(location, size if self.has_sizes else None)
-        for location in named_by_metadata(self.source, self.metadata):
-            self.named.add(location)
+        if self.observed.snapshot is not None:
+            for _, location, size, _ in self.observed.metadata_references():
+                self.named_files.expect(location, size if self.has_sizes else None)
+        for location in paths_in_metadata(self.source, self.metadata):
+            self.named_files.add(location)
         for path in self.manifests:
-            self.named.add(path)
-        old = [each for path, each in self.manifests.items() if path not in self.observed]
-        ordered = [*self.observed.values(), *old]
-        for index, (manifest, content) in enumerate(read_ahead(self.source.read, ordered)):
-            self.progress = f"reading manifests: {index:,} of {len(ordered):,}"
-            if manifest["manifest_path"] in self.observed:
+            self.named_files.add(path)
+        older_manifests = [
+            manifest_record
+            for path, manifest_record in self.manifests.items()
+            if path not in self.observed_manifests
+        ]
+        all_manifests = [*self.observed_manifests.values(), *older_manifests]
+        for index, (manifest, content) in enumerate(read_ahead(self.source.read, all_manifests)):
+            self.progress = f"reading manifests: {index:,} of {len(all_manifests):,}"
+            if manifest["manifest_path"] in self.observed_manifests:
                 for file, *_ in files_of(manifest, content, _FILE_FIELDS):
-                    self.named.expect(file["file_path"], self._size(file))
+                    self.named_files.expect(file["file_path"], self._entry_size(file))
             else:
                 for file, *_ in files_of(manifest, content, _PATH):
-                    self.named.add(file["file_path"])
+                    self.named_files.add(file["file_path"])
 
-    def _size(self, file: Record) -> int | None:
+    def _entry_size(self, file: Record) -> int | None:
         """The bytes of a file by its entry; those of a vector are not those of its file."""
         if _role_of(file) is Role.VECTOR or not self.has_sizes:
             return None
         return int(file["file_size_in_bytes"])
 
-    def _list(self, files: FileSystem, comparison: Comparison) -> None:
-        folders: Collection[str] = ()
+    def _compare_listing(self, files: FileSystem, comparison: Comparison) -> None:
+        allowed_folders: Collection[str] = ()
         if not self.seeks_orphans:
             # Another table may have many more files here.
-            folders = _with_parents(map(folder_of, self.named.expected))
+            allowed_folders = _with_parents(map(folder_of, self.named_files.expected_by_path))
 
         def enters(path: str) -> bool:
             if self.seeks_orphans:
                 return not comparison.is_hidden(path)
-            return f"{comparison.base}/{path}" in folders
+            return f"{comparison.base}/{path}" in allowed_folders
 
         listed_count = 0
         for batch in files.walk(comparison.folder, enters):
@@ -280,10 +302,15 @@ class _Search:
                     "spark)"
                 )
 
-    def _missing(self, files: FileSystem, comparison: Comparison) -> MissingFiles:
+    def _missing_files(self, files: FileSystem, comparison: Comparison) -> MissingFiles:
         """The files that must exist, and that neither the listing has nor a look-up finds."""
-        expected = self.named.expected.values()
-        locations = dict.fromkeys([*self.named.doubtful, *(each.location for each in expected)])
+        expected_files = self.named_files.expected_by_path.values()
+        locations = dict.fromkeys(
+            [
+                *self.named_files.doubtful_locations,
+                *(expected_file.location for expected_file in expected_files),
+            ]
+        )
         sizes: dict[str, int | None] = {}
         try:
             for location, size in files.sizes(list(locations)):
@@ -292,44 +319,64 @@ class _Search:
         except Exception as error:
             return MissingFiles(unchecked=f"a file cannot be looked up: {first_line(error)}")
         comparison.doubt_listing(sizes)
-        is_whole = not self.named.doubtful and all(
-            sizes[each.location] is not None and each.size in (None, sizes[each.location])
-            for each in expected
+        is_complete = not self.named_files.doubtful_locations and all(
+            sizes[expected_file.location] is not None
+            and expected_file.size in (None, sizes[expected_file.location])
+            for expected_file in expected_files
         )
-        return MissingFiles() if is_whole else self._summarized(list(self._lost(sizes)))
+        return MissingFiles() if is_complete else self._summary(list(self._missing_entries(sizes)))
 
-    def _lost(self, sizes: Mapping[str, int | None]) -> Iterator[MissingFile]:
+    def _missing_entries(self, sizes: Mapping[str, int | None]) -> Iterator[MissingFile]:
         """What is missing, with the details that the entries of the observed snapshot have."""
-        for (role, path, size, snapshot_id), partition, records in self._references():
+        for (role, path, size, snapshot_id), partition, record_count in self._references():
             if path not in sizes:
                 continue
             actual_bytes = sizes[path]
             if actual_bytes is None or size not in (None, actual_bytes):
-                yield MissingFile(role, path, partition, records, snapshot_id, size, actual_bytes)
+                yield MissingFile(
+                    role, path, partition, record_count, snapshot_id, size, actual_bytes
+                )
 
     def _references(self) -> Iterator[tuple[Reference, Partition | None, int]]:
-        for role, path, size, snapshot_id in self.searched.of_metadata():
+        for role, path, size, snapshot_id in self.observed.metadata_references():
             yield (role, path, size if self.has_sizes else None, snapshot_id), None, 0
-        for manifest, content in read_ahead(self.source.read, self.observed.values()):
+        for manifest, content in read_ahead(self.source.read, self.observed_manifests.values()):
             for file, partition, _, snapshot_id in files_of(manifest, content, _FILE_FIELDS):
-                reference = _role_of(file), file["file_path"], self._size(file), snapshot_id
+                reference = _role_of(file), file["file_path"], self._entry_size(file), snapshot_id
                 yield reference, partition, file["record_count"]
 
-    def _summarized(self, lost: list[MissingFile]) -> MissingFiles:
-        if not lost:
+    def _summary(self, missing_files: list[MissingFile]) -> MissingFiles:
+        if not missing_files:
             return MissingFiles()
-        by_role: dict[Role, list[MissingFile]] = {}
-        for each in sorted(lost, key=lambda each: each.role.rank):
-            by_role.setdefault(each.role, []).append(each)
-        gone_data = [each for each in by_role.get(Role.DATA, ()) if each.actual_bytes is None]
-        partitions = Counter(each.partition for each in gone_data if each.partition is not None)
-        fullest = partitions.most_common(MOST_PARTITIONS)
-        needed_by_scans = [each for each in lost if each.role in NEEDED_BY_SCANS]
+        files_by_role: dict[Role, list[MissingFile]] = {}
+        for missing_file in sorted(missing_files, key=lambda missing_file: missing_file.role.rank):
+            files_by_role.setdefault(missing_file.role, []).append(missing_file)
+        gone_data_files = [
+            missing_file
+            for missing_file in files_by_role.get(Role.DATA, ())
+            if missing_file.actual_bytes is None
+        ]
+        gone_by_partition = Counter(
+            missing_file.partition
+            for missing_file in gone_data_files
+            if missing_file.partition is not None
+        )
+        fullest_partitions = gone_by_partition.most_common(MOST_PARTITIONS)
+        needed_files = [
+            missing_file for missing_file in missing_files if missing_file.role in NEEDED_BY_SCANS
+        ]
         return MissingFiles(
-            tuple(_count(role, files) for role, files in by_role.items()),
-            tuple(nsmallest(EXAMPLES, lost, key=_importance)),
-            tuple(sorted(fullest, key=lambda each: (-each[1], sort_key(each[0])))),
-            self.searched.before({each.snapshot_id for each in needed_by_scans}),
+            tuple(_role_count(role, files) for role, files in files_by_role.items()),
+            tuple(nsmallest(EXAMPLES, missing_files, key=_importance)),
+            tuple(
+                sorted(
+                    fullest_partitions,
+                    key=lambda missing_file: (-missing_file[1], sort_key(missing_file[0])),
+                )
+            ),
+            self.observed.newest_before(
+                {missing_file.snapshot_id for missing_file in needed_files}
+            ),
         )
 
 
@@ -337,10 +384,10 @@ def _importance(file: MissingFile) -> tuple[int, str, int]:
     return file.role.rank, file.path, file.record_count
 
 
-def _count(role: Role, files: Collection[MissingFile]) -> MissingCount:
-    gone_count = sum(each.actual_bytes is None for each in files)
-    records = sum(each.record_count for each in files)
-    return MissingCount(role, gone_count, len(files) - gone_count, records)
+def _role_count(role: Role, files: Collection[MissingFile]) -> MissingCount:
+    gone_count = sum(missing_file.actual_bytes is None for missing_file in files)
+    record_count = sum(missing_file.record_count for missing_file in files)
+    return MissingCount(role, gone_count, len(files) - gone_count, record_count)
 
 
 def _role_of(file: Record) -> Role:
@@ -348,7 +395,7 @@ def _role_of(file: Record) -> Role:
     return _ROLES_BY_KIND.get(kind, Role.DELETES)
 
 
-def _file_count(snapshot: Json) -> int:
+def _summary_file_count(snapshot: Json) -> int:
     """The files of a snapshot according to its summary; 0 if that does not count them."""
     summary = summary_of(snapshot)
     return sum(int(summary.get(f"total-{kind}-files") or 0) for kind in ("data", "delete"))
@@ -356,9 +403,9 @@ def _file_count(snapshot: Json) -> int:
 
 def _with_parents(folders: Iterable[str]) -> set[str]:
     """Some folders, and those that they are in."""
-    every: set[str] = set()
+    all_folders: set[str] = set()
     for folder in folders:
-        while folder not in every and folder != "/":
-            every.add(folder)
+        while folder not in all_folders and folder != "/":
+            all_folders.add(folder)
             folder = folder_of(folder)
-    return every
+    return all_folders

@@ -207,7 +207,7 @@ def retention(retention_setting: object, need_hours: float) -> str:
     """
     if not isinstance(retention_setting, Retention):
         raise NotYet("Assign a Retention.of({…}) to kept.")
-    age_ms, snapshot_count = retention_setting.in_force({})
+    age_ms, snapshot_count = retention_setting.time_and_count({})
     if age_ms < need_hours * 3_600_000:
         raise NotYet(
             f"It keeps {span(age_ms)}, but people look back {span(need_hours * 3_600_000)}."

@@ -12,8 +12,8 @@ from typing import Literal
 from icekit.common import frozen
 from icekit.common.commands import Policy
 from icekit.common.errors import ParameterError
-from icekit.health.diagnose.findings import Findings, Thresholds, oversized, under
-from icekit.health.facts.fan_out import RewriteGroup, rewrite_groups, stays_apart
+from icekit.health.diagnose.findings import Findings, Thresholds, oversized_part, undersized_part
+from icekit.health.facts.fan_out import RewriteGroup, is_separable_by_filter, rewrite_groups
 from icekit.health.facts.files import Bucket, FileGroup, SequenceCounts, Totals
 from icekit.health.facts.integrity import DeleteState
 from icekit.health.facts.model import TableFacts
@@ -71,7 +71,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             continue
         applied = equality.get(partition)
         heavy = ["equality deletes"] if applied else []
-        files, opens = (applied.data_file_count, applied.opens) if applied else (0, 0)
+        files, opens = (applied.data_file_count, applied.file_opens) if applied else (0, 0)
         share = 0.0
         scoped = applied is None
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
@@ -199,7 +199,7 @@ def candidates(
     partition that has something to gain. Whether a group of files would be rewritten follows
     SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they
     are taken only if that saves file opens however their rows are distributed, or if the policy
-    asks for it. A table with :attr:`~icekit.health.facts.model.TableFacts.fragile_fields` has one
+    asks for it. A table with :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes` has one
     candidate: all of it. One with :attr:`~icekit.health.facts.model.TableFacts.contradictions` or
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns` has none.
     """
@@ -207,7 +207,7 @@ def candidates(
         return ()
     limits = thresholds_of(policy, thresholds)
     finding_names = findings.names
-    if facts.fragile_fields:
+    if facts.dropped_fields_under_deletes:
         return (_Finder(facts, policy, limits, deletes_over(facts)).whole_table(),)
     loads_over = (
         deletes_over(facts, limits.delete_ratio) if _DELETE_FINDINGS & finding_names else {}
@@ -322,7 +322,7 @@ class _Finder:
         partitions = [p for together in older for p in together.partitions]
         specs = {p.spec_id for p in partitions}
         if has_filter(facts, partitions) and all(
-            stays_apart(facts.spec(spec_id), facts.default_spec) for spec_id in specs
+            is_separable_by_filter(facts.spec(spec_id), facts.default_spec) for spec_id in specs
         ):
             batches = [
                 [replace(together, groups=(group,))]
@@ -355,14 +355,14 @@ class _Finder:
         """Files of the wrong size in one rewrite group, if the procedure would take it."""
         target = self.facts.target_bytes
         candidate = self._candidate("size", (), [together], self._of_wrong_size)
-        buckets = [b for group in together.groups for b in under(group, self.low).buckets]
+        buckets = [b for group in together.groups for b in undersized_part(group, self.low).buckets]
         small = Totals.of_buckets(buckets)
         p = candidate.prediction
         merged = small.file_count - together.files_out(buckets, target)
         files = p.files_in
         large = files - small.file_count
         # Nobody knows how many files come of large ones whose rows go to another spec.
-        is_split = large > 0 and together.is_certain
+        is_split = large > 0 and together.has_exact_partition_count
         holds = {"small files": merged > 0, "oversized files": is_split}
         reasons = tuple(reason for reason, is_so in holds.items() if is_so)
         is_rewritten = p.bytes_in > self.high or (
@@ -373,11 +373,11 @@ class _Finder:
         return replace(candidate, reasons=reasons)
 
     def _of_wrong_size(self, group: FileGroup) -> tuple[Bucket, ...]:
-        large = oversized(group, self.high, self.facts.int_setting(ROW_GROUP))
-        return (*under(group, self.low).buckets, *large.buckets)
+        large = oversized_part(group, self.high, self.facts.int_setting(ROW_GROUP))
+        return (*undersized_part(group, self.low).buckets, *large.buckets)
 
     def _under_deletes(self, group: FileGroup) -> tuple[Bucket, ...]:
-        files = max(self.over[group.partition].files, under(group, self.low).file_count)
+        files = max(self.over[group.partition].files, undersized_part(group, self.low).file_count)
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
         mean = round(group.mean_bytes)
         share = files / group.file_count
@@ -437,7 +437,7 @@ class _Finder:
         """How certain the number of files is: only a group that becomes one file is, whose rows
         stay where they are.
         """
-        are_certain = all(together.is_certain for together in rewrite_groups)
+        are_certain = all(together.has_exact_partition_count for together in rewrite_groups)
         if not are_certain or any(load.is_least for load in loads):
             return Certainty.AT_MOST
         is_moved = any(together.is_moved for together in rewrite_groups)

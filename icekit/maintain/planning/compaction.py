@@ -347,8 +347,8 @@ def _notes(
             )
         if facts.other_optimizer:
             yield facts.other_optimizer.note
-    if facts.fragile_fields:
-        yield fragile(facts.fragile_fields)
+    if facts.dropped_fields_under_deletes:
+        yield fragile(facts.dropped_fields_under_deletes)
         return
     if not policy.old_specs and "old_partition_spec" in findings.names:
         yield (

@@ -23,7 +23,7 @@ from icekit.engine.errors import engine_errors, reason
 from icekit.engine.lake import Lake
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Findings, Thresholds
-from icekit.health.facts.column_support import limits_of
+from icekit.health.facts.column_support import engine_limits
 from icekit.health.facts.head import head
 from icekit.health.facts.integrity import Contradiction, DeleteState
 from icekit.health.facts.model import TableFacts
@@ -154,7 +154,7 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
     if facts.is_unreadable:
         # The one that reads no metadata table.
         procedures = [name for name in procedures if name == "remove_orphan_files"]
-        case.notes.append(f"{limits_of(facts.engine, facts.unsupported_columns)}.")
+        case.notes.append(f"{engine_limits(facts.engine, facts.unsupported_columns)}.")
     nested = [c.name for c in facts.columns if c.type == "variant" and not c.is_in_structs]
     if nested:
         # Iceberg's metadata table position_deletes cannot project them.
@@ -163,12 +163,12 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
             "Iceberg cannot rewrite position delete files of a table with variants in a list or a "
             f"map ({first_names(nested, 5)})."
         )
-    if facts.fragile_fields:
+    if facts.dropped_fields_under_deletes:
         left_out = {"rewrite_position_delete_files", "rewrite_manifests"}.intersection(procedures)
         case.refused.extend(sorted(left_out) if case.are_named else [])
         procedures = [name for name in procedures if name not in left_out]
         case.notes.append(
-            f"{fragile(facts.fragile_fields)} Run icekit compact, which plans that rewrite, before "
+            f"{fragile(facts.dropped_fields_under_deletes)} Run icekit compact, which plans that rewrite, before "
             "manifests or position deletes are rewritten."
         )
     if facts.contradictions:
@@ -352,7 +352,7 @@ def _expiry(case: _Case) -> list[Action]:
     if not is_piling and not case.retention.is_stated:
         return []
     what = "Snapshots pile up" if is_piling else "You gave a retention"
-    if not case.facts.is_on("gc.enabled"):
+    if not case.facts.is_setting_true("gc.enabled"):
         case.notes.append(
             f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
             "the files."
@@ -363,11 +363,11 @@ def _expiry(case: _Case) -> list[Action]:
         case.notes.append(f"{what}, but nothing may expire. {expiring.conflict}")
         case.refused.append("expire_snapshots")
         return []
-    kept_count = expiring.snapshots.kept
-    expired = expiring.snapshots.expired
+    kept_count = expiring.snapshots.remaining_ids
+    expired = expiring.snapshots.expired_ids
     summary = expiring.summary
     # What nobody may miss is said first.
-    stays = "".join(f" {capitalized(sentence)}." for sentence in summary.stays)
+    stays = "".join(f" {capitalized(sentence)}." for sentence in summary.staying_sentences)
     if not expired:
         case.notes.append(
             f"{what}, but no snapshot would expire: each is younger than "
@@ -380,8 +380,8 @@ def _expiry(case: _Case) -> list[Action]:
     reason = "snapshots_piling_up" if is_piling else "the retention that you state"
     return case.action(
         "expire_snapshots",
-        f"{reason}. Removed for good: {'; '.join(summary.goes)}. The others are young, among the last "
-        f"{expiring.retain_last:,}, or protected by {', '.join(expiring.snapshots.refs)}.{stays}",
+        f"{reason}. Removed for good: {'; '.join(summary.removal_sentences)}. The others are young, among the last "
+        f"{expiring.retain_last:,}, or protected by {', '.join(expiring.snapshots.remaining_refs)}.{stays}",
         Prediction(
             len(expired) + len(kept_count),
             files_out=len(kept_count),
@@ -421,7 +421,7 @@ def _orphans(case: _Case, *, is_named: bool) -> list[Action]:
             f"Orphan files were listed ({storage.summary.rstrip(',')}) but not removed. icekit "
             "removes them only if remove_orphan_files is named among the procedures."
         )
-    elif not facts.is_on("gc.enabled"):
+    elif not facts.is_setting_true("gc.enabled"):
         note = "Orphan files were listed, but gc.enabled=false: another table may use them."
     else:
         return _removal(case, storage)

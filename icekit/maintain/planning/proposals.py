@@ -28,7 +28,7 @@ from icekit.health.diagnose.findings import (
     Severity,
     Thresholds,
 )
-from icekit.health.facts.head import head, written_within
+from icekit.health.facts.head import head, partitions_written_within
 from icekit.health.facts.heap import HeapForecast
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import open_file_cost
@@ -303,7 +303,9 @@ def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
         return facts.recent
     table_head = head(case.lake, facts.table, facts.ref)
     read = case.lake.tables.source(facts.table).read
-    return written_within(read, table_head, recent_minutes(policy), facts.collected_at_ms)
+    return partitions_written_within(
+        read, table_head, recent_minutes(policy), facts.collected_at_ms
+    )
 
 
 def _compaction(
@@ -364,7 +366,9 @@ def _maintenance(case: _Case) -> list[Proposal]:
     if not maintenance.actions:
         return []
     expiries = [action.expiry for action in maintenance.actions if action.expiry is not None]
-    case.notes.extend(f"{capitalized(stay)}." for each in expiries for stay in each.stays)
+    case.notes.extend(
+        f"{capitalized(stay)}." for each in expiries for stay in each.staying_sentences
+    )
     predictions = [action.prediction for action in maintenance.actions]
     change = {p.unit: total_of(predictions, p.unit) for p in predictions}
     opens = sum(p.file_opens_saved for p in change.values())

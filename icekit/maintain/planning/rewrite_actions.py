@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from icekit.common import frozen
 from icekit.common.units import count, size
 from icekit.engine.cluster import Cluster
-from icekit.health.diagnose.findings import Findings, Thresholds, limit_options
+from icekit.health.diagnose.findings import Findings, Thresholds, threshold_options
 from icekit.health.facts.integrity import DeleteState
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import sort_key
@@ -160,7 +160,7 @@ def _options(shared: Rewriting, mode: Mode) -> dict[str, str]:
     options = {"partial-progress.enabled": "true", **shared.parallel}
     if mode == "table":
         options = {k: v for k, v in options.items() if not k.startswith("partial-progress")}
-    options |= limit_options(limits, facts.target_bytes)
+    options |= threshold_options(limits, facts.target_bytes)
     if mode in {"all", "spec", "table"}:
         options["rewrite-all"] = "true"
     elif mode == "deletes":
@@ -234,7 +234,11 @@ def drop_dangling(
     anyway.
     """
     of_nothing = [f for f in findings if f.name in {"dangling_deletes", "replaced_deletes"}]
-    if not of_nothing or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions):
+    if (
+        not of_nothing
+        or facts.dropped_fields_under_deletes
+        or any(a.options.get(DANGLING) for a in actions)
+    ):
         return None
     states = DeleteState.DANGLING, DeleteState.REPLACED
     dropped = sum(each.file_count for state in states for each in facts.unapplied_in(state))

@@ -14,7 +14,7 @@ from icekit.common import frozen
 from icekit.common.commands import Policy
 from icekit.common.units import count, percent, size
 from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covered_by
-from icekit.health.facts.column_support import limits_of
+from icekit.health.facts.column_support import engine_limits
 from icekit.health.facts.files import Totals
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import open_file_cost
@@ -101,7 +101,7 @@ def savings_of(
         p for c in chosen_candidates if c.mode in {"deletes", "vectors"} for p in c.partitions
     }
     deletes = [group for kind in DELETE_KINDS for group in facts.of_kind(kind)]
-    of_deletes = Totals.of(deletes)
+    of_deletes = Totals.of_groups(deletes)
     # A full scan opens a delete file once for each data file it applies to.
     pairs = {partition: load.opens for partition, load in deletes_over(facts).items()}
     mean_delete = of_deletes.mean_bytes or 0.0
@@ -121,7 +121,9 @@ def savings_of(
     listed_storage = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         opens_saved=opens_saved,
-        delete_rows_gone=Totals.of(g for g in deletes if g.partition in under_deletes).record_count,
+        delete_rows_gone=Totals.of_groups(
+            g for g in deletes if g.partition in under_deletes
+        ).record_count,
         manifests_gone=manifests_saved,
         rewrite_bytes=rewrites.bytes_in,
         opens=opens,
@@ -175,7 +177,7 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
         first = " and ".join(each.replace("_", " ") for each in facts.contradictions)
         return f"Nothing is rewritten before these findings are fixed: {first}."
     if facts.unsupported_columns:
-        limits = limits_of(facts.engine, facts.unsupported_columns)
+        limits = engine_limits(facts.engine, facts.unsupported_columns)
         return f"Nothing is rewritten: {limits}."
     postponed = selection(facts, findings, thresholds).postponed
     return f"Compaction postpones {postponed}" if postponed else ""

@@ -19,8 +19,8 @@ from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Findings, Thresholds
-from icekit.health.facts.fan_out import most_moved, most_rolled
-from icekit.health.facts.head import head, written_within
+from icekit.health.facts.fan_out import most_output_partitions, most_rolled_files
+from icekit.health.facts.head import head, partitions_written_within
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifests import manifest_list
@@ -175,7 +175,7 @@ class EnginePlanner:
         facts = self.facts
         moved = planned_rewrite.moved
         most_files = sum(
-            most_moved(
+            most_output_partitions(
                 facts.spec(each.spec_id), facts.default_spec, each.partition_count, each.row_count
             )
             for each in moved
@@ -184,7 +184,7 @@ class EnginePlanner:
         if len(of_action) == sum(each.partition_count for each in moved):
             most_files = min(most_files, action.prediction.files_out)
         rolled = sum(
-            most_rolled(
+            most_rolled_files(
                 each.size_in_bytes,
                 each.row_count,
                 planned_rewrite.max_file_bytes,
@@ -253,7 +253,9 @@ def plan_table(
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
     table_head = head(lake, facts.table, facts.ref)
     read = lake.tables.source(facts.table).read
-    recent = written_within(read, table_head, recent_minutes(policy), int(now.timestamp() * 1000))
+    recent = partitions_written_within(
+        read, table_head, recent_minutes(policy), int(now.timestamp() * 1000)
+    )
     is_asked = exact or lake.spark_is_running or not _is_plain(facts)
     spark = lake.spark if is_asked else None
     unasked = old_iceberg_message(spark) if spark else _UNASKED

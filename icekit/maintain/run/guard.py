@@ -24,18 +24,24 @@ from icekit.health.facts.retention import (
     Retention,
     conflict_with_limits,
     expiry_before,
-    needs_of,
-    retained,
+    retained_snapshots,
+    retention_needs,
 )
-from icekit.health.storage.naming import Folders, Wanted, may_name, referenced, wanted
+from icekit.health.storage.naming import (
+    Folders,
+    LookupFiles,
+    lookup_files,
+    may_name_files,
+    referenced_paths,
+)
 from icekit.health.storage.orphans import (
     ORPHAN_AGE,
     TableQuery,
+    ask_other_tables,
     declared_paths,
-    files_in,
     location_of_another_format,
     manifests_of,
-    of_others,
+    paths_in_manifests,
     sharing,
 )
 from icekit.iceberg.dropped_fields import fields_hiding_files_of
@@ -143,7 +149,7 @@ class _Removal(Guard):
     refusal: str
     of_clones: bool
 
-    def _check_unused(self, files: Wanted, file_noun: str) -> None:
+    def _check_unused(self, files: LookupFiles, file_noun: str) -> None:
         """Raise if another table of the catalog names some files, wherever that table is, or if
         that cannot be checked.
         """
@@ -162,7 +168,7 @@ class _Removal(Guard):
                 f"({unchecked}). Fix that and try again."
             )
 
-    def _users(self, files: Wanted) -> tuple[dict[Identifier, str], str | None]:
+    def _users(self, files: LookupFiles) -> tuple[dict[Identifier, str], str | None]:
         """The other tables of the catalog that name some files, each with one such file, and what
         could not be checked.
 
@@ -179,16 +185,16 @@ class _Removal(Guard):
                     return None
                 with tag_jobs(spark, tag):
                     # A search that begins after the request would no longer be cancelled.
-                    if not may_name(self.lake, table, files.folders) or self._is_asked():
+                    if not may_name_files(self.lake, table, files.folders) or self._is_asked():
                         return None
-                    return next(iter(referenced(self.lake, table, files)), None)
+                    return next(iter(referenced_paths(self.lake, table, files)), None)
             except NotATable:
                 return self._around(table, files)
             except Exception as error:
                 raise explain(error, self.lake.sql_name(table)) from error
 
         with act_on_request(self._is_asked, lambda: cancel_jobs(spark, tag)):
-            users, unchecked = of_others(
+            users, unchecked = ask_other_tables(
                 self.lake,
                 self.action.table,
                 named,
@@ -206,22 +212,25 @@ class _Removal(Guard):
         properties = properties_of(head(self.lake, table).metadata)
         return is_clone_of(table, properties, self.action.table, uuid)
 
-    def _around(self, table: Identifier, files: Wanted) -> str | None:
+    def _around(self, table: Identifier, files: LookupFiles) -> str | None:
         """The location of a table of another format, if it may hold some files."""
         locations = location_of_another_format(self.lake, table)
         return next(
             (
                 path
                 for path in locations
-                if meet(Folders(local=frozenset([normal(path).path])).resolved(), files.folders)
+                if meet(
+                    Folders(local_folders=frozenset([normal(path).path])).resolved_folders(),
+                    files.folders,
+                )
             ),
             None,
         )
 
-    def _wanted(self, files: DataFrame) -> Wanted:
+    def _wanted(self, files: DataFrame) -> LookupFiles:
         """Files of the table to look for in others."""
         with explain_errors(self.action.sql_name):
-            return wanted(self.lake.spark, files, declared_paths(self.metadata()))
+            return lookup_files(self.lake.spark, files, declared_paths(self.metadata()))
 
     def _is_asked(self) -> bool:
         """Whether a stop was requested."""
@@ -252,16 +261,16 @@ class ExpiryGuard(_Removal):
         expiring = expiry_before(self.before, older_than_ms, last, self.retention, now_ms)
         self.summary = expiring.summary
         split = expiring.snapshots
-        self.named = split.expired
+        self.named = split.expired_ids
         # What passes the age limit of its own branch or ref soon may expire with the named ones.
         soon = self._by_own_age(self.before, _AHEAD_MS)
         if conflict := conflict_with_limits(self.before, expiring.needs, now_ms + _AHEAD_MS):
             raise RemovalRefused(f"{self.refusal}. {conflict}")
-        self.checked = tuple(dict.fromkeys((*self.named, *soon.expired)))
-        self.must_stay = tuple(each for each in soon.kept if each not in self.checked)
-        self.refs = soon.refs
-        self.dropped = soon.refs_dropped
-        if not (split.expired or split.refs_dropped):
+        self.checked = tuple(dict.fromkeys((*self.named, *soon.expired_ids)))
+        self.must_stay = tuple(each for each in soon.remaining_ids if each not in self.checked)
+        self.refs = soon.remaining_refs
+        self.dropped = soon.expired_refs
+        if not (split.expired_ids or split.expired_refs):
             return None
         files = self._ending(frozenset(self.checked)).persist()
         try:
@@ -271,8 +280,8 @@ class ExpiryGuard(_Removal):
         # By name, and none by age: other commits may come until then, and what they push out was
         # not checked.
         arguments = {**self.action.arguments, "retain_last": 1}
-        if split.expired:
-            arguments["snapshot_ids"] = split.expired
+        if split.expired_ids:
+            arguments["snapshot_ids"] = split.expired_ids
         long_ago = dt.datetime.fromtimestamp(0, dt.UTC)
         return replace(self.action, arguments=arguments, older_than=long_ago, expiry=None)
 
@@ -280,7 +289,7 @@ class ExpiryGuard(_Removal):
         metadata = self.metadata()
         # A rollback or a new branch may need what went by when the named ones were chosen.
         now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
-        needs = needs_of(metadata, self.retention, now_ms)
+        needs = retention_needs(metadata, self.retention, now_ms)
         if needs.snapshot_ids.intersection(self.checked):
             raise RemovalRefused(
                 f"{self.refusal}: a writer or a staged write now needs "
@@ -288,7 +297,7 @@ class ExpiryGuard(_Removal):
                 "that were to expire, because another job changed a branch meanwhile. Try again."
             )
         soon = self._by_own_age(metadata, _AHEAD_MS // 2)
-        more = {*soon.expired, *soon.refs_dropped}.difference(self.checked, self.dropped)
+        more = {*soon.expired_ids, *soon.expired_refs}.difference(self.checked, self.dropped)
         if more:
             raise RemovalRefused(
                 f"{self.refusal}: {count(len(more), 'snapshot or ref', 'snapshots or refs')} would "
@@ -300,7 +309,9 @@ class ExpiryGuard(_Removal):
         """What the call keeps some milliseconds from now, apart from the named snapshots: it names
         no age, but a branch may have an age limit of its own.
         """
-        return retained(metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms)
+        return retained_snapshots(
+            metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms
+        )
 
     def _ending(self, expired: Collection[int]) -> DataFrame:
         """The files that are removed with some snapshots, by ``file_path``; may include some that
@@ -354,8 +365,8 @@ class ExpiryGuard(_Removal):
         ending_manifests = {
             path: manifest for path, manifest in manifests.items() if path not in kept_manifests
         }
-        ending_files = set(files_in(source, ending_manifests.values()))
-        ending_files.difference_update(files_in(source, kept_manifests.values()))
+        ending_files = set(paths_in_manifests(source, ending_manifests.values()))
+        ending_files.difference_update(paths_in_manifests(source, kept_manifests.values()))
         return [*ending_manifests, *sorted(ending_files)]
 
     def _oldest_kept(self) -> list[int]:
@@ -414,7 +425,7 @@ class OrphanGuard(_Removal):
         if not self.listed:
             return None
         orphans = self._wanted(found)
-        named = referenced(self.lake, self.action.table, orphans)
+        named = referenced_paths(self.lake, self.action.table, orphans)
         # Checked again although the plan checked it: a table may have been created since, and the
         # steps above take time.
         if refusal := sharing(

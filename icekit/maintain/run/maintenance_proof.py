@@ -17,7 +17,7 @@ from icekit.engine.metadata_tables import frame_of_paths, metadata_table, sample
 from icekit.health.facts.head import head
 from icekit.health.facts.retention import ExpirySummary
 from icekit.health.facts.writer_states import WriterKeys, WriterLog, stated_keys
-from icekit.health.storage.naming import live_files, referenced, wanted
+from icekit.health.storage.naming import live_files, lookup_files, referenced_paths
 from icekit.iceberg.metadata import Json, snapshots_by_id
 from icekit.rows.proof.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.rows.proof.proof import Check, Proof
@@ -138,7 +138,7 @@ def prove_history(
         *_states_found(metadata, summary, stated_keys(writer_keys), removed_more=removed_more),
         *_readable(lake, table),
     ]
-    return _proof(table, "expire_snapshots", checks, started, summary.goes)
+    return _proof(table, "expire_snapshots", checks, started, summary.removal_sentences)
 
 
 def _states_found(
@@ -187,7 +187,11 @@ def _states_found(
         )
     return [
         *checks,
-        *(Check(True, sentence) for sentence in summary.stays if not (lost or missing_writes)),
+        *(
+            Check(True, sentence)
+            for sentence in summary.staying_sentences
+            if not (lost or missing_writes)
+        ),
     ]
 
 
@@ -246,8 +250,8 @@ def _look(lake: Lake, table: Identifier) -> Sequence[Check]:
         ]
     # Named in metadata that is read after the look: another job's expiry stops naming a file before
     # it removes it.
-    missed = referenced(
-        lake, table, wanted(spark, frame_of_paths(spark, missing_paths)), len(missing_paths)
+    missed = referenced_paths(
+        lake, table, lookup_files(spark, frame_of_paths(spark, missing_paths)), len(missing_paths)
     )
     left = len(sampled_paths) - len(missing_paths)
     statement = (

@@ -9,7 +9,7 @@ from typing import Any
 
 from icekit.common import frozen
 from icekit.common.units import count, first_names, utc_time
-from icekit.health.facts.head import Head, since
+from icekit.health.facts.head import Head, commits_since
 from icekit.iceberg.metadata import (
     Json,
     leaves,
@@ -91,7 +91,7 @@ def outside_changes(before: Head, now: Head, own_ids: Collection[int]) -> Outsid
     is_gone = before.snapshot_id is not None and all(
         commit["snapshot-id"] != before.snapshot_id for commit in now.lineage()
     )
-    commits = () if is_gone else since(now, before.snapshot_id)
+    commits = () if is_gone else commits_since(now, before.snapshot_id)
     definition = tuple(_definition(before.metadata, now.metadata))
     other_commits = tuple(commit for commit in commits if int(commit["snapshot-id"]) not in own_ids)
     removed = snapshots_by_id(before.metadata).keys() - snapshots_by_id(now.metadata).keys()

@@ -16,7 +16,7 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.engine.planner import PlannedRewrite
 from icekit.health.facts.files import Totals
-from icekit.health.facts.head import head, since
+from icekit.health.facts.head import commits_since, head
 from icekit.health.facts.model import TableFacts
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.partition import Partition
@@ -65,7 +65,7 @@ def try_plan(
             _tried(lake, facts, copy, action, sample_bytes=sample_bytes, stop=stop, say=progress)
             for action in plan.actions
         )
-        added = since(head(lake, copy.table, plan.ref), first)
+        added = commits_since(head(lake, copy.table, plan.ref), first)
         commits = {int(snapshot["snapshot-id"]): snapshot for snapshot in added}
         proof = prove_rewrites(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
@@ -122,7 +122,7 @@ def _tried(
             raise
         raise KeyboardInterrupt from None
     seconds = time.monotonic() - started
-    changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
+    changed = actual(commits_since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned_rewrite.files_in and not changed.any):
         raise RehearsalFailed(
             f"On a clone {count(answer.failed_groups, 'group')} of {planned_rewrite.groups:,} of action "
@@ -155,7 +155,7 @@ def _sample(
     nearest = sorted(known_groups, key=lambda group: abs(group.size_in_bytes - median))
     bytes_so_far = list(accumulate(group.size_in_bytes for group in nearest))
     sampled_groups = nearest[: max(1, bisect_right(bytes_so_far, sample_bytes))]
-    total = Totals.of(sampled_groups)
+    total = Totals.of_groups(sampled_groups)
     return tuple(g.partition for g in sampled_groups), total.mean_bytes or 0.0
 
 

@@ -21,7 +21,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.staging import Staging
-from icekit.health.facts.head import since
+from icekit.health.facts.head import commits_since
 from icekit.iceberg.definition import named_as_columns_of_position_deletes
 from icekit.iceberg.dropped_fields import fields_hiding_positions, positions_hidden
 from icekit.iceberg.metadata import summary_of
@@ -309,7 +309,7 @@ def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str])
     """Replace equality deletes with position deletes in one commit, which fails if another commit
     interferes; its summary has ``tags``.
 
-    The touched data files, and the files to be removed, must still exist. Deletes committed since
+    The touched data files, and the files to be removed, must still exist. Deletes committed commits_since
     the snapshot that the files were found at stay, and apply.
     """
     snapshot_deletes = new_deletes.inputs.snapshot_deletes
@@ -404,7 +404,7 @@ class _Conversion:
         """
         listed_at, sequences = zip(*self.listed_at, strict=True)
         try:
-            commits = since(inputs.snapshot_deletes, listed_at[0])
+            commits = commits_since(inputs.snapshot_deletes, listed_at[0])
         except SnapshotNotFound:
             raise CommitConflict(
                 "the table was rolled back, or its snapshots expired, while its equality deletes "

@@ -20,7 +20,7 @@ from icekit.engine.bridge import (
 )
 from icekit.health.facts.head import Head
 from icekit.health.facts.metadata_file import check_metadata
-from icekit.health.facts.spark import check_listed
+from icekit.health.facts.spark import check_file_counts
 from icekit.iceberg.definition import PartitionSpec
 from icekit.iceberg.manifests import file_counts, manifest_list
 from icekit.iceberg.metadata import choose_snapshot
@@ -141,7 +141,7 @@ def remaining(
     # Without a list: format version 1 with its manifests inline, and so without deletes.
     if location := snapshot.get("manifest-list"):
         expected = file_counts(manifest_list(read_bytes(table.io(), location), location))
-    check_listed(spark, name, snapshot_id, expected, listing.counted)
+    check_file_counts(spark, name, snapshot_id, expected, listing.counted)
     by_partition = [
         s for s in listing.scopes if chosen_partitions is None or s.partition in chosen_partitions
     ]

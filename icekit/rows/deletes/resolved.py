@@ -15,7 +15,7 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import Identifier, display_name, identifier
 from icekit.engine.column_types import Ability
-from icekit.health.facts.column_support import limits_of, unsupported_columns
+from icekit.health.facts.column_support import engine_limits, unsupported_columns
 from icekit.health.facts.head import head
 from icekit.iceberg.metadata import Json, leaves, schema_of, snapshots_by_id
 from icekit.rows.deletes.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
@@ -70,7 +70,7 @@ def require_readable(lake: Lake, table: Identifier, refusal: str) -> None:
     """
     columns = unsupported_columns(head(lake, table).metadata, lake.engine)
     if any(column.ability is Ability.READ for column in columns):
-        raise ConversionRefused(f"{limits_of(lake.engine, columns)}, so {refusal}.")
+        raise ConversionRefused(f"{engine_limits(lake.engine, columns)}, so {refusal}.")
 
 
 @frozen

@@ -99,14 +99,15 @@ class Changes:
             return False
         metrics = f"readable_metrics.{identifier(column.name)}"
         files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
-            *self.partition_ids.of_entries(entries),
+            *self.partition_ids.entry_columns(entries),
             f"{metrics}.lower_bound AS low",
             f"{metrics}.upper_bound AS high",
             f"{metrics}.null_value_count = data_file.record_count AS are_null",
         )
         ids = [field_id for field_id, _ in self.partition_ids.names]
         same = [
-            F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in self.partition_ids.scope
+            F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}"))
+            for name in self.partition_ids.partition_columns
         ]
         inside = files.alias("e").join(F.broadcast(self.changed).alias("c"), same, "left_semi")
         ends = inside.selectExpr(
@@ -136,7 +137,7 @@ def changes(
     entries = metadata_table(spark, table, "entries", snapshot_id)
     commit_entries = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
     partition_ids = Partitions(specs)
-    changed = commit_entries.selectExpr(*partition_ids.of_entries(commit_entries)).distinct()
+    changed = commit_entries.selectExpr(*partition_ids.entry_columns(commit_entries)).distinct()
     partitions = sorted(set(partition_ids.read(arrow_of(changed))), key=sort_key)
     # Live in the commit and not added by it, or removed by it: the parent's live files.
     parent_files = entries.where(

@@ -49,7 +49,7 @@ def test_data_loads_the_deletes_of_later_sequence_numbers_that_key_bounds_do_not
     )
     (applied,) = equality_deletes_applied(facts_of([first, *rows]))
 
-    assert (applied.data_file_count, applied.loads) == (files, loads)
+    assert (applied.data_file_count, applied.record_loads) == (files, loads)
     assert applied.max_deletes_per_file == most
 
 

@@ -144,7 +144,7 @@ def test_both_collectors_read_partitions_whose_every_column_was_dropped(table: T
         table.lake.observe(table.name, collector=collector) for collector in ("local", "spark")
     )
 
-    assert local.fragile_fields == spark.fragile_fields == ("p",)
+    assert local.dropped_fields_under_deletes == spark.dropped_fields_under_deletes == ("p",)
     assert local.groups == spark.groups
     assert local.data.file_count == 4
 
