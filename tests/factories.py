@@ -200,7 +200,7 @@ def table_facts(**overrides: Any) -> TableFacts:
             properties=properties,
             settings=in_force,
             distribution=metadata.distribution_modes(
-                properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
+                properties, is_partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
             ),
             filter_columns=(),
             data_edges=bucket_edges(int(value["write.target-file-size-bytes"] or 0), ratios),

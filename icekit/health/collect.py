@@ -40,7 +40,7 @@ from icekit.iceberg.key_fields import misread_fields
 from icekit.iceberg.manifests import (
     Record,
     file_counts,
-    is_counted,
+    has_entry_counts,
     manifest_facts,
     manifest_list,
     sample_metrics,
@@ -105,7 +105,7 @@ def observe(
     # a partition field was dropped, they do not have its values, or fail.
     current_columns = metadata.columns(meta, metadata.schema_of(meta))
     has_hidden_files = bool(fields_hiding_files(specs_by_id.values(), current_columns)) or any(
-        specs_by_id[manifest["partition_spec_id"]].dropped for manifest in manifests
+        specs_by_id[manifest["partition_spec_id"]].dropped_fields for manifest in manifests
     )
     collector = "local" if is_unreadable or has_hidden_files else collector
     rollup, used_collector = _count_files(
@@ -183,7 +183,9 @@ def _definition_fields(
         "settings": metadata.settings(properties),
         "distribution": metadata.distribution_modes(
             properties,
-            partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs),
+            is_partitioned=any(
+                s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs
+            ),
             is_sorted=bool(sort_order),
         ),
         "filter_columns": _filter_columns(filter_columns, properties, [c.name for c in columns]),
@@ -365,18 +367,24 @@ def _metadata_flaws(
         Flaw.UNCOUNTED_MANIFESTS: [
             manifest["manifest_path"]
             for manifest in observed_snapshot.manifests
-            if not is_counted(manifest)
+            if not has_entry_counts(manifest)
         ],
-        Flaw.SCHEMA_GONE: [each for each in ids_without_schema if each == observed_id],
-        Flaw.OLD_SCHEMA_GONE: [each for each in ids_without_schema if each != observed_id],
+        Flaw.SCHEMA_GONE: [
+            snapshot_id for snapshot_id in ids_without_schema if snapshot_id == observed_id
+        ],
+        Flaw.OLD_SCHEMA_GONE: [
+            snapshot_id for snapshot_id in ids_without_schema if snapshot_id != observed_id
+        ],
         Flaw.ORDER_BY_DROPPED: broken_order_ids,
         Flaw.MISCOUNTED_MANIFESTS: [
-            f"{each.path}: {each.listed_count:,} live files by the manifest list "
-            f"{(observed_snapshot.snapshot or {}).get('manifest-list')}, {each.live_count:,} in the manifest"
-            for each in integrity.miscounted
+            f"{miscounted.path}: {miscounted.listed_count:,} live files by the manifest list "
+            f"{(observed_snapshot.snapshot or {}).get('manifest-list')}, {miscounted.live_count:,} "
+            "in the manifest"
+            for miscounted in integrity.miscounted
         ],
         Flaw.FUTURE_TIMES: [
-            f"until {time_text(each)}" for each in reversed(metadata.future_times(meta, now_ms))
+            f"until {time_text(time_ms)}"
+            for time_ms in reversed(metadata.future_times(meta, now_ms))
         ],
     }
     counts_by_flaw = {Flaw.MISCOUNTED_MANIFESTS: integrity.miscounted_count}

@@ -24,17 +24,20 @@ _BLOCK_BYTES = 64_000
 
 def header_of(raw: bytes) -> Header:
     """The header of an Avro file; raises ValueError for another file."""
-    return _split(raw)[0]
+    return _header_and_start(raw)[0]
 
 
 def records_of(raw: bytes) -> Iterator[Record]:
     """The records of an Avro file, in their stored form."""
     import fastavro
 
-    header, start = _split(raw)
-    plain_header = {**header, SCHEMA: _plain_schema(header[SCHEMA]).text}
-    plain = _encoded(plain_header, raw[start - _SYNC_BYTES : start]) + raw[start:]
-    for record in fastavro.reader(io.BytesIO(plain)):
+    header, first_block = _header_and_start(raw)
+    plain_header = {**header, SCHEMA: _plain_schema(header[SCHEMA]).json_text}
+    plain_file = (
+        _encoded_header(plain_header, raw[first_block - _SYNC_BYTES : first_block])
+        + raw[first_block:]
+    )
+    for record in fastavro.reader(io.BytesIO(plain_file)):
         assert isinstance(record, dict)
         yield record
 
@@ -58,48 +61,50 @@ def rewrite(
 
     header = header_of(raw)
     out = io.BytesIO()
-    sync = hashlib.md5(raw, usedforsecurity=False).digest()
+    sync_marker = hashlib.md5(raw, usedforsecurity=False).digest()
     fastavro.writer(
         out,
-        _plain_schema(header[SCHEMA]).parsed,
+        _plain_schema(header[SCHEMA]).parsed_schema,
         changed_records(),
         codec=header.get("avro.codec", b"null").decode(),
         sync_interval=_BLOCK_BYTES,
-        sync_marker=sync,
+        sync_marker=sync_marker,
     )
-    block_bytes = out.getvalue()
-    blocks = block_bytes[_split(block_bytes)[1] :]
+    new_file = out.getvalue()
+    blocks = new_file[_header_and_start(new_file)[1] :]
     new_header = change_header(header) if change_header else header
-    return _encoded(new_header, sync) + blocks
+    return _encoded_header(new_header, sync_marker) + blocks
 
 
-def _split(raw: bytes) -> tuple[Header, int]:
+def _header_and_start(raw: bytes) -> tuple[Header, int]:
     """The header, and where the first block begins."""
     import fastavro
 
     if not raw.startswith(MAGIC):
         raise ValueError("not an Avro file")
-    stream = io.BytesIO(raw)
-    stream.seek(len(MAGIC))
-    entries = fastavro.schemaless_reader(stream, {"type": "map", "values": "bytes"}, None)
-    assert isinstance(entries, dict)
-    return dict(entries), stream.tell() + _SYNC_BYTES
+    content_stream = io.BytesIO(raw)
+    content_stream.seek(len(MAGIC))
+    header_entries = fastavro.schemaless_reader(
+        content_stream, {"type": "map", "values": "bytes"}, None
+    )
+    assert isinstance(header_entries, dict)
+    return dict(header_entries), content_stream.tell() + _SYNC_BYTES
 
 
-def _encoded(header: Header, sync: bytes) -> bytes:
+def _encoded_header(header: Header, sync_marker: bytes) -> bytes:
     import fastavro
 
     out = io.BytesIO(MAGIC)
     out.seek(len(MAGIC))
     fastavro.schemaless_writer(out, {"type": "map", "values": "bytes"}, header)
-    return out.getvalue() + sync
+    return out.getvalue() + sync_marker
 
 
 class _PlainSchema(NamedTuple):
     """A schema without its logical types: its JSON, and what fastavro makes of that."""
 
-    text: bytes
-    parsed: Any
+    json_text: bytes
+    parsed_schema: Any
 
 
 @lru_cache(maxsize=100)  # the manifests of a table share a few
@@ -115,12 +120,13 @@ def _without_logical_types(schema: Any) -> Any:
         return [_without_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
-    plain = {key: value for key, value in schema.items() if key != "logicalType"}
+    plain_schema = {key: value for key, value in schema.items() if key != "logicalType"}
     for key in ("type", "items", "values"):
-        if key in plain:
-            plain[key] = _without_logical_types(plain[key])
-    if "fields" in plain:
-        plain["fields"] = [
-            {**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]
+        if key in plain_schema:
+            plain_schema[key] = _without_logical_types(plain_schema[key])
+    if "fields" in plain_schema:
+        plain_schema["fields"] = [
+            {**field, "type": _without_logical_types(field["type"])}
+            for field in plain_schema["fields"]
         ]
-    return plain
+    return plain_schema

@@ -41,45 +41,49 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
 
     Without ``fields``, all are read.
     """
-    plan: list[tuple[str | None, Any]] = []
+    field_steps: list[tuple[str | None, Any]] = []
     for field in schema["fields"]:
         name = field["name"]
-        kind = field["type"]
-        inner = fields.get(name) if fields is not None else None
+        field_type = field["type"]
+        inner_fields = fields.get(name) if fields is not None else None
         if fields is not None and name not in fields:
-            plan.append((None, _compiled(kind)[1]))
-        elif isinstance(inner, Mapping):
-            plan.append((name, record_reader(kind, inner)))
+            field_steps.append((None, _compile_schema(field_type)[1]))
+        elif isinstance(inner_fields, Mapping):
+            field_steps.append((name, record_reader(field_type, inner_fields)))
         else:
-            plan.append((name, _compiled(kind, inner)[0]))
+            field_steps.append((name, _compile_schema(field_type, inner_fields)[0]))
 
     def read(data: bytes, offset: int) -> tuple[dict[str, Any], int]:
         record = {}
-        for name, step in plan:
+        for name, read_or_skip in field_steps:
             if name is None:
-                offset = step(data, offset)
+                offset = read_or_skip(data, offset)
             else:
-                record[name], offset = step(data, offset)
+                record[name], offset = read_or_skip(data, offset)
         return record, offset
 
     return read
 
 
-def _compiled(schema: Any, keys: Sequence[int] | None = None) -> tuple[Read, Skip]:
+def _compile_schema(schema: Any, keys: Sequence[int] | None = None) -> tuple[Read, Skip]:
     if isinstance(schema, list):
-        return _union([_compiled(branch, keys) for branch in schema])
+        return _compile_union([_compile_schema(branch, keys) for branch in schema])
     if isinstance(schema, str):
         return _PRIMITIVES[schema]
-    kind = schema["type"]
-    if kind == "record":
+    schema_type = schema["type"]
+    if schema_type == "record":
         skip = record_reader(schema, {})
         return record_reader(schema), lambda data, offset: skip(data, offset)[1]
-    if kind == "array":
-        items = schema["items"]
-        return _map(items, keys) if _is_pair(items) else _array(items)
-    if kind == "fixed" or schema.get("logicalType") == "decimal":
-        return _bytes_like(schema)
-    return _compiled(kind)
+    if schema_type == "array":
+        item_schema = schema["items"]
+        return (
+            _compile_map(item_schema, keys)
+            if _is_pair(item_schema)
+            else _compile_array(item_schema)
+        )
+    if schema_type == "fixed" or schema.get("logicalType") == "decimal":
+        return _compile_bytes(schema)
+    return _compile_schema(schema_type)
 
 
 def _is_pair(schema: Any) -> bool:
@@ -87,23 +91,23 @@ def _is_pair(schema: Any) -> bool:
     return [field["name"] for field in fields] == ["key", "value"]
 
 
-def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
+def _compile_union(branch_codecs: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
     # Twice the number of the branch, in one byte; anything else is an error.
-    reads = {2 * i: read for i, (read, _) in enumerate(branches)}
-    skips = {2 * i: skip for i, (_, skip) in enumerate(branches)}
+    reads = {2 * i: read for i, (read, _) in enumerate(branch_codecs)}
+    skips = {2 * i: skip for i, (_, skip) in enumerate(branch_codecs)}
     return lambda data, offset: reads[data[offset]](data, offset + 1), lambda data, offset: skips[
         data[offset]
     ](data, offset + 1)
 
 
-def _array(items: Any) -> tuple[Read, Skip]:
-    read_item, skip_item = _compiled(items)
-    pattern = _pattern(items)
+def _compile_array(item_schema: Any) -> tuple[Read, Skip]:
+    read_item, skip_item = _compile_schema(item_schema)
+    pattern = _value_pattern(item_schema)
 
     def read(data: bytes, offset: int) -> tuple[list[Any], int]:
         values: list[Any] = []
         while True:
-            count, offset = _long(data, offset)
+            count, offset = _read_long(data, offset)
             if not count:
                 return values, offset
             if count < 0:
@@ -115,13 +119,13 @@ def _array(items: Any) -> tuple[Read, Skip]:
 
     def skip(data: bytes, offset: int) -> int:
         while True:
-            count, offset = _long(data, offset)
+            count, offset = _read_long(data, offset)
             if not count:
                 return offset
             if count < 0:
                 offset = _skip_bytes(data, offset)
                 continue
-            if match := _matcher(pattern, count)(data, offset):
+            if match := _array_matcher(pattern, count)(data, offset):
                 return match.end()
             for _ in range(count):
                 offset = skip_item(data, offset)
@@ -131,67 +135,71 @@ def _array(items: Any) -> tuple[Read, Skip]:
     return read, skip
 
 
-def _map(pair: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
+def _compile_map(pair_schema: Any, keys: Sequence[int] | None) -> tuple[Read, Skip]:
     """A map, which is written as an array of pairs; of ``keys``, only those are read."""
-    read_pairs, skip = _array(pair)
-    kind = pair["fields"][1]["type"]
-    pattern = _pattern(pair)
-    read_value = _compiled(kind)[0]
+    read_pairs, skip = _compile_array(pair_schema)
+    value_schema = pair_schema["fields"][1]["type"]
+    pattern = _value_pattern(pair_schema)
+    read_value = _compile_schema(value_schema)[0]
     # What precedes the value of a key: the pairs before it, and the key.
-    before = [
-        (key, re.compile(b"(?:%b)*?%b" % (pattern, re.escape(_number(key))), re.DOTALL))
+    key_patterns = [
+        (key, re.compile(b"(?:%b)*?%b" % (pattern, re.escape(_encoded_number(key))), re.DOTALL))
         for key in keys or ()
         if pattern is not None
     ]
 
     def read(data: bytes, offset: int) -> tuple[dict[int, Any], int]:
-        count, start = _long(data, offset)
-        match = _matcher(pattern, count)(data, start) if keys is not None else None
+        count, start = _read_long(data, offset)
+        match = _array_matcher(pattern, count)(data, start) if keys is not None else None
         if match is None:
             pairs, offset = read_pairs(data, offset)
-            wanted = (each for each in pairs if keys is None or each["key"] in keys)
-            return {each["key"]: each["value"] for each in wanted}, offset
+            selected_pairs = (
+                one_pair for one_pair in pairs if keys is None or one_pair["key"] in keys
+            )
+            return {one_pair["key"]: one_pair["value"] for one_pair in selected_pairs}, offset
         values = {}
-        for key, until in before:
+        for key, key_pattern in key_patterns:
             # Not up to the zero after the pairs, which is like a key.
-            if preceding := until.match(data, start, match.end() - 1):
-                values[key] = read_value(data, preceding.end())[0]
+            if key_match := key_pattern.match(data, start, match.end() - 1):
+                values[key] = read_value(data, key_match.end())[0]
         return values, match.end()
 
     return read, skip
 
 
-def _number(value: int) -> bytes:
+def _encoded_number(value: int) -> bytes:
     """A number as Avro writes it."""
-    left = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while left > 127:
-        encoded.append(left & 127 | 128)
-        left >>= 7
-    return bytes([*encoded, left])
+    remaining = (value << 1) ^ (value >> 63)
+    encoded_bytes = bytearray()
+    while remaining > 127:
+        encoded_bytes.append(remaining & 127 | 128)
+        remaining >>= 7
+    return bytes([*encoded_bytes, remaining])
 
 
-def _pattern(schema: Any) -> bytes | None:
+def _value_pattern(schema: Any) -> bytes | None:
     """A regular expression that matches a value; None if there is none."""
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if kind == "record":
-        parts = [_pattern(field["type"]) for field in schema["fields"]]
-        return None if None in parts else b"".join(filter(None, parts))
-    patterns = {"int": _NUMBER, "long": _NUMBER, "bytes": _SHORT, "string": _SHORT}
-    return patterns.get(kind) if isinstance(kind, str) else None
+    schema_type = schema["type"] if isinstance(schema, dict) else schema
+    if schema_type == "record":
+        field_patterns = [_value_pattern(field["type"]) for field in schema["fields"]]
+        return None if None in field_patterns else b"".join(filter(None, field_patterns))
+    patterns_by_type = {"int": _NUMBER, "long": _NUMBER, "bytes": _SHORT, "string": _SHORT}
+    return patterns_by_type.get(schema_type) if isinstance(schema_type, str) else None
 
 
 @lru_cache(maxsize=256)
-def _matcher(pattern: bytes | None, count: int) -> Callable[[bytes, int], re.Match[bytes] | None]:
-    """Match ``count`` items in one block and the zero after them, as all writers write arrays;
+def _array_matcher(
+    pattern: bytes | None, item_count: int
+) -> Callable[[bytes, int], re.Match[bytes] | None]:
+    """Match ``item_count`` items in one block and the zero after them, as all writers write arrays;
     nothing if items have no pattern, or are none or very many.
     """
-    if pattern is None or not 0 < count <= _LONGEST_MATCH:
+    if pattern is None or not 0 < item_count <= _LONGEST_MATCH:
         return lambda _, __: None
-    return re.compile(rb"(?:%b){%d}\x00" % (pattern, count), re.DOTALL).match
+    return re.compile(rb"(?:%b){%d}\x00" % (pattern, item_count), re.DOTALL).match
 
 
-def _long(data: bytes, offset: int) -> tuple[int, int]:
+def _read_long(data: bytes, offset: int) -> tuple[int, int]:
     byte = data[offset]
     offset += 1
     value = byte & 127
@@ -210,8 +218,8 @@ def _skip_long(data: bytes, offset: int) -> int:
     return offset + 1
 
 
-def _bytes(data: bytes, offset: int) -> tuple[bytes, int]:
-    length, offset = _long(data, offset)
+def _read_bytes(data: bytes, offset: int) -> tuple[bytes, int]:
+    length, offset = _read_long(data, offset)
     end = offset + length
     if not offset <= end <= len(data):
         raise EOFError("a value goes beyond its block")
@@ -219,49 +227,49 @@ def _bytes(data: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def _skip_bytes(data: bytes, offset: int) -> int:
-    length, offset = _long(data, offset)
+    length, offset = _read_long(data, offset)
     if length < 0:
         raise ValueError("a value has a negative length")
     return offset + length
 
 
-def _string(data: bytes, offset: int) -> tuple[str, int]:
-    raw, offset = _bytes(data, offset)
+def _read_string(data: bytes, offset: int) -> tuple[str, int]:
+    raw, offset = _read_bytes(data, offset)
     return raw.decode(), offset
 
 
-def _packed(form: str) -> tuple[Read, Skip]:
-    layout = struct.Struct(form)
-    size = layout.size
+def _compile_struct(struct_format: str) -> tuple[Read, Skip]:
+    value_struct = struct.Struct(struct_format)
+    size = value_struct.size
     return lambda data, offset: (
-        layout.unpack_from(data, offset)[0],
+        value_struct.unpack_from(data, offset)[0],
         offset + size,
     ), lambda _, offset: offset + size
 
 
 _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
     "null": (lambda _, offset: (None, offset), lambda _, offset: offset),
-    "boolean": _packed("?"),
-    "int": (_long, _skip_long),
-    "long": (_long, _skip_long),
-    "float": _packed("<f"),
-    "double": _packed("<d"),
-    "bytes": (_bytes, _skip_bytes),
-    "string": (_string, _skip_bytes),
+    "boolean": _compile_struct("?"),
+    "int": (_read_long, _skip_long),
+    "long": (_read_long, _skip_long),
+    "float": _compile_struct("<f"),
+    "double": _compile_struct("<d"),
+    "bytes": (_read_bytes, _skip_bytes),
+    "string": (_read_string, _skip_bytes),
 }
 
 
-def _bytes_like(schema: Any) -> tuple[Read, Skip]:
+def _compile_bytes(schema: Any) -> tuple[Read, Skip]:
     """Bytes that may represent a decimal or a UUID."""
     is_fixed = schema["type"] == "fixed"
-    logical = schema.get("logicalType")
-    read, skip = _packed(f"{schema['size']}s") if is_fixed else _PRIMITIVES["bytes"]
-    if logical not in {"decimal", "uuid"}:
+    logical_type = schema.get("logicalType")
+    read, skip = _compile_struct(f"{schema['size']}s") if is_fixed else _PRIMITIVES["bytes"]
+    if logical_type not in {"decimal", "uuid"}:
         return read, skip
 
     def converted(data: bytes, offset: int) -> tuple[str, int]:
         raw, offset = read(data, offset)
-        if logical == "uuid":
+        if logical_type == "uuid":
             return str(uuid.UUID(bytes=raw)), offset
         return format(decimal_of(raw, schema.get("scale", 0)), "f"), offset
 

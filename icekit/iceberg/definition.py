@@ -47,7 +47,7 @@ class PartitionField:
     result_type: str
 
     @property
-    def buckets(self) -> int:
+    def bucket_count(self) -> int:
         """The number of buckets; 0 for another transform."""
         return int(self.transform[7:-1]) if self.transform.startswith("bucket[") else 0
 
@@ -70,21 +70,22 @@ class PartitionSpec:
         return not self.active_fields
 
     @property
-    def dropped(self) -> tuple[str, ...]:
+    def dropped_fields(self) -> tuple[str, ...]:
         """The fields whose column was dropped from the table."""
         return tuple(f.name for f in self.active_fields if f.source is None)
 
 
-def fragile(fields: Iterable[str]) -> str:
+def dropped_field_warning(field_names: Iterable[str]) -> str:
     """Why deletes of partitions by a dropped column are at risk, as a sentence.
 
     Iceberg (1.12) writes a null for such a field when it writes a manifest again, as most commits
     do with some manifests, and applies deletes only to data files with equal values: with the next
     append, deleted rows may come back.
     """
-    names = ", ".join(map(identifier, fields))
+    names_sql = ", ".join(map(identifier, field_names))
     return (
-        f"The column of partition field {names} was dropped while deletes apply to files of these "
+        f"The column of partition field {names_sql} was dropped while deletes apply to files of "
+        "these "
         "partitions. Any commit of any writer may change which rows they delete, because Iceberg "
         "writes nulls for such partitions; only a rewrite of all data files in one commit ends "
         "this."
@@ -179,11 +180,12 @@ def other_optimizer(properties: Mapping[str, str], location: str) -> OtherOptimi
         )
     if properties.get("self-optimizing.enabled", "").lower() == "false":
         return None
-    for beginning, name in _MANAGED:
-        if keys := sorted(key for key in properties if key.startswith(beginning)):
+    for prefix, name in _MANAGED:
+        if property_names := sorted(key for key in properties if key.startswith(prefix)):
             return OtherOptimizer(
                 name,
-                f"the table property {keys[0]} is of {name}, which may compact and expire the "
+                f"the table property {property_names[0]} is of {name}, which may compact and "
+                "expire the "
                 "table",
             )
     return None

@@ -27,14 +27,18 @@ def fields_hiding_files(
     """
     fields = [field for spec in specs for field in spec.fields]
     remaining_ids = [field.field_id for field in fields if field.source is not None]
-    first_id = max([_LAST_FILE_FIELD_ID, *remaining_ids]) + 1
-    with_metrics = sum(column.type != "variant" for column in columns)
+    first_metrics_id = max([_LAST_FILE_FIELD_ID, *remaining_ids]) + 1
+    metrics_column_count = sum(column.type != "variant" for column in columns)
     # The last one is readable_metrics itself.
-    struct_ids = range(first_id, first_id + _IDS_OF_A_COLUMN * with_metrics + 1, _IDS_OF_A_COLUMN)
-    names = (
+    struct_ids = range(
+        first_metrics_id,
+        first_metrics_id + _IDS_OF_A_COLUMN * metrics_column_count + 1,
+        _IDS_OF_A_COLUMN,
+    )
+    hiding_names = (
         field.name for field in fields if field.source is None and field.field_id in struct_ids
     )
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(hiding_names))
 
 
 def fields_hiding_files_of(metadata: Json) -> tuple[str, ...]:
@@ -52,14 +56,14 @@ def fields_hiding_positions(specs: Iterable[PartitionSpec]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(field.name for field in fields if field.source is None))
 
 
-def positions_hidden(fields: Iterable[str]) -> str:
+def hidden_positions_reason(field_names: Iterable[str]) -> str:
     """Why the metadata table ``position_deletes`` cannot be read, without the full stop."""
     return (
         "Iceberg cannot read the table's metadata table position_deletes, because the column of "
-        f"partition field {names_of(fields)} was dropped"
+        f"partition field {names_of(field_names)} was dropped"
     )
 
 
-def names_of(fields: Iterable[str]) -> str:
+def names_of(field_names: Iterable[str]) -> str:
     """The names of partition fields, quoted as in SQL."""
-    return ", ".join(map(identifier, fields))
+    return ", ".join(map(identifier, field_names))

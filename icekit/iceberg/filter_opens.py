@@ -30,14 +30,14 @@ def mean_opens(ranges: Sequence[FileRange]) -> float:
     """
     if not ranges:
         return 0.0
-    spans = _spans(ranges)
+    spans = _integer_spans(ranges)
     overlaps = _Overlaps(spans)
-    weights = [max(each.rows, 1) for each in ranges]
-    total = sum(
-        weight * overlaps.over(low, high) / (high - low)
+    weights = [max(file_range.rows, 1) for file_range in ranges]
+    total_opens = sum(
+        weight * overlaps.length_between(low, high) / (high - low)
         for weight, (low, high) in zip(weights, spans, strict=True)
     )
-    return min(max(total / sum(weights), 1.0), float(len(ranges)))
+    return min(max(total_opens / sum(weights), 1.0), float(len(ranges)))
 
 
 def opens_among(ranges: Sequence[FileRange], file_count: int) -> float:
@@ -47,71 +47,74 @@ def opens_among(ranges: Sequence[FileRange], file_count: int) -> float:
     return opens_of_share(mean_opens(ranges) / max(len(ranges), 1), len(ranges), file_count)
 
 
-def opens_of_share(share: float, sampled: int, file_count: int) -> float:
+def opens_of_share(share: float, sampled_count: int, file_count: int) -> float:
     """The mean number of files that a filter opens among ``file_count``, if it opens a share of
     those that were sampled.
     """
-    opens = share * sampled
-    if sampled < 2 or file_count <= sampled:
-        return opens
+    mean_sample_opens = share * sampled_count
+    if sampled_count < 2 or file_count <= sampled_count:
+        return mean_sample_opens
     # A value is always within the range of its own file.
-    return 1 + (file_count - 1) * (opens - 1) / (sampled - 1)
+    return 1 + (file_count - 1) * (mean_sample_opens - 1) / (sampled_count - 1)
 
 
-def overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
+def mean_overlap(groups: Iterable[Sequence[FileRange]]) -> float | None:
     """The mean share of the other files of its group that a filter on a file's values opens; None
     if no group has two files.
     """
     other_opens = 0.0
-    pairs = 0
+    pair_count = 0
     for group in groups:
         if len(group) > 1:
             other_opens += len(group) * (mean_opens(group) - 1)
-            pairs += len(group) * (len(group) - 1)
-    return other_opens / pairs if pairs else None
+            pair_count += len(group) * (len(group) - 1)
+    return other_opens / pair_count if pair_count else None
 
 
-def _spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
+def _integer_spans(ranges: Sequence[FileRange]) -> list[tuple[int, int]]:
     """The ranges as whole numbers that keep the order of the values, and their distances where
     these have any; each up to, and without, its second number.
     """
-    lows = [each.low for each in ranges]
-    highs = [max(each.low, each.high) for each in ranges]
+    lows = [file_range.low for file_range in ranges]
+    highs = [max(file_range.low, file_range.high) for file_range in ranges]
     if isinstance(lows[0], str):
-        numbers = _of_texts([*lows, *highs])
+        numbers = _numbers_of_texts([*lows, *highs])
     elif isinstance(lows[0], int):
         numbers = [int(value) for value in (*lows, *highs)]
     else:
-        numbers = _of_fractions([*lows, *highs])
-    count = len(ranges)
-    return [(numbers[i], numbers[count + i] + 1) for i in range(count)]
+        numbers = _numbers_of_fractions([*lows, *highs])
+    range_count = len(ranges)
+    return [(numbers[i], numbers[range_count + i] + 1) for i in range(range_count)]
 
 
-def _of_texts(texts: Sequence[str]) -> list[int]:
+def _numbers_of_texts(texts: Sequence[str]) -> list[int]:
     raw = [text.encode() for text in texts]
-    first = min(raw)
-    last = max(raw)
-    shared = next(
-        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b),
-        min(len(first), len(last)),
+    least_bytes = min(raw)
+    greatest_bytes = max(raw)
+    shared_length = next(
+        (i for i, (a, b) in enumerate(zip(least_bytes, greatest_bytes, strict=False)) if a != b),
+        min(len(least_bytes), len(greatest_bytes)),
     )
-    width = max(len(each) for each in raw) - shared
-    return [int.from_bytes(each[shared:].ljust(width, b"\0"), "big") for each in raw]
+    byte_width = max(len(text_bytes) for text_bytes in raw) - shared_length
+    return [
+        int.from_bytes(text_bytes[shared_length:].ljust(byte_width, b"\0"), "big")
+        for text_bytes in raw
+    ]
 
 
 # The steps that a range of numbers with fractions is divided into.
 _STEPS = 1 << 60
 
 
-def _of_fractions(values: Sequence[float | Decimal]) -> list[int]:
-    finite = [value for value in values if math.isfinite(value)]
-    least = min(finite, default=0)
-    width = max(finite, default=0) - least  # type: ignore[operator]
+def _numbers_of_fractions(values: Sequence[float | Decimal]) -> list[int]:
+    finite_values = [value for value in values if math.isfinite(value)]
+    least_value = min(finite_values, default=0)
+    value_range = max(finite_values, default=0) - least_value  # type: ignore[operator]
 
     def step(value: Any) -> int:
         if not math.isfinite(value):
             return -1 if value < 0 else _STEPS + 1
-        return int((value - least) / width * _STEPS) if width else 0
+        return int((value - least_value) / value_range * _STEPS) if value_range else 0
 
     return [step(value) for value in values]
 
@@ -120,21 +123,23 @@ class _Overlaps:
     """What some spans have in common with another one, in O(log n)."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
-        every = list(spans)
-        self.lows = sorted(low for low, _ in every)
-        self.highs = sorted(high for _, high in every)
+        span_list = list(spans)
+        self.lows = sorted(low for low, _ in span_list)
+        self.highs = sorted(high for _, high in span_list)
         self.low_sums = [0, *accumulate(self.lows)]
         self.high_sums = [0, *accumulate(self.highs)]
 
-    def over(self, low: int, high: int) -> int:
+    def length_between(self, low: int, high: int) -> int:
         """The lengths that the spans have between two numbers, added up."""
-        return self._before(high) - self._before(low)
+        return self._length_below(high) - self._length_below(low)
 
-    def _before(self, number: int) -> int:
+    def _length_below(self, number: int) -> int:
         """The lengths that the spans have below a number, added up."""
-        begun = bisect_left(self.lows, number)
-        ended = bisect_left(self.highs, number)
-        return (begun * number - self.low_sums[begun]) - (ended * number - self.high_sums[ended])
+        started_count = bisect_left(self.lows, number)
+        ended_count = bisect_left(self.highs, number)
+        return (started_count * number - self.low_sums[started_count]) - (
+            ended_count * number - self.high_sums[ended_count]
+        )
 
 
 #: A choice: from here on a filter counts as slower.
@@ -159,37 +164,43 @@ class FilterOpens:
         """Whether the rewrite makes the filter slower: it opens over a tenth more files, and a
         larger share of them (where large files are split, a filter opens more, and reads no more).
         """
-        opens_more = self.opens_after > _WORSE * self.opens_before
+        is_over_limit = self.opens_after > _WORSE * self.opens_before
         is_noticeable = self.opens_after - self.opens_before >= _LEAST_DIFFERENCE
         share_before = self.opens_before / max(self.files_before, 1)
         share_after = self.opens_after / max(self.files_after, 1)
-        return opens_more and is_noticeable and share_after > _WORSE * share_before
+        return is_over_limit and is_noticeable and share_after > _WORSE * share_before
 
     @property
-    def is_notable(self) -> bool:
+    def skips_files(self) -> bool:
         """Whether the filter skips files, before or after."""
         skips_before = self.opens_before < _SKIPS * self.files_before
         return skips_before or self.opens_after < _SKIPS * self.files_after
 
     @property
-    def before(self) -> str:
+    def before_text(self) -> str:
         """``1 of 60``."""
         return f"{plain_number(self.opens_before, 2)} of {self.files_before:,}"
 
     @property
-    def after(self) -> str:
+    def after_text(self) -> str:
         """``1 of 12``."""
         return f"{plain_number(self.opens_after, 2)} of {self.files_after:,}"
 
     @property
-    def change(self) -> str:
+    def change_text(self) -> str:
         """``a filter on id opens 1 of 60 files before, 1 of 12 after``."""
-        return f"a filter on {self.column} opens {self.before} files before, {self.after} after"
+        return (
+            f"a filter on {self.column} opens {self.before_text} files before, {self.after_text} "
+            "after"
+        )
 
     @property
     def warning(self) -> str:
         """``A filter on id opens 12 of 12 files afterwards, and 1 of 60 before``."""
-        return f"A filter on {self.column} opens {self.after} files afterwards, and {self.before} before"
+        return (
+            f"A filter on {self.column} opens {self.after_text} files afterwards, and "
+            f"{self.before_text} before"
+        )
 
 
 # A filter that opens less than this share of the files skips some.

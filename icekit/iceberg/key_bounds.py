@@ -29,19 +29,19 @@ class KeyColumn(NamedTuple):
     name: str
 
 
-def compared(
+def comparable_key_columns(
     columns: Mapping[int, KeyColumn], keys: Iterable[Iterable[int]]
 ) -> dict[int, KeyColumn]:
     """The columns of keys whose bounds may leave deletes out, by field id."""
-    ids = sorted({each for key in keys for each in key})
+    ids = sorted({field_id for key in keys for field_id in key})
     return {
-        each: columns[each]
-        for each in ids
-        if each in columns and base_type(columns[each].type) in _COMPARED
+        field_id: columns[field_id]
+        for field_id in ids
+        if field_id in columns and base_type(columns[field_id].type) in _COMPARED
     }
 
 
-def longs() -> array[int]:
+def long_array() -> array[int]:
     """An array of 64-bit numbers."""
     return array("q")
 
@@ -57,19 +57,25 @@ class Spans(NamedTuple):
     has_value: bytearray
     is_bounded: bytearray
 
-    def append(self) -> None:
+    def add_row(self) -> None:
         """Begin a row without files."""
-        for column, empty in zip(self, (None, None, 0, 0, 1), strict=True):
-            column.append(empty)
+        for row_values, empty_value in zip(self, (None, None, 0, 0, 1), strict=True):
+            row_values.append(empty_value)
 
-    def add(
-        self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool
+    def add_file(
+        self,
+        row: int,
+        low: Any,
+        high: Any,
+        null_count: int | None,
+        value_count: int | None,
+        required: bool,
     ) -> None:
         """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
         its entry does not say.
         """
-        has_null = not required and (nulls is None or nulls > 0)
-        if has_null and nulls is not None and nulls == values:
+        has_null = not required and (null_count is None or null_count > 0)
+        if has_null and null_count is not None and null_count == value_count:
             self.has_null[row] = 1
             return
         self.merge(row, low, high, has_null, True, low is not None and high is not None)
@@ -93,37 +99,39 @@ class KeyBounds:
     sequence number: a row for each.
     """
 
-    columns: Mapping[int, Spans]
-    rows: dict[tuple[int, int], int] = field(default_factory=dict)
-    files: array[int] = field(default_factory=longs)
-    records: array[int] = field(default_factory=longs)
+    spans_by_column: Mapping[int, Spans]
+    rows_by_key: dict[tuple[int, int], int] = field(default_factory=dict)
+    file_counts: array[int] = field(default_factory=long_array)
+    record_counts: array[int] = field(default_factory=long_array)
 
     @classmethod
-    def of(cls, columns: Iterable[int]) -> KeyBounds:
+    def of_columns(cls, columns: Iterable[int]) -> KeyBounds:
         """No files yet, for some columns."""
         return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
 
     def row(self, partition: int, sequence: int) -> int:
         """The row of a partition and sequence number, which is added if it is new."""
-        row = self.rows.get((partition, sequence))
+        row = self.rows_by_key.get((partition, sequence))
         if row is None:
-            row = self.rows[partition, sequence] = len(self.rows)
-            self.files.append(0)
-            self.records.append(0)
-            for spans in self.columns.values():
-                spans.append()
+            row = self.rows_by_key[partition, sequence] = len(self.rows_by_key)
+            self.file_counts.append(0)
+            self.record_counts.append(0)
+            for spans in self.spans_by_column.values():
+                spans.add_row()
         return row
 
-    def within(self, width: int) -> KeyBounds:
+    def by_sequence_ranges(self, width: int) -> KeyBounds:
         """The same by ranges of sequence numbers."""
-        ranged = KeyBounds.of(self.columns)
-        for (partition, sequence), row in self.rows.items():
-            into = ranged.row(partition, range_end(sequence, width))
-            ranged.files[into] += self.files[row]
-            ranged.records[into] += self.records[row]
-            for column, spans in self.columns.items():
-                ranged.columns[column].merge(into, *(each[row] for each in spans))
-        return ranged
+        ranged_bounds = KeyBounds.of_columns(self.spans_by_column)
+        for (partition, sequence), row in self.rows_by_key.items():
+            ranged_row = ranged_bounds.row(partition, range_end(sequence, width))
+            ranged_bounds.file_counts[ranged_row] += self.file_counts[row]
+            ranged_bounds.record_counts[ranged_row] += self.record_counts[row]
+            for column, spans in self.spans_by_column.items():
+                ranged_bounds.spans_by_column[column].merge(
+                    ranged_row, *(row_values[row] for row_values in spans)
+                )
+        return ranged_bounds
 
 
 def range_end(sequence_number: int, width: int) -> int:

@@ -48,32 +48,41 @@ class SpecManifests(ManifestCounts):
     spec_id: int = 0
     unread_count: int = 0
 
-    def files_in(self, target_bytes: int) -> int:
+    def rewritten_count(self, target_bytes: int) -> int:
         """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
         it is.
         """
-        return sum(n for n, _ in self._rewritten(target_bytes))
+        return sum(n for n, _ in self._rewritten_kinds(target_bytes))
 
-    def files_out(self, target_bytes: int) -> int:
+    def replacement_count(self, target_bytes: int) -> int:
         """How many replace them."""
-        rewritten = self._rewritten(target_bytes)
-        return sum(expected_manifests(total, target_bytes) for _, total in rewritten)
+        rewritten_kinds = self._rewritten_kinds(target_bytes)
+        return sum(
+            expected_manifests(kind_bytes, target_bytes) for _, kind_bytes in rewritten_kinds
+        )
 
-    def saved(self, target_bytes: int) -> int:
+    def saved_count(self, target_bytes: int) -> int:
         """How many fewer a scan opens after the rewrite."""
-        fewer = self.files_in(target_bytes) - self.files_out(target_bytes)
-        return max(fewer - self.unread_count, 0)
+        fewer_manifests = self.rewritten_count(target_bytes) - self.replacement_count(target_bytes)
+        return max(fewer_manifests - self.unread_count, 0)
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Whether there are more than twice as many as needed, of either kind."""
-        return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._kinds)
+        return any(
+            n > 2 * expected_manifests(kind_bytes, target_bytes)
+            for n, kind_bytes in self._counts_and_bytes
+        )
 
     @property
-    def _kinds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _counts_and_bytes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
 
-    def _rewritten(self, target_bytes: int) -> list[tuple[int, int]]:
-        return [(n, total) for n, total in self._kinds if n > 1 or total > target_bytes]
+    def _rewritten_kinds(self, target_bytes: int) -> list[tuple[int, int]]:
+        return [
+            (n, kind_bytes)
+            for n, kind_bytes in self._counts_and_bytes
+            if n > 1 or kind_bytes > target_bytes
+        ]
 
 
 def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:

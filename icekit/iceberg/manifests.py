@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from icekit.common.errors import MetadataUnreadable, first_line
 from icekit.iceberg.decode import Read, record_reader
 from icekit.iceberg.definition import Column, PartitionSpec
-from icekit.iceberg.filter_opens import FileRange, mean_opens, overlap
+from icekit.iceberg.filter_opens import FileRange, mean_opens, mean_overlap
 from icekit.iceberg.manifest_counts import (
     ColumnSample,
     ManifestFacts,
@@ -61,19 +61,19 @@ Record = Mapping[str, Any]
 _AT_ONCE = 16
 
 
-def contents_ahead(read: Callable[[str], bytes], paths: Iterable[str]) -> Iterator[bytes]:
+def read_contents_ahead(read: Callable[[str], bytes], paths: Iterable[str]) -> Iterator[bytes]:
     """The contents of files, in order; while one is used, the next are read."""
-    pool = ThreadPoolExecutor(_AT_ONCE)
-    begun = (pool.submit(read, path) for path in paths)
+    thread_pool = ThreadPoolExecutor(_AT_ONCE)
+    reads = (thread_pool.submit(read, path) for path in paths)
     try:
-        reading = deque(islice(begun, _AT_ONCE))
-        while reading:
-            raw = reading.popleft().result()
-            reading.extend(islice(begun, 1))
+        pending_reads = deque(islice(reads, _AT_ONCE))
+        while pending_reads:
+            raw = pending_reads.popleft().result()
+            pending_reads.extend(islice(reads, 1))
             yield raw
     finally:
         # After an error or Ctrl+C nobody waits for the reads that have begun.
-        pool.shutdown(wait=False, cancel_futures=True)
+        thread_pool.shutdown(wait=False, cancel_futures=True)
 
 
 def read_ahead(
@@ -81,7 +81,7 @@ def read_ahead(
 ) -> Iterator[tuple[Record, bytes]]:
     """Manifests with their contents, in order; while one is used, the next are read."""
     manifests = tuple(manifests)
-    contents = contents_ahead(read, (manifest["manifest_path"] for manifest in manifests))
+    contents = read_contents_ahead(read, (manifest["manifest_path"] for manifest in manifests))
     yield from zip(manifests, contents, strict=True)
 
 
@@ -92,25 +92,28 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
     try:
         manifests: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
         for manifest in manifests:
-            if not all(isinstance(manifest[field], kind) for field, kind in _OF_MANIFEST.items()):
+            if not all(
+                isinstance(manifest[field], value_type)
+                for field, value_type in _OF_MANIFEST.items()
+            ):
                 raise TypeError("a manifest without a path, a length or a partition spec")
         return manifests
     except Exception as error:
-        raise _corrupt(location, error) from None
+        raise _corrupt_error(location, error) from None
 
 
 @lru_cache(maxsize=100)  # the manifests of a table share a few
-def _reader(
+def _entry_reader(
     schema_text: str,
     file_fields: frozenset[str],
-    of_columns: tuple[tuple[str, tuple[int, ...]], ...],
+    column_ids: tuple[tuple[str, tuple[int, ...]], ...],
 ) -> Read:
     """The reader of the entries of manifests with a schema; see :func:`files_of`."""
     from fastavro.schema import expand_schema
 
     entry_fields = "status", "snapshot_id", "sequence_number"
     field_keys: dict[str, tuple[int, ...] | None] = dict.fromkeys(file_fields)
-    field_keys.update(of_columns)
+    field_keys.update(column_ids)
     # With repeated named types written out: two equal decimals share one.
     schema = expand_schema(json.loads(schema_text))
     _check_fields(schema, field_keys.keys())
@@ -121,7 +124,7 @@ def files_of(
     manifest: Record,
     raw: bytes,
     fields: frozenset[str],
-    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    column_ids: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     *,
     stride: int = 1,
 ) -> Iterator[tuple[Record, Partition, int, int | None]]:
@@ -130,48 +133,48 @@ def files_of(
     "Manifest Entry Inheritance").
 
     Of a file, only the ``fields`` are read, statistics by the ids of their columns, and of the
-    statistics ``of_columns`` only these columns. Only one entry in ``stride`` is read.
+    statistics in ``column_ids`` only these columns. Only one entry in ``stride`` is read.
     """
     import fastavro
 
     location = manifest["manifest_path"]
     partitions = dict[tuple[object, ...], Partition]()
-    added_by = manifest.get("added_snapshot_id")
-    added_at = manifest.get("sequence_number") or 0
+    manifest_snapshot_id = manifest.get("added_snapshot_id")
+    manifest_sequence = manifest.get("sequence_number") or 0
     schema = ""
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         schema = blocks.metadata["avro.schema"]
-        read = _reader(schema, fields | {"partition"}, tuple(of_columns.items()))
-        skip = _reader(schema, frozenset(), ()) if stride > 1 else read
-        number = 0
+        read_entry = _entry_reader(schema, fields | {"partition"}, tuple(column_ids.items()))
+        skip_entry = _entry_reader(schema, frozenset(), ()) if stride > 1 else read_entry
+        entry_count = 0
         for block in blocks:
             data = block.bytes_.getvalue()  # type: ignore[attr-defined]
             offset = 0
-            before = number
-            number = number + block.num_records
+            earlier_entry_count = entry_count
+            entry_count = entry_count + block.num_records
             # What follows the last entry that is read need not be skipped.
-            last = number - number % stride
-            for index in range(before + 1, last + 1):
+            last_index = entry_count - entry_count % stride
+            for index in range(earlier_entry_count + 1, last_index + 1):
                 if index % stride:
-                    _, offset = skip(data, offset)
+                    _, offset = skip_entry(data, offset)
                     continue
-                entry, offset = read(data, offset)
+                entry, offset = read_entry(data, offset)
                 if entry["status"] == 2:
                     continue
                 file = entry["data_file"]
                 snapshot_id = entry.get("snapshot_id")
-                sequence = entry.get("sequence_number")
+                sequence_number = entry.get("sequence_number")
                 values = tuple(file["partition"].values())
                 if values not in partitions:
                     partitions[values] = partition_of(manifest["partition_spec_id"], values)
                 yield (
                     file,
                     partitions[values],
-                    added_at if sequence is None else sequence,
-                    added_by if snapshot_id is None else snapshot_id,
+                    manifest_sequence if sequence_number is None else sequence_number,
+                    manifest_snapshot_id if snapshot_id is None else snapshot_id,
                 )
-            if last == number and offset != len(data):
+            if last_index == entry_count and offset != len(data):
                 raise ValueError("a block does not end with its last entry")
     except Exception as error:
         if '"fixed_' in schema:
@@ -180,25 +183,28 @@ def files_of(
                 "only Iceberg for Java can read them (apache/iceberg issue 17501). If Spark reads the "
                 "table, nothing needs to be repaired; icekit can do nothing for it."
             ) from None
-        raise _corrupt(location, error) from None
+        raise _corrupt_error(location, error) from None
 
 
 def _check_fields(schema: Any, file_fields: Set[str]) -> None:
     """Check that a manifest's own schema has the fields of every manifest; the schema may be
     corrupt too.
     """
-    entry = {field["name"]: field["type"] for field in schema["fields"]}
-    file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
-    if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
-        raise KeyError(*missing)
-    for name in file_fields & file.keys() & _MAPS:
-        branches = file[name] if isinstance(file[name], list) else [file[name]]
-        pair = next(branch["items"] for branch in branches if isinstance(branch, dict))
-        if {field["name"] for field in pair["fields"]} != {"key", "value"}:
+    entry_types = {field["name"]: field["type"] for field in schema["fields"]}
+    file_types = {field["name"]: field["type"] for field in entry_types["data_file"]["fields"]}
+    if (
+        missing_names := {"status"} - entry_types.keys()
+        | (file_fields & _OF_FILE) - file_types.keys()
+    ):
+        raise KeyError(*missing_names)
+    for name in file_fields & file_types.keys() & _MAPS:
+        branches = file_types[name] if isinstance(file_types[name], list) else [file_types[name]]
+        pair_schema = next(branch["items"] for branch in branches if isinstance(branch, dict))
+        if {field["name"] for field in pair_schema["fields"]} != {"key", "value"}:
             raise KeyError(name)
 
 
-def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
+def _corrupt_error(location: str, error: Exception) -> MetadataUnreadable:
     # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
         f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it "
@@ -206,11 +212,15 @@ def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     )
 
 
-def listed_as_other(manifest: Record, held: str, listed: str) -> MetadataUnreadable:
+def content_mismatch_error(
+    manifest: Record, actual_noun: str, listed_noun: str
+) -> MetadataUnreadable:
     """The error for a manifest that holds other files than its entry in the manifest list says."""
     return MetadataUnreadable(
-        f"The manifest list says that {manifest['manifest_path']} holds {listed}, but it holds "
-        f"{held}: engines would take one for the other. Restore the manifest list from a backup, or "
+        f"The manifest list says that {manifest['manifest_path']} holds {listed_noun}, but it "
+        "holds "
+        f"{actual_noun}: engines would take one for the other. Restore the manifest list from a "
+        "backup, or "
         "roll back to a snapshot before it."
     )
 
@@ -245,14 +255,14 @@ def has_live_count(manifest: Record) -> bool:
     )
 
 
-def is_counted(manifest: Record) -> bool:
+def has_entry_counts(manifest: Record) -> bool:
     """Tell whether a manifest list counts the entries: format v1 may leave that out."""
     return manifest.get("added_files_count", manifest.get("added_data_files_count")) is not None
 
 
-def may_have_live(manifest: Record) -> bool:
+def may_have_live_files(manifest: Record) -> bool:
     """Tell whether a manifest is worth reading."""
-    return not is_counted(manifest) or live_count(manifest) > 0
+    return not has_entry_counts(manifest) or live_count(manifest) > 0
 
 
 class FileCounts(NamedTuple):
@@ -266,19 +276,19 @@ def file_counts(manifests: Sequence[Record]) -> FileCounts | None:
     """The file counts of a manifest list, which every engine plans by; None if it leaves them out,
     as format version 1 may.
     """
-    if not all(map(is_counted, manifests)):
+    if not all(map(has_entry_counts, manifests)):
         return None
-    deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
-    return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
+    delete_count = sum(live_count(m) for m in manifests if is_delete_manifest(m))
+    return FileCounts(sum(map(live_count, manifests)) - delete_count, delete_count)
 
 
 def manifest_facts(
     manifests: Sequence[Record],
     specs: Iterable[PartitionSpec],
-    files: FileCounts,
+    live_counts: FileCounts,
     target_bytes: int,
 ) -> ManifestFacts:
-    """Summarize the manifest list, whose live entries are ``files``; ``target_bytes`` is
+    """Summarize the manifest list, whose live entries are ``live_counts``; ``target_bytes`` is
     ``commit.manifest.target-size-bytes``.
 
     Manifests that only list removed files count only as ``unread_count`` of their spec: no scan
@@ -286,61 +296,70 @@ def manifest_facts(
     A manifest smaller than half the target counts as undersized (a choice: two of them fit into
     one).
     """
-    live_manifests = list(filter(may_have_live, manifests))
-    data = [m for m in live_manifests if not is_delete_manifest(m)]
-    deletes = [m for m in live_manifests if is_delete_manifest(m)]
+    live_manifests = list(filter(may_have_live_files, manifests))
+    data_manifests = [m for m in live_manifests if not is_delete_manifest(m)]
+    delete_manifests = [m for m in live_manifests if is_delete_manifest(m)]
     return ManifestFacts(
-        data_count=len(data),
-        data_bytes=sum(m["manifest_length"] for m in data),
-        data_entry_count=files.data,
-        delete_count=len(deletes),
-        delete_bytes=sum(m["manifest_length"] for m in deletes),
-        delete_entry_count=files.deletes,
+        data_count=len(data_manifests),
+        data_bytes=sum(m["manifest_length"] for m in data_manifests),
+        data_entry_count=live_counts.data,
+        delete_count=len(delete_manifests),
+        delete_bytes=sum(m["manifest_length"] for m in delete_manifests),
+        delete_entry_count=live_counts.deletes,
         undersized_count=sum(m["manifest_length"] < target_bytes / 2 for m in live_manifests),
-        overlaps=tuple(_overlaps(data, specs)),
-        by_spec=by_spec(manifests),
+        overlaps=tuple(_range_overlaps(data_manifests, specs)),
+        by_spec=manifests_by_spec(manifests),
     )
 
 
-def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
+def manifests_by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
     """The manifests of a manifest list, counted by partition spec."""
-    lengths: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    unread = Counter(m["partition_spec_id"] for m in manifests if not may_have_live(m))
+    lengths_by_spec: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    unread_counts = Counter(m["partition_spec_id"] for m in manifests if not may_have_live_files(m))
     for manifest in manifests:
-        lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
+        lengths_by_spec[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
             manifest["manifest_length"]
         )
     return tuple(
-        SpecManifests(len(data), sum(data), len(deletes), sum(deletes), spec_id, unread[spec_id])
-        for spec_id, (data, deletes) in sorted(lengths.items())
+        SpecManifests(
+            len(data_lengths),
+            sum(data_lengths),
+            len(delete_lengths),
+            sum(delete_lengths),
+            spec_id,
+            unread_counts[spec_id],
+        )
+        for spec_id, (data_lengths, delete_lengths) in sorted(lengths_by_spec.items())
     )
 
 
-def _overlaps(
+def _range_overlaps(
     manifests: Sequence[Record], specs: Iterable[PartitionSpec]
 ) -> Iterable[RangeOverlap]:
     for spec in specs:
-        of_spec = [
+        summaries_by_manifest = [
             m.get("partitions") or [] for m in manifests if m["partition_spec_id"] == spec.spec_id
         ]
         for index, field in enumerate(spec.fields):
             ranges = [
-                decoded
-                for summaries in of_spec
+                value_range
+                for summaries in summaries_by_manifest
                 for summary in summaries[index : index + 1]
-                if (decoded := range_of(field.result_type, *map(summary.get, BOUNDS)))
+                if (value_range := range_of(field.result_type, *map(summary.get, BOUNDS)))
             ]
             if (n := len(ranges)) > 1:
                 # Each range meets itself, too.
-                share = (_meeting(ranges, ranges) - n) / (n * (n - 1))
+                share = (_overlap_count(ranges, ranges) - n) / (n * (n - 1))
                 yield RangeOverlap(spec.spec_id, field.name, n, share)
 
 
-def _meeting(ranges: Sequence[tuple[Any, Any]], others: Iterable[tuple[Any, Any]]) -> int:
+def _overlap_count(
+    ranges: Sequence[tuple[Any, Any]], other_ranges: Iterable[tuple[Any, Any]]
+) -> int:
     """How many pairs of a range and another one have a value in common, in O(n log n)."""
     lows = sorted(low for low, _ in ranges)
     highs = sorted(high for _, high in ranges)
-    return sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in others)
+    return sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in other_ranges)
 
 
 def sample_metrics(
@@ -355,62 +374,75 @@ def sample_metrics(
 
     ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
-    data_manifests = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
-    shares = _sampled_manifests(data_manifests)
-    if not shares:
+    data_manifests = [m for m in manifests if not is_delete_manifest(m) and may_have_live_files(m)]
+    manifest_shares = _sampled_manifests(data_manifests)
+    if not manifest_shares:
         return MetricsSample()
     files: list[Record] = []
     partitions: list[Partition] = []
-    writes: dict[int, list[Record]] = defaultdict(list)
-    most_of = {manifest["manifest_path"]: most_entries for manifest, most_entries in shares}
-    for manifest, content in read_ahead(read, [manifest for manifest, _ in shares]):
-        most_entries = most_of[manifest["manifest_path"]]
-        stride = max(1, live_count(manifest) // most_entries)
-        sampled_files = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
-        sampled = list(islice(sampled_files, most_entries + 1))
-        files += [file for file, *_ in sampled[:most_entries]]
-        partitions += [partition for _, partition, *_ in sampled[:most_entries]]
-        is_whole = stride == 1 and len(sampled) <= most_entries
-        for file, _, _, snapshot_id in sampled if is_whole else ():
-            writes[snapshot_id or 0].append(file)
-    commits = sorted(writes.items())
-    sized = [f for f in files if f.get("column_sizes")]
+    files_by_snapshot: dict[int, list[Record]] = defaultdict(list)
+    max_entries_by_path = {
+        manifest["manifest_path"]: max_entries for manifest, max_entries in manifest_shares
+    }
+    for manifest, content in read_ahead(read, [manifest for manifest, _ in manifest_shares]):
+        max_entries = max_entries_by_path[manifest["manifest_path"]]
+        stride = max(1, live_count(manifest) // max_entries)
+        entry_iterator = files_of(manifest, content, _SAMPLED_FIELDS, stride=stride)
+        sampled_entries = list(islice(entry_iterator, max_entries + 1))
+        files += [file for file, *_ in sampled_entries[:max_entries]]
+        partitions += [partition for _, partition, *_ in sampled_entries[:max_entries]]
+        is_complete = stride == 1 and len(sampled_entries) <= max_entries
+        for file, _, _, snapshot_id in sampled_entries if is_complete else ():
+            files_by_snapshot[snapshot_id or 0].append(file)
+    files_by_commit = sorted(files_by_snapshot.items())
+    sized_files = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
     return MetricsSample(
         len(files),
         tuple(_column_sample(column, files, partitions) for column in columns),
-        sized_files=len(sized),
-        file_bytes=sum(f["file_size_in_bytes"] for f in sized),
-        column_bytes=sum(sum(f["column_sizes"].values()) for f in sized),
-        writes=tuple(filter(None, (_write(added) for _, added in commits))),
+        sized_files=len(sized_files),
+        file_bytes=sum(f["file_size_in_bytes"] for f in sized_files),
+        column_bytes=sum(sum(f["column_sizes"].values()) for f in sized_files),
+        writes=tuple(
+            filter(None, (_sampled_write(commit_files) for _, commit_files in files_by_commit))
+        ),
         identifiers=tuple(c.name for c in identifiers),
         repeated=tuple(
-            filter(None, (_repeated_identifiers(*commit, identifiers) for commit in commits))
+            filter(
+                None, (_repeated_identifiers(*commit, identifiers) for commit in files_by_commit)
+            )
         ),
     )
 
 
-def _sampled_manifests(live: Sequence[Record]) -> list[tuple[Record, int]]:
+def _sampled_manifests(live_manifests: Sequence[Record]) -> list[tuple[Record, int]]:
     """The manifests that a sample of statistics reads, evenly spread, and how many files of each: as
     many of each as possible.
     """
-    number = min(len(live), _LEAST_MANIFESTS)
-    spread: list[Record] = []
-    while number:
-        spread = [live[i * (len(live) - 1) // max(number - 1, 1)] for i in range(number)]
-        enough = sum(map(live_count, spread)) >= SAMPLED_FILES
-        if enough or number in {len(live), MOST_MANIFESTS}:
+    manifest_count = min(len(live_manifests), _LEAST_MANIFESTS)
+    spread_manifests: list[Record] = []
+    while manifest_count:
+        spread_manifests = [
+            live_manifests[i * (len(live_manifests) - 1) // max(manifest_count - 1, 1)]
+            for i in range(manifest_count)
+        ]
+        has_enough_files = sum(map(live_count, spread_manifests)) >= SAMPLED_FILES
+        if has_enough_files or manifest_count in {len(live_manifests), MOST_MANIFESTS}:
             break
-        number = min(2 * number, len(live), MOST_MANIFESTS)
-    shares: list[tuple[Record, int]] = []
-    files = SAMPLED_FILES
-    by_size = sorted(spread, key=lambda m: live_count(m) if is_counted(m) else SAMPLED_FILES)
-    for index, manifest in enumerate(by_size):
-        equal = max(1, files // (len(by_size) - index))
-        most_entries = min(equal, live_count(manifest)) if is_counted(manifest) else equal
-        shares.append((manifest, most_entries))
-        files -= most_entries
-    return shares
+        manifest_count = min(2 * manifest_count, len(live_manifests), MOST_MANIFESTS)
+    manifest_shares: list[tuple[Record, int]] = []
+    remaining_files = SAMPLED_FILES
+    smallest_first = sorted(
+        spread_manifests, key=lambda m: live_count(m) if has_entry_counts(m) else SAMPLED_FILES
+    )
+    for index, manifest in enumerate(smallest_first):
+        equal_share = max(1, remaining_files // (len(smallest_first) - index))
+        max_entries = (
+            min(equal_share, live_count(manifest)) if has_entry_counts(manifest) else equal_share
+        )
+        manifest_shares.append((manifest, max_entries))
+        remaining_files -= max_entries
+    return manifest_shares
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -423,16 +455,16 @@ def _repeated_identifiers(
     """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or
     in all of them.
     """
-    partitions: dict[str, list[Record]] = defaultdict(list)
+    files_by_partition: dict[str, list[Record]] = defaultdict(list)
     for file in files:
-        partitions[repr(file["partition"])].append(file)
-    repeated = [
-        (records - most, records, most)
-        for group in (files, *partitions.values())
-        if (most := _most_identifiers(group, identifiers)) is not None
-        and (records := sum(file["record_count"] for file in group)) > most
+        files_by_partition[repr(file["partition"])].append(file)
+    excess_counts = [
+        (record_count - max_identifiers, record_count, max_identifiers)
+        for file_group in (files, *files_by_partition.values())
+        if (max_identifiers := _most_identifiers(file_group, identifiers)) is not None
+        and (record_count := sum(file["record_count"] for file in file_group)) > max_identifiers
     ]
-    return RepeatedIdentifiers(snapshot_id, *max(repeated)[1:]) if repeated else None
+    return RepeatedIdentifiers(snapshot_id, *max(excess_counts)[1:]) if excess_counts else None
 
 
 def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
@@ -461,16 +493,16 @@ def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) ->
 _TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
 
 
-def _write(files: Sequence[Record]) -> SampledWrite | None:
+def _sampled_write(files: Sequence[Record]) -> SampledWrite | None:
     """What one commit added, with its tasks; None if a name does not say which task wrote the
     file.
     """
-    tasks = [_TASK.search(file["file_path"]) for file in files]
-    if None in tasks:
+    task_matches = [_TASK.search(file["file_path"]) for file in files]
+    if None in task_matches:
         return None
     return SampledWrite(
         len(files),
-        len({task[1] for task in tasks if task}),
+        len({task_match[1] for task_match in task_matches if task_match}),
         sum(file["file_size_in_bytes"] for file in files),
         len({repr(file["partition"]) for file in files}),
     )
@@ -479,26 +511,32 @@ def _write(files: Sequence[Record]) -> SampledWrite | None:
 def _column_sample(
     column: Column, files: Sequence[Record], partitions: Sequence[Partition]
 ) -> ColumnSample:
-    counts = [(file.get("value_counts") or {}).get(column.field_id) for file in files]
-    nulls = [(file.get("null_value_counts") or {}).get(column.field_id) for file in files]
-    lows = [(file.get("lower_bounds") or {}).get(column.field_id) for file in files]
-    highs = [(file.get("upper_bounds") or {}).get(column.field_id) for file in files]
-    bounds_file_count = sum(None not in pair for pair in zip(lows, highs, strict=True))
+    value_counts = [(file.get("value_counts") or {}).get(column.field_id) for file in files]
+    null_counts = [(file.get("null_value_counts") or {}).get(column.field_id) for file in files]
+    lower_bounds = [(file.get("lower_bounds") or {}).get(column.field_id) for file in files]
+    upper_bounds = [(file.get("upper_bounds") or {}).get(column.field_id) for file in files]
+    bounds_file_count = sum(
+        None not in both_bounds for both_bounds in zip(lower_bounds, upper_bounds, strict=True)
+    )
     ranges: list[FileRange] = []
-    by_partition: dict[Partition, list[FileRange]] = defaultdict(list)
-    for file, partition, low, high in zip(files, partitions, lows, highs, strict=True):
-        values = range_of(column.type, low, high)
-        if values is not None:
-            ranges.append(FileRange(*values, file["record_count"]))
-            by_partition[partition].append(ranges[-1])
-    is_known = len(ranges) == bounds_file_count > 1
+    ranges_by_partition: dict[Partition, list[FileRange]] = defaultdict(list)
+    for file, partition, low, high in zip(
+        files, partitions, lower_bounds, upper_bounds, strict=True
+    ):
+        value_range = range_of(column.type, low, high)
+        if value_range is not None:
+            ranges.append(FileRange(*value_range, file["record_count"]))
+            ranges_by_partition[partition].append(ranges[-1])
+    has_all_ranges = len(ranges) == bounds_file_count > 1
     # A file in which every value is null has no bounds, and needs none.
-    empty = sum(a is not None and a == b for a, b in zip(counts, nulls, strict=True))
+    all_null_count = sum(
+        a is not None and a == b for a, b in zip(value_counts, null_counts, strict=True)
+    )
     return ColumnSample(
         column.name,
         bounds_file_count,
-        len(files) - counts.count(None),
-        mean_opens(ranges) / len(ranges) if is_known else None,
-        empty,
-        partition_overlap=overlap(by_partition.values()) if is_known else None,
+        len(files) - value_counts.count(None),
+        mean_opens(ranges) / len(ranges) if has_all_ranges else None,
+        all_null_count,
+        partition_overlap=mean_overlap(ranges_by_partition.values()) if has_all_ranges else None,
     )

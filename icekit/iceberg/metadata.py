@@ -93,15 +93,18 @@ def number(properties: Mapping[str, str], name: str, default: int | None = None)
     Raises :class:`~icekit.common.errors.ParameterError` for a value that writers or icekit cannot
     use: Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
-    stated = properties.get(name)
-    least = _NUMBERS.get(name, 1)
-    if stated is None:
+    property_text = properties.get(name)
+    min_value = _NUMBERS.get(name, 1)
+    if property_text is None:
         return int(DEFAULTS.get(name) or 0) if default is None else default
-    if re.fullmatch(r"[+-]?[0-9]{1,19}", stated) and least <= int(stated) < 2**63:
-        return int(stated)
-    wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", property_text) and min_value <= int(property_text) < 2**63:
+        return int(property_text)
+    requirement = (
+        "a whole number" if min_value == _ANY else f"a whole number of {min_value} or more"
+    )
     raise ParameterError(
-        f"The table property {name} is {stated[:100]!r}, but must be {wanted}; set it, or remove "
+        f"The table property {name} is {property_text[:100]!r}, but must be {requirement}; set it, "
+        "or remove "
         f"it to use the default (ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
     )
 
@@ -119,8 +122,8 @@ def summary_of(snapshot: Json) -> dict[str, str]:
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
     """A schema by id; without an id, the current schema."""
     schemas = schemas_of(metadata)
-    wanted_id = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
-    return next((s for s in schemas if s.get("schema-id", 0) == wanted_id), schemas[-1])
+    chosen_id = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
+    return next((s for s in schemas if s.get("schema-id", 0) == chosen_id), schemas[-1])
 
 
 class Field(NamedTuple):
@@ -141,15 +144,17 @@ class Field(NamedTuple):
         return ".".join(self.names)
 
 
-def children(kind: Json) -> Iterator[Field]:
+def children(nested_type: Json) -> Iterator[Field]:
     """The fields of a schema or struct, the element of a list, the key and the value of a map."""
-    for position, field in enumerate(kind.get("fields") or ()):
+    for position, field in enumerate(nested_type.get("fields") or ()):
         required = field.get("required", False)
         yield Field(field["id"], (field["name"],), field["type"], required, position)
     for part in ("element", "key", "value"):
-        if part in kind:
-            required = kind.get(f"{part}-required", True)
-            yield Field(kind[f"{part}-id"], (part,), kind[part], required, is_in_structs=False)
+        if part in nested_type:
+            required = nested_type.get(f"{part}-required", True)
+            yield Field(
+                nested_type[f"{part}-id"], (part,), nested_type[part], required, is_in_structs=False
+            )
 
 
 def leaves(schema: Json) -> Iterator[Field]:
@@ -176,9 +181,11 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
     raw = metadata.get("partition-specs") or [
         {"spec-id": 0, "fields": metadata.get("partition-spec") or []}
     ]
-    types = {leaf.field_id: leaf.type for schema in schemas_of(metadata) for leaf in leaves(schema)}
-    current = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata))}
-    types |= {field_id: leaf.type for field_id, leaf in current.items()}
+    types_by_id = {
+        leaf.field_id: leaf.type for schema in schemas_of(metadata) for leaf in leaves(schema)
+    }
+    current_leaves = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata))}
+    types_by_id |= {field_id: leaf.type for field_id, leaf in current_leaves.items()}
 
     def field_of(index: int, field: Json) -> PartitionField:
         source_id = field.get("source-id") or (field.get("source-ids") or [0])[0]
@@ -187,8 +194,8 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
             field["name"],
             field["transform"],
             source_id,
-            current[source_id].name if source_id in current else None,
-            result_type(field["transform"], types.get(source_id, "string")),
+            current_leaves[source_id].name if source_id in current_leaves else None,
+            result_type(field["transform"], types_by_id.get(source_id, "string")),
         )
 
     return tuple(
@@ -199,14 +206,14 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
 
 def sort_order(metadata: Json) -> tuple[SortField, ...]:
     """The default sort order; empty when unsorted."""
-    names = {leaf.field_id: leaf.name for leaf in leaves(schema_of(metadata))}
+    names_by_id = {leaf.field_id: leaf.name for leaf in leaves(schema_of(metadata))}
     order_id = metadata.get("default-sort-order-id", 0)
     order = next(
         (o for o in metadata.get("sort-orders") or () if o["order-id"] == order_id), {"fields": ()}
     )
     return tuple(
         SortField(
-            names.get(f.get("source-id"), f"field {f.get('source-id')}"),
+            names_by_id.get(f.get("source-id"), f"field {f.get('source-id')}"),
             f["transform"],
             f["direction"],
             f["null-order"],
@@ -235,7 +242,7 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
 
 
 def distribution_modes(
-    properties: Mapping[str, str], *, partitioned: bool, is_sorted: bool
+    properties: Mapping[str, str], *, is_partitioned: bool, is_sorted: bool
 ) -> tuple[DistributionMode, ...]:
     """The distribution in force for appends and for the three row-level operations.
 
@@ -247,14 +254,14 @@ def distribution_modes(
     if is_sorted:
         mode = "range"
         origin = "Spark's default for a sorted table"
-    elif partitioned:
+    elif is_partitioned:
         mode = "hash"
         origin = "Spark's default for a partitioned table"
     if (mode_text := properties.get("write.distribution-mode")) is not None:
         mode = mode_text.lower()
         origin = "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
-        if not partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
+        if not is_partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
             origin = f"{origin} is {mode}, which needs a partitioning or an order"
             mode = "none"
     append = DistributionMode("append", mode, origin)
@@ -268,7 +275,7 @@ def distribution_modes(
         elif (
             operation == "merge"
             and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
-            and not partitioned
+            and not is_partitioned
         ):
             mode = append.mode
             origin = f"as append: {append.origin}"
@@ -279,16 +286,18 @@ def distribution_modes(
 def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     """The leaf columns with the metrics mode in force for new files (MetricsConfig)."""
     properties = properties_of(metadata)
-    default: str | None = properties.get("write.metadata.metrics.default")
-    limit = number(properties, _INFERRED)
+    default_mode: str | None = properties.get("write.metadata.metrics.default")
+    metrics_limit = number(properties, _INFERRED)
     # As MetricsConfig does with a negative value.
-    inferred = _limited(schema, number({}, _INFERRED) if limit < 0 else limit)
+    metrics_ids = _ids_with_metrics(
+        schema, number({}, _INFERRED) if metrics_limit < 0 else metrics_limit
+    )
     # Transforms that preserve the order (MetricsConfig: order-preserving sorted columns).
-    ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
+    sort_columns = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
 
     def mode_of(leaf: Field) -> str:
-        mode = default or ("truncate(16)" if leaf.field_id in inferred else "none")
-        if leaf.name in ordered and mode in {"none", "counts"}:
+        mode = default_mode or ("truncate(16)" if leaf.field_id in metrics_ids else "none")
+        if leaf.name in sort_columns and mode in {"none", "counts"}:
             mode = "truncate(16)"
         return str(properties.get(f"write.metadata.metrics.column.{leaf.name}", mode))
 
@@ -313,19 +322,19 @@ def key_columns(metadata: Json) -> dict[int, KeyColumn]:
     A scan compares bounds by the type and the nullability in a schema of the table
     (DeleteFileIndex); required is what every schema requires.
     """
-    optional = {
+    optional_ids = {
         leaf.field_id
         for schema in schemas_of(metadata)
         for leaf in leaves(schema)
         if not leaf.required
     }
     return {
-        leaf.field_id: KeyColumn(leaf.type, leaf.field_id not in optional, leaf.name)
+        leaf.field_id: KeyColumn(leaf.type, leaf.field_id not in optional_ids, leaf.name)
         for leaf in leaves(schema_of(metadata))
     }
 
 
-def _limited(schema: Json, limit: int) -> set[int]:
+def _ids_with_metrics(schema: Json, max_count: int) -> set[int]:
     """Ids of the leaves that get metrics by default: in each struct, its own leaves before nested
     ones.
 
@@ -339,7 +348,7 @@ def _limited(schema: Json, limit: int) -> set[int]:
             if not isinstance(field.type, str):
                 yield from in_order(field.type)
 
-    return set(islice(in_order(schema), limit))
+    return set(islice(in_order(schema), max_count))
 
 
 def statistics_files(metadata: Json) -> Iterator[Json]:
@@ -352,12 +361,12 @@ def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists
     and statistics.
     """
-    lists = (snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ())
+    manifest_lists = (snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ())
     return frozenset(
         (
             metadata_location,
             *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
-            *filter(None, lists),
+            *filter(None, manifest_lists),
             *(file["statistics-path"] for file in statistics_files(metadata)),
         )
     )
@@ -377,7 +386,7 @@ def future_times(metadata: Json, now_ms: int) -> list[int]:
     logs = (metadata.get("snapshot-log") or (), metadata.get("metadata-log") or ())
     times: list[int] = [entry["timestamp-ms"] for log in logs for entry in log]
     times.append(metadata["last-updated-ms"])
-    return sorted({each for each in times if each - CLOCK_SKEW_MS > now_ms})
+    return sorted({time_ms for time_ms in times if time_ms - CLOCK_SKEW_MS > now_ms})
 
 
 def check_clock(metadata: Json, name: str, now_ms: int) -> None:
@@ -409,8 +418,8 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
     snapshots = snapshots_by_id(metadata)
     refs = metadata.get("refs") or {}
     if ref is None or ref == "":
-        current = metadata.get("current-snapshot-id")
-        return snapshots.get(current), None
+        current_id = metadata.get("current-snapshot-id")
+        return snapshots.get(current_id), None
     if str(ref) in refs:
         return snapshots[refs[str(ref)]["snapshot-id"]], str(ref)
     if str(ref).lstrip("-").isdigit():
@@ -418,14 +427,16 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
             return snapshots[int(ref)], None
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired.")
     if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
-        until = parse_time(ref).timestamp() * 1000
-        earlier = [e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until]
-        if earlier and earlier[-1]["snapshot-id"] in snapshots:
-            return snapshots[earlier[-1]["snapshot-id"]], None
+        until_ms = parse_time(ref).timestamp() * 1000
+        earlier_entries = [
+            e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until_ms
+        ]
+        if earlier_entries and earlier_entries[-1]["snapshot-id"] in snapshots:
+            return snapshots[earlier_entries[-1]["snapshot-id"]], None
         raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
-    known_refs = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
+    refs_text = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
     raise SnapshotNotFound(
-        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or known_refs}"
+        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or refs_text}"
     )
 
 
@@ -439,14 +450,14 @@ def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iter
 
     Raises :class:`Damaged` if a snapshot is its own ancestor.
     """
-    seen: set[object] = set()
+    seen_ids: set[object] = set()
     while snapshot is not None:
-        if snapshot["snapshot-id"] in seen:
+        if snapshot["snapshot-id"] in seen_ids:
             raise Damaged(
                 f"parent-snapshot-id forms a circle around {snapshot['snapshot-id']}, so the "
                 "history of the table is not known"
             )
-        seen.add(snapshot["snapshot-id"])
+        seen_ids.add(snapshot["snapshot-id"])
         yield snapshot
         snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
 
@@ -457,14 +468,14 @@ def history(metadata: Json, snapshot: Json | None) -> History:
     """
     snapshots = snapshots_by_id(metadata)
     ancestors = list(lineage(snapshots, snapshot))[::-1]
-    times = [s["timestamp-ms"] for s in ancestors]
-    gaps = [(b - a) / 1000 for a, b in pairwise(times)]
+    lineage_times = [s["timestamp-ms"] for s in ancestors]
+    commit_gaps = [(b - a) / 1000 for a, b in pairwise(lineage_times)]
     commit_times = [s["timestamp-ms"] for s in snapshots.values()]
     return History(
         snapshot_count=len(snapshots),
         oldest_snapshot_ms=min(commit_times, default=None),
         newest_snapshot_ms=max(commit_times, default=None),
-        median_seconds_between_commits=statistics.median(gaps) if gaps else None,
+        median_seconds_between_commits=statistics.median(commit_gaps) if commit_gaps else None,
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(
             Ref(name, ref["type"], ref["snapshot-id"])

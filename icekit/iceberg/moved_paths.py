@@ -25,7 +25,7 @@ class _Part(NamedTuple):
     """A path in two parts: a folder as it is spelled, and what follows."""
 
     folder: str
-    rest: str
+    inner_path: str
 
 
 class MovedPaths:
@@ -36,15 +36,15 @@ class MovedPaths:
     """
 
     def __init__(self, folders: Mapping[str, str], elsewhere: str | None = None) -> None:
-        self._new_folders = {place_of(old): new.rstrip("/") for old, new in folders.items()}
+        self._new_folders = {normal_form_of(old): new.rstrip("/") for old, new in folders.items()}
         # A folder inside another comes first.
-        self._moved = sorted(self._new_folders, key=lambda place: -len(place.path))
+        self._moved = sorted(self._new_folders, key=lambda normal_folder: -len(normal_folder.path))
         self._elsewhere = elsewhere
         #: The new spelling of each spelling of a folder.
         self._spellings: dict[Normal, dict[str, str]] = {}
         self._folders: dict[str, str] = {}
         for old in folders:
-            self._new_folder(place_of(old), old.rstrip("/"))
+            self._new_folder(normal_form_of(old), old.rstrip("/"))
 
     def __call__(self, path: str) -> str:
         """The path of the same file after the move."""
@@ -53,10 +53,10 @@ class MovedPaths:
             self._folders[folder] = self._moved_folder(folder or "/")
         return f"{self._folders[folder]}/{name}"
 
-    def of_folder(self, path: str) -> str:
+    def moved_folder_path(self, path: str) -> str:
         """The path of a folder after the move."""
-        without = path.rstrip("/")
-        return self._moved_folder(without or "/") + path[len(without) :]
+        trimmed_path = path.rstrip("/")
+        return self._moved_folder(trimmed_path or "/") + path[len(trimmed_path) :]
 
     def moves_together(self, low: str, high: str) -> bool:
         """Tell whether all paths from the first to the second one, in their order as texts, lead to
@@ -67,83 +67,100 @@ class MovedPaths:
         # Folders inside of each other move apart.
         if any(a != b and _is_in(a.path, b.path) for a in self._moved for b in self._moved):
             return False
-        parts = [self._split(path.rpartition("/")[0]) for path in (low, high)]
+        parts = [self._split_folder(path.rpartition("/")[0]) for path in (low, high)]
         if None in parts:
             return False
         (low_folder, _), (high_folder, _) = parts  # type: ignore[misc]
         return bool(low_folder == high_folder)
 
     def _moved_folder(self, folder: str) -> str:
-        if (part := self._split(folder)) is not None:
-            return self._new_folder(place_of(part.folder), part.folder) + part.rest
+        if (part := self._split_folder(folder)) is not None:
+            return self._new_folder(normal_form_of(part.folder), part.folder) + part.inner_path
         if self._elsewhere is None:
             raise PathOutside(
                 f"{folder} lies outside the table's own folders, so the table cannot be moved: it "
                 "would still name files of another one."
             )
-        place = place_of(folder)
-        if place not in self._new_folders:
+        normal_folder = normal_form_of(folder)
+        if normal_folder not in self._new_folders:
             # Only this folder: one below it gets a number of its own.
-            number = len(self._new_folders) - len(self._moved) + 1
-            self._new_folders[place] = f"{self._elsewhere}/{number}"
-        return self._new_folder(place, folder)
+            folder_number = len(self._new_folders) - len(self._moved) + 1
+            self._new_folders[normal_folder] = f"{self._elsewhere}/{folder_number}"
+        return self._new_folder(normal_folder, folder)
 
-    def _split(self, folder: str) -> _Part | None:
+    def _split_folder(self, folder: str) -> _Part | None:
         """A folder by the moved folder that it lies in, None for another one."""
-        place = place_of(folder)
-        moved = next((each for each in self._moved if _is_same_or_in(place, each)), None)
-        if moved is None:
+        normal_folder = normal_form_of(folder)
+        moved_folder = next(
+            (
+                moved_candidate
+                for moved_candidate in self._moved
+                if _is_same_or_in(normal_folder, moved_candidate)
+            ),
+            None,
+        )
+        if moved_folder is None:
             return None
         # The shortest beginning that is that folder, as it is spelled, and that no .. leaves again.
-        ends = (match.start() for match in re.finditer(r"/|$", folder))
-        end = next(end for end in ends if place_of(folder[:end]) == moved and _stays(folder[end:]))
+        end_offsets = (match.start() for match in re.finditer(r"/|$", folder))
+        end = next(
+            end
+            for end in end_offsets
+            if normal_form_of(folder[:end]) == moved_folder and _stays_inside(folder[end:])
+        )
         return _Part(folder[:end], folder[end:])
 
-    def _new_folder(self, place: Normal, spelled: str) -> str:
+    def _new_folder(self, normal_folder: Normal, spelling: str) -> str:
         """The new path of a folder, spelled in one way for each way in which it was spelled."""
-        spellings = self._spellings.setdefault(place, {})
-        if spelled not in spellings:
-            spellings[spelled] = self._free_spelling(place, spelled)
-        return spellings[spelled] + self._new_folders[place]
+        spellings = self._spellings.setdefault(normal_folder, {})
+        if spelling not in spellings:
+            spellings[spelling] = self._unused_spelling(normal_folder, spelling)
+        return spellings[spelling] + self._new_folders[normal_folder]
 
-    def _free_spelling(self, place: Normal, spelled: str) -> str:
-        used = self._spellings[place].values()
-        match = _URI.fullmatch(spelled)
+    def _unused_spelling(self, normal_folder: Normal, spelling: str) -> str:
+        used_spellings = self._spellings[normal_folder].values()
+        match = _URI.fullmatch(spelling)
         assert match is not None
-        before = match[1] or ""
-        if before in _LOCAL_SPELLINGS and match[2] == place.path and before not in used:
-            return before
-        return next(each for each in _every_spelling() if each not in used)
+        scheme_part = match[1] or ""
+        if (
+            scheme_part in _LOCAL_SPELLINGS
+            and match[2] == normal_folder.path
+            and scheme_part not in used_spellings
+        ):
+            return scheme_part
+        return next(
+            candidate for candidate in _possible_spellings() if candidate not in used_spellings
+        )
 
 
-def _every_spelling() -> Iterator[str]:
+def _possible_spellings() -> Iterator[str]:
     yield from _LOCAL_SPELLINGS
     # A further slash changes nothing for a file system.
-    for number in itertools.count(1):
-        yield "file://" + "/" * number
+    for slash_count in itertools.count(1):
+        yield "file://" + "/" * slash_count
 
 
-def _stays(rest: str) -> bool:
+def _stays_inside(inner_path: str) -> bool:
     """Tell whether what follows a folder never leaves it."""
     depth = 0
-    for step in rest.split("/"):
-        depth += -1 if step == ".." else step not in ("", ".")
+    for path_part in inner_path.split("/"):
+        depth += -1 if path_part == ".." else path_part not in ("", ".")
         if depth < 0:
             return False
     return True
 
 
-def place_of(path: str) -> Normal:
+def normal_form_of(path: str) -> Normal:
     """The normal form of a path; one without a scheme is on a disk of this machine."""
-    place = normal(path)
-    return place._replace(family="file") if place.family in LOCAL else place
+    normal_form = normal(path)
+    return normal_form._replace(family="file") if normal_form.family in LOCAL else normal_form
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
-def _is_same_or_in(place: Normal, folder: Normal) -> bool:
-    return place[:2] == folder[:2] and (
-        place.path == folder.path or _is_in(place.path, folder.path)
+def _is_same_or_in(normal_path: Normal, normal_folder: Normal) -> bool:
+    return normal_path[:2] == normal_folder[:2] and (
+        normal_path.path == normal_folder.path or _is_in(normal_path.path, normal_folder.path)
     )

@@ -109,7 +109,7 @@ class PackWriter:
             index = {
                 "format": _FORMAT,
                 "version": _VERSION,
-                "tables": [_described(table) for table in self._tables],
+                "tables": [_index_entry(table) for table in self._tables],
             }
             self._write(_INDEX, json.dumps(index, indent=1).encode())
         self._archive.close()
@@ -155,22 +155,22 @@ class PackWriter:
             for _ in relocation(survey).files(metadata_location):
                 pass
             changes = Redaction(survey)
-        moving = relocation(changes)
+        table_relocation = relocation(changes)
         contents = Contents()
         changed_at_ms = dict[str, int]()
-        moved = moving.files(metadata_location)
-        for file in moved:
+        moved_files = table_relocation.files(metadata_location)
+        for file in moved_files:
             self._add_file(file, read, contents)
             if progress:
                 progress(contents.files.total())
-        for file in moving.unreferenced(unreferenced or {}):
+        for file in table_relocation.unreferenced_files(unreferenced or {}):
             self._add_file(file, read, contents)
             changed_at_ms[self._entry(file.path)] = (unreferenced or {})[file.old_path]
-        contents.missing_paths += moving.missing_paths
+        contents.missing_paths += table_relocation.missing_paths
         self._tables.append(
             PackedTable(
                 name if not redact else ("packed", "table"),
-                moving.paths(metadata_location),
+                table_relocation.paths(metadata_location),
                 packed_at_ms if packed_at_ms is not None else time.time_ns() // 1_000_000,
                 with_data,
                 redact,
@@ -190,13 +190,13 @@ class PackWriter:
         contents.bytes[file.kind] += len(content)
 
     def _entry(self, path: str) -> str:
-        return _entry_of(len(self._tables), path)
+        return _archive_entry(len(self._tables), path)
 
     def _write(self, entry: str, content: bytes) -> None:
-        info = zipfile.ZipInfo(entry, _EPOCH)
-        info.external_attr = 0o644 << 16
+        zip_info = zipfile.ZipInfo(entry, _EPOCH)
+        zip_info.external_attr = 0o644 << 16
         method = zipfile.ZIP_STORED if self._is_stream else zipfile.ZIP_DEFLATED
-        self._archive.writestr(info, content, method, 9)
+        self._archive.writestr(zip_info, content, method, 9)
 
 
 class Pack:
@@ -206,12 +206,12 @@ class Pack:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        with self._usable():
-            self._stream = _opened(file)
+        with self._errors_as_unusable():
+            self._stream = _open_archive(file)
         try:
-            with self._usable():
+            with self._errors_as_unusable():
                 self._archive = zipfile.ZipFile(self._stream)
-                self._entries = self._checked_entries()
+                self._entries = self._safe_entry_names()
                 index = json.loads(self._read(_INDEX, _MOST_INDEX_BYTES))
                 if index.get("format") != _FORMAT:
                     raise PackUnusable(f"{file} is not a pack of icekit.")
@@ -219,7 +219,9 @@ class Pack:
                     raise PackUnusable(
                         f"{file} was written by another version of icekit. Pack the table again."
                     )
-                self.tables = tuple(PackedTable(**_read_table(table)) for table in index["tables"])
+                self.tables = tuple(
+                    PackedTable(**_table_arguments(table)) for table in index["tables"]
+                )
         except BaseException:
             self._stream.close()
             raise
@@ -235,17 +237,18 @@ class Pack:
         """Raise :class:`PackUnusable` if some of :attr:`tables` do not fit on the disk of a folder,
         which need not exist.
         """
-        numbers = {f"{self.tables.index(table)}" for table in tables}
-        total = sum(
+        table_numbers = {f"{self.tables.index(table)}" for table in tables}
+        total_bytes = sum(
             info.file_size
             for info in self._archive.infolist()
-            if info.filename.partition("/")[0] in numbers
+            if info.filename.partition("/")[0] in table_numbers
         )
-        disk = next(parent for parent in (folder, *folder.parents) if parent.exists())
-        free = shutil.disk_usage(disk).free
-        if total > free:
+        disk_folder = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        free_bytes = shutil.disk_usage(disk_folder).free
+        if total_bytes > free_bytes:
             raise PackUnusable(
-                f"{self.file} unpacks to {size(total)}, and the disk of {disk} has {size(free)} free."
+                f"{self.file} unpacks to {size(total_bytes)}, and the disk of {disk_folder} has "
+                f"{size(free_bytes)} free."
             )
 
     def unpack(
@@ -256,98 +259,110 @@ class Pack:
 
         The folders appear when all files are there. They must not exist, unless ``replace``.
         """
-        elsewhere = folder.with_name(f"{folder.name}-elsewhere")
-        staged = folder.with_name(f".{folder.name}-unpacked-{os.getpid()}")
-        shutil.rmtree(staged, ignore_errors=True)
-        targets = {folder: staged / "table", elsewhere: staged / "elsewhere"}
-        if not replace and any(map(Path.exists, targets)):
+        outside_folder = folder.with_name(f"{folder.name}-elsewhere")
+        staging_folder = folder.with_name(f".{folder.name}-unpacked-{os.getpid()}")
+        shutil.rmtree(staging_folder, ignore_errors=True)
+        staged_by_target = {
+            folder: staging_folder / "table",
+            outside_folder: staging_folder / "elsewhere",
+        }
+        if not replace and any(map(Path.exists, staged_by_target)):
             raise ParameterError(f"{folder} exists. Remove it, or choose another name.")
         try:
-            with self._usable():
+            with self._errors_as_unusable():
                 metadata_location = self._write_files(
-                    table, targets, time.time_ns() // 1_000_000 if now_ms is None else now_ms
+                    table,
+                    staged_by_target,
+                    time.time_ns() // 1_000_000 if now_ms is None else now_ms,
                 )
-            for target, source in targets.items():
+            for target, source in staged_by_target.items():
                 if target.exists():
-                    target.rename(staged / f"old-{source.name}")
+                    target.rename(staging_folder / f"old-{source.name}")
                 if source.exists():
                     source.rename(target)
         finally:
-            shutil.rmtree(staged, ignore_errors=True)
+            shutil.rmtree(staging_folder, ignore_errors=True)
         return metadata_location
 
-    def _write_files(self, table: PackedTable, targets: Mapping[Path, Path], now_ms: int) -> str:
-        number = self.tables.index(table)
-        entries = {entry for entry in self._entries if entry.startswith(f"{number}/")}
-        folder, elsewhere = targets
+    def _write_files(
+        self, table: PackedTable, staged_by_target: Mapping[Path, Path], now_ms: int
+    ) -> str:
+        table_number = self.tables.index(table)
+        remaining_entries = {
+            entry for entry in self._entries if entry.startswith(f"{table_number}/")
+        }
+        folder, outside_folder = staged_by_target
 
         def read(path: str) -> bytes:
-            return self._read(_entry_of(number, path), _MOST_BYTES_IN_MEMORY)
+            return self._read(_archive_entry(table_number, path), _MOST_BYTES_IN_MEMORY)
 
-        later_by_ms = now_ms - table.packed_at_ms
+        time_shift_ms = now_ms - table.packed_at_ms
         relocation = Relocation(
             read,
-            MovedPaths({_TABLE: str(folder), _ELSEWHERE: str(elsewhere)}),
-            later_by_ms,
+            MovedPaths({_TABLE: str(folder), _ELSEWHERE: str(outside_folder)}),
+            time_shift_ms,
             with_content=table.has_data,
             changes=_Unpacked(is_without_data=not table.has_data),
         )
-        folders: set[Path] = set()
+        created_folders: set[Path] = set()
 
         def write(file: MovedFile) -> None:
-            entry = _entry_of(number, file.old_path)
+            entry = _archive_entry(table_number, file.old_path)
             if file.content is None and entry not in self._entries:
                 return  # gone before the table was packed
-            entries.discard(entry)
-            path = _staged(normal(file.path).path, targets)
-            if path.parent not in folders:
+            remaining_entries.discard(entry)
+            path = _staged_path(normal(file.path).path, staged_by_target)
+            if path.parent not in created_folders:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                folders.add(path.parent)
+                created_folders.add(path.parent)
             if file.content is not None:
                 path.write_bytes(file.content)
             else:
                 with self._archive.open(entry) as source, path.open("wb") as target:
                     shutil.copyfileobj(source, target)
             if file.kind is FileKind.UNREFERENCED and entry in table.changed_at_ms:
-                seconds = (table.changed_at_ms[entry] + later_by_ms) / 1000
+                seconds = (table.changed_at_ms[entry] + time_shift_ms) / 1000
                 os.utime(path, (seconds, seconds))
 
         for file in relocation.files(table.metadata_location):
             write(file)
-        paths = sorted(f"{_ROOT}/{entry.partition('/')[2]}" for entry in entries)
-        for file in relocation.unreferenced(paths):
+        paths = sorted(f"{_ROOT}/{entry.partition('/')[2]}" for entry in remaining_entries)
+        for file in relocation.unreferenced_files(paths):
             write(file)
         return relocation.paths(table.metadata_location)
 
-    def _checked_entries(self) -> frozenset[str]:
-        infos = self._archive.infolist()
-        total = sum(info.file_size for info in infos)
-        most_bytes = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
-        if len(infos) > _MOST_ENTRIES or total > most_bytes:
+    def _safe_entry_names(self) -> frozenset[str]:
+        zip_infos = self._archive.infolist()
+        total_bytes = sum(info.file_size for info in zip_infos)
+        max_bytes = _MOST_SHRUNK * self.file.stat().st_size + _SHRUNK_ALLOWANCE
+        if len(zip_infos) > _MOST_ENTRIES or total_bytes > max_bytes:
             raise PackUnusable(
-                f"{self.file} would unpack to {len(infos):,} files of {size(total)}, far more than "
+                f"{self.file} would unpack to {len(zip_infos):,} files of {size(total_bytes)}, far "
+                "more than "
                 "a pack of its size can hold. It is damaged or not from icekit."
             )
-        names = [info.filename for info in infos]
-        strange = next((name for name in names if not _is_safe(name)), None)
-        if strange is not None or len({name.casefold() for name in names}) < len(names):
+        entry_names = [info.filename for info in zip_infos]
+        unsafe_name = next((name for name in entry_names if not _is_safe_entry(name)), None)
+        if unsafe_name is not None or len({name.casefold() for name in entry_names}) < len(
+            entry_names
+        ):
             raise PackUnusable(
-                f"{self.file} has a file with the path {strange!r}, which no pack has. It is "
+                f"{self.file} has a file with the path {unsafe_name!r}, which no pack has. It is "
                 "damaged or not from icekit."
-                if strange is not None
+                if unsafe_name is not None
                 else f"{self.file} has two files of the same name. It is damaged."
             )
-        return frozenset(names)
+        return frozenset(entry_names)
 
-    def _read(self, entry: str, most_bytes: int) -> bytes:
+    def _read(self, entry: str, max_bytes: int) -> bytes:
         if entry not in self._entries:
             raise FileGone(f"{entry} is not in the pack {self.file}.")
-        if self._archive.getinfo(entry).file_size > most_bytes:
-            raise PackUnusable(f"{entry} in {self.file} is larger than {size(most_bytes)}.")
+        if self._archive.getinfo(entry).file_size > max_bytes:
+            raise PackUnusable(f"{entry} in {self.file} is larger than {size(max_bytes)}.")
         return self._archive.read(entry)
 
     @contextlib.contextmanager
-    def _usable(self) -> Iterator[None]:
+    def _errors_as_unusable(self) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
@@ -369,7 +384,9 @@ class _Unpacked(Changes):
 
     def change_metadata(self, metadata: Json) -> None:
         properties = metadata.setdefault("properties", {})
-        for key in [each for each in properties if each.startswith("icekit.")]:
+        for key in [
+            property_name for property_name in properties if property_name.startswith("icekit.")
+        ]:
             if key not in _PROPERTIES_THAT_STAY:
                 del properties[key]
         if self._is_without_data:
@@ -383,13 +400,15 @@ def _compress(file: Path) -> None:
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _ZSTD_LEVEL, window_log=_ZSTD_WINDOW_LOG, enable_ldm=True
     )
-    compressed = file.with_name(f"{file.name}.zst")
-    with file.open("rb") as source, compressed.open("wb") as target:
-        zstandard.ZstdCompressor(compression_params=parameters).copy_stream(source, target)
-    compressed.replace(file)
+    compressed_file = file.with_name(f"{file.name}.zst")
+    with file.open("rb") as source_stream, compressed_file.open("wb") as target_stream:
+        zstandard.ZstdCompressor(compression_params=parameters).copy_stream(
+            source_stream, target_stream
+        )
+    compressed_file.replace(file)
 
 
-def _opened(file: Path) -> IO[bytes]:
+def _open_archive(file: Path) -> IO[bytes]:
     """The zip archive of a pack; a compressed stream is read into memory, or on disk if it is
     large.
     """
@@ -398,37 +417,37 @@ def _opened(file: Path) -> IO[bytes]:
         return stream
     import zstandard
 
-    most_bytes = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
+    max_bytes = _MOST_SHRUNK * file.stat().st_size + _SHRUNK_ALLOWANCE
     archive = tempfile.SpooledTemporaryFile(_MOST_BYTES_IN_MEMORY // 4)  # noqa: SIM115 - the caller does
     with stream:
         stream.seek(0)
-        for part in zstandard.ZstdDecompressor().read_to_iter(stream):
-            archive.write(part)
-            if archive.tell() > most_bytes:
-                raise PackUnusable(f"{file} would unpack to more than {size(most_bytes)}.")
+        for chunk in zstandard.ZstdDecompressor().read_to_iter(stream):
+            archive.write(chunk)
+            if archive.tell() > max_bytes:
+                raise PackUnusable(f"{file} would unpack to more than {size(max_bytes)}.")
     return archive
 
 
-def _is_safe(entry: str) -> bool:
-    steps = entry.split("/")
+def _is_safe_entry(entry: str) -> bool:
+    path_parts = entry.split("/")
     return entry == _INDEX or (
-        _ENTRY.fullmatch(entry) is not None and ".." not in steps and "." not in steps
+        _ENTRY.fullmatch(entry) is not None and ".." not in path_parts and "." not in path_parts
     )
 
 
-def _entry_of(number: int, path: str) -> str:
-    return f"{number}{normal(path).path.removeprefix(_ROOT)}"
+def _archive_entry(table_number: int, path: str) -> str:
+    return f"{table_number}{normal(path).path.removeprefix(_ROOT)}"
 
 
-def _staged(path: str, targets: Mapping[Path, Path]) -> Path:
+def _staged_path(path: str, staged_by_target: Mapping[Path, Path]) -> Path:
     """Where a file is written before its folder appears."""
-    for target, staged in targets.items():
-        if (file := Path(path)).is_relative_to(target):
-            return staged / file.relative_to(target)
+    for target_folder, staging_folder in staged_by_target.items():
+        if (file_path := Path(path)).is_relative_to(target_folder):
+            return staging_folder / file_path.relative_to(target_folder)
     raise PackUnusable(f"A file of the pack leads to {path}.")
 
 
-def _described(table: PackedTable) -> Json:
+def _index_entry(table: PackedTable) -> Json:
     return {
         "name": list(table.name),
         "metadata": table.metadata_location,
@@ -439,15 +458,15 @@ def _described(table: PackedTable) -> Json:
     }
 
 
-def _read_table(described: Json) -> dict[str, Any]:
-    name = described["name"]
+def _table_arguments(index_entry: Json) -> dict[str, Any]:
+    name = index_entry["name"]
     if not name or not all(isinstance(part, str) and part for part in name) or len(name) < 2:
         raise ValueError("a table without a name")
     return {
         "name": tuple(name),
-        "metadata_location": str(described["metadata"]),
-        "packed_at_ms": int(described["packed-at-ms"]),
-        "has_data": bool(described["has-data"]),
-        "is_redacted": bool(described["is-redacted"]),
-        "changed_at_ms": {str(k): int(v) for k, v in described["changed-at-ms"].items()},
+        "metadata_location": str(index_entry["metadata"]),
+        "packed_at_ms": int(index_entry["packed-at-ms"]),
+        "has_data": bool(index_entry["has-data"]),
+        "is_redacted": bool(index_entry["is-redacted"]),
+        "changed_at_ms": {str(k): int(v) for k, v in index_entry["changed-at-ms"].items()},
     }

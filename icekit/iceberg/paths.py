@@ -39,17 +39,17 @@ def normal(location: str) -> Normal:
 
     Nothing is decoded: for Hadoop and for Iceberg, ``%`` is a letter like others.
     """
-    scheme, authority, path = _split(location)
+    scheme, authority, path = _uri_parts(location)
     family = _FAMILIES.get(scheme.lower(), scheme.lower())
     # An HDFS may have a name per host; wasb and abfs use two hosts for one account.
-    without = family in {*LOCAL, "hdfs"}
-    authority = "" if without else authority.lower().replace(".blob.", ".dfs.")
+    has_no_authority = family in {*LOCAL, "hdfs"}
+    authority = "" if has_no_authority else authority.lower().replace(".blob.", ".dfs.")
     return Normal(family, authority, posixpath.normpath(f"/{path.lstrip('/')}"))
 
 
-def _split(location: str) -> tuple[str, str, str]:
-    parts = _URI.fullmatch(location)
-    return (parts[1], parts[2] or "", parts[3]) if parts else ("", "", location)
+def _uri_parts(location: str) -> tuple[str, str, str]:
+    uri_match = _URI.fullmatch(location)
+    return (uri_match[1], uri_match[2] or "", uri_match[3]) if uri_match else ("", "", location)
 
 
 def local_path(location: str) -> str:
@@ -79,15 +79,18 @@ class FileUri(NamedTuple):
         """Tell whether it may be on a disk of this machine."""
         return self.scheme.lower() in LOCAL
 
-    def names(self, listed: FileUri) -> bool:
+    def names_file(self, listed_uri: FileUri) -> bool:
         """Tell whether metadata with this spelling names a listed file of the same path.
 
         Otherwise Iceberg does not decide whether that file is an orphan (FileURI,
         PrefixMismatchMode.ERROR). What the metadata leaves out may be anything.
         """
-        return self.scheme.lower() in ("", listed.scheme.lower()) and self.authority.lower() in (
+        return self.scheme.lower() in (
             "",
-            listed.authority.lower(),
+            listed_uri.scheme.lower(),
+        ) and self.authority.lower() in (
+            "",
+            listed_uri.authority.lower(),
         )
 
 
@@ -99,9 +102,16 @@ def file_uri(location: str) -> FileUri:
     """A location as Iceberg compares orphan files: by the path that Hadoop's ``Path`` has, in which
     nothing is decoded, and with one name for s3, s3a and s3n.
     """
-    scheme, authority, rest = ("", "", location) if location[:1] == "/" else _split(location)
-    is_normal = rest[:1] == "/" and rest[-1:] != "/" and "//" not in rest and "/." not in rest
-    path = rest if is_normal else normal(location).path
+    scheme, authority, written_path = (
+        ("", "", location) if location[:1] == "/" else _uri_parts(location)
+    )
+    is_normal = (
+        written_path[:1] == "/"
+        and written_path[-1:] != "/"
+        and "//" not in written_path
+        and "/." not in written_path
+    )
+    path = written_path if is_normal else normal(location).path
     return FileUri(_EQUAL_SCHEMES.get(scheme, scheme), authority, path)
 
 
@@ -120,17 +130,21 @@ def local_sql(column: str) -> str:
 
 def path_sql(column: str) -> str:
     """SQL for the path of :func:`normal`, without kind of storage and bucket."""
-    without_authority = f"regexp_replace({column}, '{_SCHEME}(//[^/]*)?', '')"
-    step = (
+    without_authority_sql = f"regexp_replace({column}, '{_SCHEME}(//[^/]*)?', '')"
+    fold_step = (
         "CASE WHEN part IN ('', '.') THEN kept "
         "WHEN part = '..' THEN slice(kept, 1, greatest(size(kept) - 1, 0)) "
         "ELSE concat(kept, array(part)) END"
     )
     # A fold over the parts costs time, and hardly any path needs it.
-    parts = f"aggregate(split({without_authority}, '/'), CAST(array() AS array<string>), (kept, part) -> {step})"
-    odd = f"{without_authority} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
+    folded_parts_sql = (
+        f"aggregate(split({without_authority_sql}, '/'), CAST(array() AS array<string>), (kept, "
+        f"part) -> {fold_step})"
+    )
+    odd = f"{without_authority_sql} RLIKE '//|/[.][.]?(/|$)|/$|^[^/]|^$'"
     return (
-        f"CASE WHEN {odd} THEN concat('/', array_join({parts}, '/')) ELSE {without_authority} END"
+        f"CASE WHEN {odd} THEN concat('/', array_join({folded_parts_sql}, '/')) ELSE "
+        f"{without_authority_sql} END"
     )
 
 
@@ -139,45 +153,47 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def meet(one: Iterable[str], other: Iterable[str]) -> bool:
+def has_common_folder(folders: Iterable[str], other_folders: Iterable[str]) -> bool:
     """Tell whether a folder of one kind is, contains or lies in one of the other."""
-    mine = set(one)
-    theirs = set(other)
-    return any(not theirs.isdisjoint(_upwards(path)) for path in mine) or any(
-        not mine.isdisjoint(_upwards(path)) for path in theirs
+    folder_set = set(folders)
+    other_set = set(other_folders)
+    return any(not other_set.isdisjoint(_folder_and_parents(path)) for path in folder_set) or any(
+        not folder_set.isdisjoint(_folder_and_parents(path)) for path in other_set
     )
 
 
-def _upwards(path: str) -> Iterable[str]:
+def _folder_and_parents(path: str) -> Iterable[str]:
     while path != "/":
         yield path
         path = folder_of(path)
     yield path
 
 
-def links(folders: Iterable[str]) -> dict[str, str]:
+def symbolic_links(folders: Iterable[str]) -> dict[str, str]:
     """Where local folders, and files in them, lie that a symbolic link leads to; paths in normal
     form.
 
     Links are followed as this machine has them. A folder that does not exist here has none. Raises
     OSError for a folder that cannot be listed.
     """
-    leads = {}
+    link_targets = {}
     for folder in folders:
-        real = os.path.realpath(folder)
-        if real != folder:
-            leads[folder] = real
+        real_path = os.path.realpath(folder)
+        if real_path != folder:
+            link_targets[folder] = real_path
         try:
-            with os.scandir(real) as entries:
-                linked = [entry.name for entry in entries if entry.is_symlink()]
+            with os.scandir(real_path) as entries:
+                link_names = [entry.name for entry in entries if entry.is_symlink()]
         except (FileNotFoundError, NotADirectoryError):
             continue
         base = "" if folder == "/" else folder
-        leads |= {f"{base}/{name}": os.path.realpath(f"{real}/{name}") for name in linked}
-    return leads
+        link_targets |= {
+            f"{base}/{name}": os.path.realpath(f"{real_path}/{name}") for name in link_names
+        }
+    return link_targets
 
 
-class Place(NamedTuple):
+class FolderSpellings(NamedTuple):
     """A folder: its kind of storage (empty: not stated), bucket or container, and every way to
     write its path.
     """
@@ -187,23 +203,27 @@ class Place(NamedTuple):
     paths: frozenset[str]
 
 
-def place(location: str) -> Place:
+def folder_spellings(location: str) -> FolderSpellings:
     """A folder in every reading: as written, decoded, normalized, with symbolic links followed."""
     family, authority, path = normal(location)
-    rest = _split(location)[2]
-    spellings = {rest, unquote(rest), path, normal(unquote(rest)).path}
+    written_path = _uri_parts(location)[2]
+    spellings = {written_path, unquote(written_path), path, normal(unquote(written_path)).path}
     if family in LOCAL:
         spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
-    return Place(family, authority, frozenset(each.rstrip("/") or "/" for each in spellings))
+    return FolderSpellings(
+        family,
+        authority,
+        frozenset(spelling_path.rstrip("/") or "/" for spelling_path in spellings),
+    )
 
 
-def overlapping(one: Place, other: Place) -> bool:
+def may_overlap(folder: FolderSpellings, other_folder: FolderSpellings) -> bool:
     """Tell whether two folders may be the same, or one may be inside the other; true if in doubt.
 
     Schemes and authorities are compared as Iceberg does for orphans.
     """
-    families = {one.family, other.family}
-    authorities = {one.authority, other.authority}
+    families = {folder.family, other_folder.family}
+    authorities = {folder.authority, other_folder.authority}
     if len(families - {""}) > 1 or len(authorities - {""}) > 1:
         return False
-    return meet(one.paths, other.paths)
+    return has_common_folder(folder.paths, other_folder.paths)

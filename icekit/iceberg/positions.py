@@ -38,6 +38,6 @@ def file_positions(read: Callable[[str], bytes], path: str, data_path: str) -> B
     import pyarrow.parquet as pq
     from pyroaring import BitMap64
 
-    rows = pq.read_table(io.BytesIO(read(path)), columns=["file_path", "pos"])
-    of_file = rows.filter(pc.equal(rows.column("file_path"), data_path))
-    return BitMap64(of_file.column("pos").to_pylist())
+    delete_rows = pq.read_table(io.BytesIO(read(path)), columns=["file_path", "pos"])
+    file_rows = delete_rows.filter(pc.equal(delete_rows.column("file_path"), data_path))
+    return BitMap64(file_rows.column("pos").to_pylist())

@@ -19,13 +19,13 @@ def rewrite_footer(raw: bytes, change: Callable[[dict[str, Any]], None]) -> byte
     """
     if len(raw) < len(MAGIC) + _TRAILER.size or not raw.startswith(MAGIC):
         raise ValueError("not a Puffin file")
-    size, flags, magic = _TRAILER.unpack(raw[-_TRAILER.size :])
-    start = len(raw) - _TRAILER.size - size
-    if magic != MAGIC or raw[start - len(MAGIC) : start] != MAGIC:
+    payload_size, flags, magic = _TRAILER.unpack(raw[-_TRAILER.size :])
+    payload_start = len(raw) - _TRAILER.size - payload_size
+    if magic != MAGIC or raw[payload_start - len(MAGIC) : payload_start] != MAGIC:
         raise ValueError("the footer of a Puffin file is cut off or corrupt")
     if flags & _IS_COMPRESSED:
         raise ValueError("the footer of a Puffin file is compressed, which icekit does not read")
-    footer = json.loads(raw[start : start + size])
+    footer = json.loads(raw[payload_start : payload_start + payload_size])
     change(footer)
     payload = json.dumps(footer, separators=(",", ":")).encode()
-    return raw[:start] + payload + _TRAILER.pack(len(payload), flags, MAGIC)
+    return raw[:payload_start] + payload + _TRAILER.pack(len(payload), flags, MAGIC)

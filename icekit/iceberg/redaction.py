@@ -69,9 +69,9 @@ class _Typed(Changes):
         self._partition_types: dict[int, list[str]] = {}
         self._binary_fields: frozenset[str] = frozenset()
 
-    def begin(self, metadata: Json) -> None:
+    def begin_table(self, metadata: Json) -> None:
         for schema in _schemas(metadata):
-            self._types |= dict(_types(schema))
+            self._types |= dict(_leaf_types(schema))
         specs = metadata.get("partition-specs") or [
             {"spec-id": 0, "fields": metadata.get("partition-spec") or []}
         ]
@@ -92,9 +92,9 @@ class _Typed(Changes):
     def change_bounds(self, file: Json, change: Callable[[bytes, str], bytes]) -> None:
         for name in _BOUNDS:
             for bound in file.get(name) or ():
-                kind = self._types.get(bound["key"], "")
-                if _is_text(kind):
-                    bound["value"] = change(bound["value"], kind)
+                type_name = self._types.get(bound["key"], "")
+                if _is_text(type_name):
+                    bound["value"] = change(bound["value"], type_name)
 
     def change_partition(self, file: Json, change: Callable[[bytes, str], bytes]) -> None:
         values = file["partition"]
@@ -105,11 +105,11 @@ class _Typed(Changes):
                 values[name] = change(value, "fixed")
 
     def change_summaries(self, manifest: Json, change: Callable[[bytes, str], bytes]) -> None:
-        kinds = self._partition_types.get(manifest["partition_spec_id"], [])
-        for summary, kind in zip(manifest.get("partitions") or (), kinds, strict=False):
+        type_names = self._partition_types.get(manifest["partition_spec_id"], [])
+        for summary, type_name in zip(manifest.get("partitions") or (), type_names, strict=False):
             for name in ("lower_bound", "upper_bound"):
-                if _is_text(kind) and summary.get(name) is not None:
-                    summary[name] = change(summary[name], kind)
+                if _is_text(type_name) and summary.get(name) is not None:
+                    summary[name] = change(summary[name], type_name)
 
     def change_paths(self, file: Json, change: Callable[[str], str]) -> None:
         for name in ("file_path", "referenced_data_file"):
@@ -128,25 +128,25 @@ class Survey(_Typed):
         super().__init__(root)
         self.texts: set[bytes] = set()
         self.folders: set[bytes] = set()
-        self.names: set[bytes] = set()
+        self.file_names: set[bytes] = set()
 
     def change_manifest(self, manifest: avro.Record) -> None:
-        self.change_summaries(manifest, self._note)
+        self.change_summaries(manifest, self._note_text)
 
     def change_entry(self, entry: avro.Record) -> None:
         file = entry["data_file"]
-        self.change_bounds(file, self._note)
-        self.change_partition(file, self._note)
+        self.change_bounds(file, self._note_text)
+        self.change_partition(file, self._note_text)
         self.change_paths(file, self._note_path)
 
-    def _note(self, value: bytes, _: str) -> bytes:
+    def _note_text(self, value: bytes, _: str) -> bytes:
         self.texts.add(value)
         return value
 
     def _note_path(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
         self.folders.add(folder.partition(self.root)[2].encode() + b"/")
-        self.names.add(name.encode())
+        self.file_names.add(name.encode())
         return path
 
 
@@ -155,51 +155,51 @@ class Redaction(_Typed):
 
     def __init__(self, survey: Survey) -> None:
         super().__init__(survey.root)
-        self._texts = _Ranks(survey.texts)
-        self._folders = _Ranks(survey.folders)
-        self._names = _Ranks(survey.names)
+        self._text_ranks = _Ranks(survey.texts)
+        self._folder_ranks = _Ranks(survey.folders)
+        self._name_ranks = _Ranks(survey.file_names)
         # They tell which files one task has written.
-        self._keeps_names = all(map(_NUMBERED_NAME.fullmatch, survey.names))
+        self._keeps_names = all(map(_NUMBERED_NAME.fullmatch, survey.file_names))
         # Without it, nobody can try whether a token is that of a certain name.
         self._salt = secrets.token_bytes(16)
         self._column_names: dict[str, str] = {}
 
-    def begin(self, metadata: Json) -> None:
-        super().begin(metadata)
+    def begin_table(self, metadata: Json) -> None:
+        super().begin_table(metadata)
         for schema in _schemas(metadata):
-            self._column_names |= dict(_new_names(schema))
+            self._column_names |= dict(_new_column_names(schema))
 
     def change_header(self, header: avro.Header) -> avro.Header:
-        changed = {key: value for key, value in header.items() if key in _HEADER}
+        new_header = {key: value for key, value in header.items() if key in _HEADER}
         schema = _avro_schema(header)
         for field in _partition_fields(schema):
             field["name"] = _partition_name(field["name"], field["field-id"])
-        changed[avro.SCHEMA] = json.dumps(schema).encode()
-        if "schema" in changed:
-            table_schema = json.loads(changed["schema"])
-            _rename(table_schema)
-            changed["schema"] = json.dumps(table_schema).encode()
-        if "partition-spec" in changed:
-            spec = json.loads(changed["partition-spec"])
-            _rename_partitions(spec["fields"] if isinstance(spec, dict) else spec)
-            changed["partition-spec"] = json.dumps(spec).encode()
-        return changed
+        new_header[avro.SCHEMA] = json.dumps(schema).encode()
+        if "schema" in new_header:
+            table_schema = json.loads(new_header["schema"])
+            _rename_columns(table_schema)
+            new_header["schema"] = json.dumps(table_schema).encode()
+        if "partition-spec" in new_header:
+            spec = json.loads(new_header["partition-spec"])
+            _rename_partition_fields(spec["fields"] if isinstance(spec, dict) else spec)
+            new_header["partition-spec"] = json.dumps(spec).encode()
+        return new_header
 
     def change_manifest(self, manifest: avro.Record) -> None:
-        self.change_summaries(manifest, self._texts.replaced)
+        self.change_summaries(manifest, self._text_ranks.replacement)
 
     def change_entry(self, entry: avro.Record) -> None:
         file = entry["data_file"]
-        self.change_bounds(file, self._texts.replaced)
-        self.change_partition(file, self._texts.replaced)
+        self.change_bounds(file, self._text_ranks.replacement)
+        self.change_partition(file, self._text_ranks.replacement)
         self.change_paths(file, self._new_path)
 
     def change_metadata(self, metadata: Json) -> None:
         for schema in _schemas(metadata):
-            _rename(schema)
+            _rename_columns(schema)
         for spec in metadata.get("partition-specs") or ():
-            _rename_partitions(spec["fields"])
-        _rename_partitions(metadata.get("partition-spec") or ())
+            _rename_partition_fields(spec["fields"])
+        _rename_partition_fields(metadata.get("partition-spec") or ())
         metadata["properties"] = dict(self._new_properties(metadata.get("properties") or {}))
         for snapshot in metadata.get("snapshots") or ():
             if snapshot.get("summary"):
@@ -212,34 +212,45 @@ class Redaction(_Typed):
 
     def _new_path(self, path: str) -> str:
         folder, _, name = path.rpartition("/")
-        spelling, _, inside = folder.partition(self.root)
+        path_prefix, _, inner_folder = folder.partition(self.root)
         new_name = name
         if not self._keeps_names:
-            suffix = _SUFFIX.search(name)
-            new_name = self._names.text(name.encode()) + (suffix[0] if suffix else "")
-        new_folder = inside if inside.startswith("/elsewhere/") else "/table/data"
+            suffix_match = _SUFFIX.search(name)
+            new_name = self._name_ranks.rank_text(name.encode()) + (
+                suffix_match[0] if suffix_match else ""
+            )
+        new_folder = inner_folder if inner_folder.startswith("/elsewhere/") else "/table/data"
         if new_folder == "/table/data":
-            new_folder += f"/{self._folders.text(inside.encode() + b'/')}"
-        return f"{spelling}{self.root}{new_folder}/{new_name}"
+            new_folder += f"/{self._folder_ranks.rank_text(inner_folder.encode() + b'/')}"
+        return f"{path_prefix}{self.root}{new_folder}/{new_name}"
 
     def _new_properties(self, properties: Json) -> Iterator[tuple[str, str]]:
-        for number, (key, value) in enumerate(properties.items()):
+        for property_number, (key, value) in enumerate(properties.items()):
             text = str(value)
-            of_column = _COLUMN_PROPERTY.fullmatch(key)
+            column_match = _COLUMN_PROPERTY.fullmatch(key)
             if key == _FILTER_COLUMNS:
-                names = [name.strip() for name in text.split(",")]
-                yield key, ",".join(self._column_names[n] for n in names if n in self._column_names)
+                column_names = [name.strip() for name in text.split(",")]
+                yield (
+                    key,
+                    ",".join(
+                        self._column_names[n] for n in column_names if n in self._column_names
+                    ),
+                )
             elif key == _NAME_MAPPING:
-                yield key, json.dumps(_new_mapping(json.loads(text)))
+                yield key, json.dumps(_new_name_mapping(json.loads(text)))
             elif key.startswith(_PROPERTIES) and not (
-                of_column and of_column[2] not in self._column_names
+                column_match and column_match[2] not in self._column_names
             ):
-                new_key = of_column[1] + self._column_names[of_column[2]] if of_column else key
-                yield new_key, text if _PLAIN_VALUE.fullmatch(text) else self._token(text)
+                new_key = (
+                    column_match[1] + self._column_names[column_match[2]] if column_match else key
+                )
+                yield new_key, text if _PLAIN_VALUE.fullmatch(text) else self._hashed_text(text)
             elif len(text) >= _LONG_VALUE:
                 # Not of one letter: it would shrink further than a pack may.
-                lines = (secrets.token_hex(16).ljust(1024, "x") for _ in range(0, len(text), 1024))
-                yield f"redacted.{number}", "".join(lines)[: len(text)]
+                filler_lines = (
+                    secrets.token_hex(16).ljust(1024, "x") for _ in range(0, len(text), 1024)
+                )
+                yield f"redacted.{property_number}", "".join(filler_lines)[: len(text)]
 
     def _new_summary(self, summary: Json) -> Iterator[tuple[str, str]]:
         for key, value in summary.items():
@@ -247,13 +258,15 @@ class Redaction(_Typed):
             if key in _SUMMARY_TEXTS:
                 yield key, text
             elif key in _SUMMARY_IDS:
-                yield key, self._token(text)
+                yield key, self._hashed_text(text)
             elif _SUMMARY_FIGURES.fullmatch(key) and _FIGURE.fullmatch(text):
                 yield key, text
-            elif beginning := next((each for each in _NAMED_KEYS if key.startswith(each)), None):
-                yield beginning + self._token(key), text
+            elif key_prefix := next(
+                (named_prefix for named_prefix in _NAMED_KEYS if key.startswith(named_prefix)), None
+            ):
+                yield key_prefix + self._hashed_text(key), text
 
-    def _token(self, text: str) -> str:
+    def _hashed_text(self, text: str) -> str:
         return hashlib.sha256(self._salt + text.encode()).hexdigest()[:16]
 
 
@@ -261,34 +274,34 @@ class _Ranks:
     """Replaces each of some values by its rank, in a text at least as long."""
 
     def __init__(self, values: Iterable[bytes]) -> None:
-        ordered = sorted(values)
-        self._ranks = {value: rank for rank, value in enumerate(ordered, 1)}
-        self._digits = len(str(len(ordered)))
+        sorted_values = sorted(values)
+        self._ranks = {value: rank for rank, value in enumerate(sorted_values, 1)}
+        self._digits = len(str(len(sorted_values)))
 
-    def text(self, value: bytes) -> str:
+    def rank_text(self, value: bytes) -> str:
         """The rank alone."""
         return f"{self._ranks[value]:0{self._digits}}"
 
-    def replaced(self, value: bytes, kind: str) -> bytes:
+    def replacement(self, value: bytes, type_name: str) -> bytes:
         """A value of a type that compares with others as this one does; an empty one stays."""
         if not value:
             return value
-        if kind.startswith(_BYTES):
+        if type_name.startswith(_BYTES):
             return self._ranks[value].to_bytes(max(len(value), 4), "big")[-len(value) :]
-        return self.text(value).ljust(len(value), "x").encode()
+        return self.rank_text(value).ljust(len(value), "x").encode()
 
 
-def _is_text(kind: str) -> bool:
-    return kind.startswith((*_TEXTS, *_BYTES))
+def _is_text(type_name: str) -> bool:
+    return type_name.startswith((*_TEXTS, *_BYTES))
 
 
 def _is_binary(field: Json) -> bool:
     """Tell whether a partition field of an Avro schema has bytes that are no decimal."""
     branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
     for branch in branches:
-        kind = branch.get("type") if isinstance(branch, dict) else branch
+        branch_type = branch.get("type") if isinstance(branch, dict) else branch
         is_decimal = isinstance(branch, dict) and branch.get("logicalType") == "decimal"
-        if kind in ("bytes", "fixed") and not is_decimal:
+        if branch_type in ("bytes", "fixed") and not is_decimal:
             return True
     return False
 
@@ -304,79 +317,87 @@ def _partition_fields(schema: Any) -> list[Json]:
 
 
 def _schemas(metadata: Json) -> list[Json]:
-    single = metadata.get("schema")
-    return [*(metadata.get("schemas") or ()), *([single] if single else ())]
+    only_schema = metadata.get("schema")
+    return [*(metadata.get("schemas") or ()), *([only_schema] if only_schema else ())]
 
 
-def _children(kind: Any) -> list[tuple[int, Any]]:
+def _child_types(nested_type: Any) -> list[tuple[int, Any]]:
     """The ids and types directly inside a type."""
-    if not isinstance(kind, dict):
+    if not isinstance(nested_type, dict):
         return []
-    if "fields" in kind:
-        return [(field["id"], field["type"]) for field in kind["fields"]]
-    parts = [("element-id", "element"), ("key-id", "key"), ("value-id", "value")]
-    return [(kind[number], kind[name]) for number, name in parts if number in kind]
+    if "fields" in nested_type:
+        return [(field["id"], field["type"]) for field in nested_type["fields"]]
+    part_keys = [("element-id", "element"), ("key-id", "key"), ("value-id", "value")]
+    return [
+        (nested_type[id_key], nested_type[name])
+        for id_key, name in part_keys
+        if id_key in nested_type
+    ]
 
 
-def _types(kind: Any) -> Iterator[tuple[int, str]]:
-    for number, child in _children(kind):
-        if isinstance(child, str):
-            yield number, child
-        yield from _types(child)
+def _leaf_types(nested_type: Any) -> Iterator[tuple[int, str]]:
+    for field_id, child_type in _child_types(nested_type):
+        if isinstance(child_type, str):
+            yield field_id, child_type
+        yield from _leaf_types(child_type)
 
 
-def _new_names(kind: Any, old: str = "", new: str = "") -> Iterator[tuple[str, str]]:
+def _new_column_names(
+    nested_type: Any, old_prefix: str = "", new_prefix: str = ""
+) -> Iterator[tuple[str, str]]:
     """The dotted name of each column, and its new one."""
-    if not isinstance(kind, dict):
+    if not isinstance(nested_type, dict):
         return
-    if "fields" in kind:
-        for field in kind["fields"]:
-            name = f"{old}{field['name']}"
-            new_name = f"{new}{_column_name(field['id'])}"
-            yield name, new_name
-            yield from _new_names(field["type"], f"{name}.", f"{new_name}.")
+    if "fields" in nested_type:
+        for field in nested_type["fields"]:
+            old_name = f"{old_prefix}{field['name']}"
+            new_name = f"{new_prefix}{_column_name(field['id'])}"
+            yield old_name, new_name
+            yield from _new_column_names(field["type"], f"{old_name}.", f"{new_name}.")
     for part in ("element", "key", "value"):
-        if part in kind:
-            yield f"{old}{part}", f"{new}{part}"
-            yield from _new_names(kind[part], f"{old}{part}.", f"{new}{part}.")
+        if part in nested_type:
+            yield f"{old_prefix}{part}", f"{new_prefix}{part}"
+            yield from _new_column_names(
+                nested_type[part], f"{old_prefix}{part}.", f"{new_prefix}{part}."
+            )
 
 
-def _column_name(number: int) -> str:
-    return f"c{number}"
+def _column_name(field_id: int) -> str:
+    return f"c{field_id}"
 
 
-def _rename(kind: Any) -> None:
+def _rename_columns(nested_type: Any) -> None:
     """Rename the fields of a schema by their ids, in place, without what a person wrote about
     them.
     """
-    if not isinstance(kind, dict):
+    if not isinstance(nested_type, dict):
         return
-    for field in kind.get("fields") or ():
+    for field in nested_type.get("fields") or ():
         field["name"] = _column_name(field["id"])
         field.pop("doc", None)
-        for default in ("initial-default", "write-default"):
-            if isinstance(field.get(default), str):
-                del field[default]
-        _rename(field["type"])
+        for default_key in ("initial-default", "write-default"):
+            if isinstance(field.get(default_key), str):
+                del field[default_key]
+        _rename_columns(field["type"])
     for part in ("element", "key", "value"):
-        _rename(kind.get(part))
+        _rename_columns(nested_type.get(part))
 
 
-def _partition_name(name: str, number: int) -> str:
-    return name if name in _PARTITION_NAMES_THAT_STAY else f"p{number}"
+def _partition_name(name: str, field_id: int) -> str:
+    return name if name in _PARTITION_NAMES_THAT_STAY else f"p{field_id}"
 
 
-def _rename_partitions(fields: Iterable[Json]) -> None:
-    for number, field in enumerate(fields, 1000):
-        field["name"] = _partition_name(field["name"], field.get("field-id", number))
+def _rename_partition_fields(fields: Iterable[Json]) -> None:
+    for implied_id, field in enumerate(fields, 1000):
+        field["name"] = _partition_name(field["name"], field.get("field-id", implied_id))
 
 
-def _new_mapping(mapping: Any) -> Any:
+def _new_name_mapping(name_mapping: Any) -> Any:
     return [
         {
             **field,
             "names": [_column_name(field["field-id"])] if "field-id" in field else [],
-            **({"fields": _new_mapping(field["fields"])} if field.get("fields") else {}),
+            **({"fields": _new_name_mapping(field["fields"])} if field.get("fields") else {}),
         }
-        for field in mapping
+        for field in name_mapping
     ]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from icekit.common import frozen
 from icekit.common.errors import FileGone, FormatTooNew, IcekitError, MetadataUnreadable, first_line
 from icekit.iceberg import PATH_FIELD_ID, avro, puffin
-from icekit.iceberg.moved_paths import MovedPaths, place_of
+from icekit.iceberg.moved_paths import MovedPaths, normal_form_of
 from icekit.iceberg.paths import Normal, normal
 
 Json = dict[str, Any]
@@ -69,7 +69,7 @@ class MovedFile:
 class Changes:
     """What else may change while a table moves: nothing here."""
 
-    def begin(self, metadata: Json) -> None:
+    def begin_table(self, metadata: Json) -> None:
         """Read the metadata as it was, before anything changes."""
 
     def begin_manifest(self, header: avro.Header) -> None:
@@ -103,7 +103,7 @@ _KINDS = (FileKind.DATA, FileKind.POSITION_DELETES, FileKind.EQUALITY_DELETES)
 @dataclass
 class Relocation:
     """The move of one table. ``read`` gives a file's bytes by its old path, or raises
-    :class:`~icekit.common.errors.FileGone`; ``paths`` says where a path leads; ``later_by_ms`` is
+    :class:`~icekit.common.errors.FileGone`; ``paths`` says where a path leads; ``time_shift_ms`` is
     added to every time.
 
     Without ``with_content``, only metadata moves: files of data, deletes and statistics stay
@@ -112,22 +112,22 @@ class Relocation:
 
     read: Callable[[str], bytes]
     paths: MovedPaths
-    later_by_ms: int = 0
+    time_shift_ms: int = 0
     with_content: bool = True
     changes: Changes = field(default_factory=Changes)
     #: The paths of files that the table needs and that are not there.
     missing_paths: list[str] = field(default_factory=list)
     #: The lengths of changed files, by their paths before the move.
-    _lengths: dict[str, int] = field(default_factory=dict)
+    _lengths_by_path: dict[str, int] = field(default_factory=dict)
     #: What each file is that the table names, however it spells its path.
-    _kinds: dict[Normal, FileKind] = field(default_factory=dict)
+    _kinds_by_path: dict[Normal, FileKind] = field(default_factory=dict)
 
     @staticmethod
     def location_of(raw: bytes, metadata_location: str) -> str:
         """The table's location, from the bytes of its metadata file."""
         with _corrupt_as_unreadable(metadata_location):
-            metadata = _decoded(raw)
-            _check(metadata, metadata_location)
+            metadata = _decoded_metadata(raw)
+            _check_readable(metadata, metadata_location)
             location = metadata["location"]
             if not isinstance(location, str):
                 raise TypeError("the location is not a text")
@@ -142,16 +142,16 @@ class Relocation:
         """
         raw = self.read(metadata_location)
         with _corrupt_as_unreadable(metadata_location):
-            metadata = _decoded(raw)
-        _check(metadata, metadata_location)
-        self._is_first(FileKind.METADATA, metadata_location)
+            metadata = _decoded_metadata(raw)
+        _check_readable(metadata, metadata_location)
+        self._is_first_mention(FileKind.METADATA, metadata_location)
         with _corrupt_as_unreadable(metadata_location):
-            self.changes.begin(metadata)
+            self.changes.begin_table(metadata)
         for snapshot in metadata.get("snapshots") or ():
             yield from self._snapshot_files(snapshot)
         for key in ("statistics", "partition-statistics"):
             for statistics in metadata.get(key) or ():
-                yield from self._unchanged(FileKind.STATISTICS, statistics["statistics-path"])
+                yield from self._unchanged_file(FileKind.STATISTICS, statistics["statistics-path"])
         for entry in metadata.get("metadata-log") or ():
             yield from self._old_metadata(entry["metadata-file"])
         content = self._moved_metadata(metadata, raw, metadata_location)
@@ -159,40 +159,40 @@ class Relocation:
             FileKind.METADATA, metadata_location, self.paths(metadata_location), content
         )
 
-    def unreferenced(self, paths: Iterable[str]) -> Iterator[MovedFile]:
+    def unreferenced_files(self, paths: Iterable[str]) -> Iterator[MovedFile]:
         """Files in the table's folder that nothing names, such as those of failed commits; after
         :meth:`files`.
         """
-        lists: list[str] = []
+        manifest_lists: list[str] = []
         for path in paths:
             raw = self.read(path)
             with _corrupt_as_unreadable(path):
-                if _names_of_fields(raw) >= {"manifest_path"}:
-                    lists.append(path)
+                if _avro_field_names(raw) >= {"manifest_path"}:
+                    manifest_lists.append(path)
                     continue
                 content = self._moved_unreferenced(raw, path)
             yield MovedFile(FileKind.UNREFERENCED, path, self.paths(path), content)
         # Now with the lengths of the manifests.
-        for path in lists:
+        for path in manifest_lists:
             with _corrupt_as_unreadable(path):
                 content = avro.rewrite(self.read(path), self._move_manifest)
             yield MovedFile(FileKind.UNREFERENCED, path, self.paths(path), content)
 
     def _moved_unreferenced(self, raw: bytes, path: str) -> bytes | None:
-        if names := _names_of_fields(raw):
-            if "data_file" in names:
+        if field_names := _avro_field_names(raw):
+            if "data_file" in field_names:
                 content, _ = self._moved_manifest(raw)
-                self._lengths[path] = len(content)
+                self._lengths_by_path[path] = len(content)
                 return content
-            return self._moved_deletes(raw, "avro") if "file_path" in names else None
+            return self._moved_deletes(raw, "avro") if "file_path" in field_names else None
         if raw.startswith(puffin.MAGIC):
             return puffin.rewrite_footer(raw, self._move_vectors)
         if raw.startswith(_MAGIC_OF_PARQUET):
             footer = raw[-8 - int.from_bytes(raw[-8:-4], "little") :]
             return self._moved_deletes(raw, "parquet") if b"file_path" in footer else None
         if path.endswith((".metadata.json", ".gz.metadata.json", ".metadata.json.gz")):
-            metadata = _decoded(raw)
-            _check(metadata, path)
+            metadata = _decoded_metadata(raw)
+            _check_readable(metadata, path)
             return self._moved_metadata(metadata, raw, path)
         return None
 
@@ -202,7 +202,7 @@ class Relocation:
             for path in snapshot.get("manifests") or ():
                 yield from self._manifest_files(path)
             return
-        if (raw := self._first_read(FileKind.MANIFEST_LIST, list_path)) is None:
+        if (raw := self._read_once(FileKind.MANIFEST_LIST, list_path)) is None:
             return
         with _corrupt_as_unreadable(list_path):
             manifest_paths = [manifest["manifest_path"] for manifest in avro.records_of(raw)]
@@ -213,7 +213,7 @@ class Relocation:
         yield MovedFile(FileKind.MANIFEST_LIST, list_path, self.paths(list_path), content)
 
     def _manifest_files(self, path: str) -> Iterator[MovedFile]:
-        if (raw := self._first_read(FileKind.MANIFEST, path)) is None:
+        if (raw := self._read_once(FileKind.MANIFEST, path)) is None:
             return
         with _corrupt_as_unreadable(path):
             content, files = self._moved_manifest(raw)
@@ -222,30 +222,30 @@ class Relocation:
             if any(file.kind is FileKind.POSITION_DELETES for file in files):
                 # Now with the lengths of these.
                 content, _ = self._moved_manifest(raw)
-        self._lengths[path] = len(content)
+        self._lengths_by_path[path] = len(content)
         yield MovedFile(FileKind.MANIFEST, path, self.paths(path), content)
 
     def _content_files(self, file: _ContentFile) -> Iterator[MovedFile]:
         path = file.path
         if file.kind is not FileKind.POSITION_DELETES:
-            yield from self._unchanged(file.kind, path)
+            yield from self._unchanged_file(file.kind, path)
             return
-        if (raw := self._first_read(file.kind, path)) is None:
+        if (raw := self._read_once(file.kind, path)) is None:
             return
         with _corrupt_as_unreadable(path):
             content = self._moved_deletes(raw, file.file_format)
-        self._lengths[path] = len(content)
+        self._lengths_by_path[path] = len(content)
         yield MovedFile(file.kind, path, self.paths(path), content)
 
     def _old_metadata(self, path: str) -> Iterator[MovedFile]:
         if not self.with_content:
             return
-        if (raw := self._first_read(FileKind.OLD_METADATA, path)) is None:
+        if (raw := self._read_once(FileKind.OLD_METADATA, path)) is None:
             return
         try:
             with _corrupt_as_unreadable(path):
-                metadata = _decoded(raw)
-            _check(metadata, path)
+                metadata = _decoded_metadata(raw)
+            _check_readable(metadata, path)
             content = self._moved_metadata(metadata, raw, path)
         except MetadataUnreadable:
             # Nothing reads it before somebody goes back to it.
@@ -253,15 +253,15 @@ class Relocation:
             return
         yield MovedFile(FileKind.OLD_METADATA, path, self.paths(path), content)
 
-    def _unchanged(self, kind: FileKind, path: str) -> Iterator[MovedFile]:
-        if self.with_content and self._is_first(kind, path):
+    def _unchanged_file(self, kind: FileKind, path: str) -> Iterator[MovedFile]:
+        if self.with_content and self._is_first_mention(kind, path):
             yield MovedFile(kind, path, self.paths(path))
 
-    def _first_read(self, kind: FileKind, path: str) -> bytes | None:
+    def _read_once(self, kind: FileKind, path: str) -> bytes | None:
         """The bytes of a file that the table names; None where it was read before or is not
         there.
         """
-        if not self._is_first(kind, path):
+        if not self._is_first_mention(kind, path):
             return None
         try:
             return self.read(path)
@@ -269,19 +269,20 @@ class Relocation:
             self.missing_paths.append(path)
             return None
 
-    def _is_first(self, kind: FileKind, path: str) -> bool:
+    def _is_first_mention(self, kind: FileKind, path: str) -> bool:
         """Note a file; tells whether it is named for the first time.
 
         A file that is one thing here and another there would stay as it is where its paths have to
         change.
         """
-        normal_path = place_of(path)
-        if (noted := self._kinds.get(normal_path)) is None:
-            self._kinds[normal_path] = kind
+        normal_path = normal_form_of(path)
+        if (earlier_kind := self._kinds_by_path.get(normal_path)) is None:
+            self._kinds_by_path[normal_path] = kind
             return True
-        if noted is not kind:
+        if earlier_kind is not kind:
             raise RelocationRefused(
-                f"The table names {path} as {noted} and as {kind}. It is damaged and cannot be moved."
+                f"The table names {path} as {earlier_kind} and as {kind}. It is damaged and cannot "
+                "be moved."
             )
         return False
 
@@ -295,9 +296,9 @@ class Relocation:
 
     def _move_manifest(self, manifest: avro.Record) -> None:
         if manifest.get("key_metadata") is not None:
-            raise _encrypted("a manifest")
+            raise _encrypted_refusal("a manifest")
         path = manifest["manifest_path"]
-        manifest["manifest_length"] = self._lengths.get(path, manifest["manifest_length"])
+        manifest["manifest_length"] = self._lengths_by_path.get(path, manifest["manifest_length"])
         manifest["manifest_path"] = self.paths(path)
         self.changes.change_manifest(manifest)
 
@@ -305,15 +306,15 @@ class Relocation:
         """Move an entry; returns the file as it was."""
         file = entry["data_file"]
         if file.get("key_metadata") is not None:
-            raise _encrypted("a file")
+            raise _encrypted_refusal("a file")
         path = file["file_path"]
         kind = _KINDS[file.get("content") or 0]
         file["file_path"] = self.paths(path)
         if file.get("referenced_data_file") is not None:
             file["referenced_data_file"] = self.paths(file["referenced_data_file"])
         if kind is FileKind.POSITION_DELETES:
-            if path in self._lengths:
-                file["file_size_in_bytes"] = self._lengths[path]
+            if path in self._lengths_by_path:
+                file["file_size_in_bytes"] = self._lengths_by_path[path]
                 # The offsets of row groups, which only readers that split files need.
                 if file.get("split_offsets") is not None:
                     file["split_offsets"] = None
@@ -325,24 +326,30 @@ class Relocation:
         """Move the bounds of a delete file's paths, or drop them where they would not enclose its
         paths any more: a reader then opens the file more often.
         """
-        names = ("lower_bounds", "upper_bounds")
-        texts = []
-        for name in names:
-            bounds = {each["key"]: each["value"] for each in file.get(name) or ()}
-            value = bounds.get(PATH_FIELD_ID)
-            texts.append(None if value is None else value.decode(errors="replace"))
-        low, high = texts
+        bound_fields = ("lower_bounds", "upper_bounds")
+        path_texts = []
+        for name in bound_fields:
+            bounds_by_id = {
+                one_bound["key"]: one_bound["value"] for one_bound in file.get(name) or ()
+            }
+            value = bounds_by_id.get(PATH_FIELD_ID)
+            path_texts.append(None if value is None else value.decode(errors="replace"))
+        low, high = path_texts
         is_moved = low is not None and high is not None and self.paths.moves_together(low, high)
-        for name, text in zip(names, texts, strict=True):
+        for name, text in zip(bound_fields, path_texts, strict=True):
             if text is None:
                 continue
-            other_bounds = [each for each in file[name] if each["key"] != PATH_FIELD_ID]
-            moved = {"key": PATH_FIELD_ID, "value": self.paths(text).encode()} if is_moved else None
-            file[name] = [*other_bounds, moved] if moved else other_bounds
+            other_bounds = [
+                one_bound for one_bound in file[name] if one_bound["key"] != PATH_FIELD_ID
+            ]
+            new_bound = (
+                {"key": PATH_FIELD_ID, "value": self.paths(text).encode()} if is_moved else None
+            )
+            file[name] = [*other_bounds, new_bound] if new_bound else other_bounds
 
     def _moved_deletes(self, raw: bytes, file_format: str) -> bytes:
         if file_format == "parquet":
-            return self._moved_parquet(raw)
+            return self._moved_parquet_file(raw)
         if file_format == "avro":
             return avro.rewrite(raw, self._move_deletes)
         if file_format == "puffin":
@@ -363,35 +370,39 @@ class Relocation:
                 path = self.paths(properties["referenced-data-file"])
                 properties["referenced-data-file"] = path
 
-    def _moved_parquet(self, raw: bytes) -> bytes:
+    def _moved_parquet_file(self, raw: bytes) -> bytes:
         import pyarrow.parquet as pq
 
-        source = pq.ParquetFile(io.BytesIO(raw))
-        schema = source.schema_arrow
+        parquet_file = pq.ParquetFile(io.BytesIO(raw))
+        schema = parquet_file.schema_arrow
         id_text = str(PATH_FIELD_ID).encode()
-        indices = [
+        path_indexes = [
             index
-            for index, each in enumerate(schema)
-            if (each.metadata or {}).get(b"PARQUET:field_id") == id_text
+            for index, arrow_field in enumerate(schema)
+            if (arrow_field.metadata or {}).get(b"PARQUET:field_id") == id_text
         ]
-        if not indices:
+        if not path_indexes:
             return raw
-        (index,) = indices
+        (index,) = path_indexes
         out = io.BytesIO()
-        columns = source.metadata.row_group(0) if source.num_row_groups else None
-        codec = columns.column(0).compression.lower() if columns else "zstd"
+        first_row_group = (
+            parquet_file.metadata.row_group(0) if parquet_file.num_row_groups else None
+        )
+        codec = first_row_group.column(0).compression.lower() if first_row_group else "zstd"
         compression = "none" if codec == "uncompressed" else codec
         # The schema of Arrow would say more than the file does.
         with pq.ParquetWriter(out, schema, compression=compression, store_schema=False) as writer:
-            for number in range(source.num_row_groups):
-                rows = source.read_row_group(number)
-                paths = rows.column(index).combine_chunks().dictionary_encode()
-                moved = _strings([self.paths(path) for path in paths.dictionary.to_pylist()])
-                column = moved.take(paths.indices).cast(schema.field(index).type)
-                writer.write_table(rows.set_column(index, schema.field(index), column))
-            notes = source.metadata.metadata or {}
+            for group_number in range(parquet_file.num_row_groups):
+                rows = parquet_file.read_row_group(group_number)
+                path_column = rows.column(index).combine_chunks().dictionary_encode()
+                new_paths = _string_array(
+                    [self.paths(path) for path in path_column.dictionary.to_pylist()]
+                )
+                new_column = new_paths.take(path_column.indices).cast(schema.field(index).type)
+                writer.write_table(rows.set_column(index, schema.field(index), new_column))
+            file_metadata = parquet_file.metadata.metadata or {}
             writer.add_key_value_metadata(
-                {key: value for key, value in notes.items() if key != b"ARROW:schema"}
+                {key: value for key, value in file_metadata.items() if key != b"ARROW:schema"}
             )
         return out.getvalue()
 
@@ -406,20 +417,22 @@ class Relocation:
         moved_text = _TextOfLocation(metadata["location"], self.paths)
         for key in metadata.keys() - _MOVED_KEYS:
             metadata[key] = moved_text(metadata[key])
-        metadata["location"] = self.paths.of_folder(metadata["location"])
-        metadata["last-updated-ms"] += self.later_by_ms
+        metadata["location"] = self.paths.moved_folder_path(metadata["location"])
+        metadata["last-updated-ms"] += self.time_shift_ms
         for snapshot in metadata.get("snapshots") or ():
-            snapshot[_TIME] += self.later_by_ms
+            snapshot[_TIME] += self.time_shift_ms
             if snapshot.get("summary"):
                 snapshot["summary"] = moved_text(snapshot["summary"])
             if snapshot.get("manifest-list") is not None:
                 snapshot["manifest-list"] = self.paths(snapshot["manifest-list"])
             if snapshot.get("manifests") is not None:
-                snapshot["manifests"] = [self.paths(each) for each in snapshot["manifests"]]
+                snapshot["manifests"] = [
+                    self.paths(manifest_path) for manifest_path in snapshot["manifests"]
+                ]
         for entry in metadata.get("snapshot-log") or ():
-            entry[_TIME] += self.later_by_ms
+            entry[_TIME] += self.time_shift_ms
         for entry in metadata.get("metadata-log") or ():
-            entry[_TIME] += self.later_by_ms
+            entry[_TIME] += self.time_shift_ms
             entry["metadata-file"] = self.paths(entry["metadata-file"])
         for key in ("statistics", "partition-statistics"):
             for statistics in metadata.get(key) or ():
@@ -427,7 +440,7 @@ class Relocation:
         properties = metadata.get("properties") or {}
         for key, value in properties.items():
             is_path = isinstance(value, str) and _ABSOLUTE.fullmatch(value)
-            properties[key] = self.paths.of_folder(value) if is_path else moved_text(value)
+            properties[key] = self.paths.moved_folder_path(value) if is_path else moved_text(value)
 
 
 # The parts of the metadata in which paths stand at known places.
@@ -452,13 +465,15 @@ class _TextOfLocation:
         path = path.rstrip("/")
         # Looked for first: a search for the pattern alone takes long in a long text.
         self._sought = path or authority
-        ends = r"(?![\w.-])"
-        plain = rf"(?<![\w/.-]){re.escape(path)}{ends}"
-        with_scheme = (
-            rf"[a-zA-Z][\w+.-]{{0,20}}:(?://{re.escape(authority)})?{re.escape(path)}{ends}"
+        path_end = r"(?![\w.-])"
+        path_pattern = rf"(?<![\w/.-]){re.escape(path)}{path_end}"
+        uri_pattern = (
+            rf"[a-zA-Z][\w+.-]{{0,20}}:(?://{re.escape(authority)})?{re.escape(path)}{path_end}"
         )
-        self._pattern = re.compile(f"{with_scheme}|{plain}" if path else with_scheme, re.IGNORECASE)
-        self._new = paths.of_folder(location).rstrip("/")
+        self._pattern = re.compile(
+            f"{uri_pattern}|{path_pattern}" if path else uri_pattern, re.IGNORECASE
+        )
+        self._new = paths.moved_folder_path(location).rstrip("/")
 
     def __call__(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -466,40 +481,42 @@ class _TextOfLocation:
                 return value
             return self._pattern.sub(lambda _: self._new, value)
         if isinstance(value, dict):
-            return {key: self(each) for key, each in value.items()}
+            return {key: self(inner_value) for key, inner_value in value.items()}
         if isinstance(value, list):
-            return [self(each) for each in value]
+            return [self(inner_value) for inner_value in value]
         return value
 
 
-def _strings(values: Sequence[str]) -> Any:
+def _string_array(values: Sequence[str]) -> Any:
     """An array of texts; pyarrow.array() would import pandas to see that there is none of its
     own.
     """
     import pyarrow as pa
 
-    encoded = [value.encode() for value in values]
-    offsets = array("i", itertools.accumulate(map(len, encoded), initial=0))
-    texts = pa.py_buffer(b"".join(encoded))
-    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets.tobytes()), texts)
+    encoded_texts = [value.encode() for value in values]
+    offsets = array("i", itertools.accumulate(map(len, encoded_texts), initial=0))
+    text_buffer = pa.py_buffer(b"".join(encoded_texts))
+    return pa.StringArray.from_buffers(
+        len(encoded_texts), pa.py_buffer(offsets.tobytes()), text_buffer
+    )
 
 
-def _names_of_fields(raw: bytes) -> set[str]:
+def _avro_field_names(raw: bytes) -> set[str]:
     """The fields of the records of an Avro file; none for another file."""
     if not raw.startswith(avro.MAGIC):
         return set()
     schema = json.loads(avro.header_of(raw)[avro.SCHEMA])
-    return {each["name"] for each in schema.get("fields", ())}
+    return {avro_field["name"] for avro_field in schema.get("fields", ())}
 
 
-def _decoded(raw: bytes) -> Json:
+def _decoded_metadata(raw: bytes) -> Json:
     metadata = json.loads(gzip.decompress(raw) if raw.startswith(_MAGIC_OF_GZIP) else raw)
     if not isinstance(metadata, dict):
         raise TypeError("not a JSON object")
     return metadata
 
 
-def _check(metadata: Mapping[str, Any], location: str) -> None:
+def _check_readable(metadata: Mapping[str, Any], location: str) -> None:
     """Refuse metadata whose paths are not known, or not all readable."""
     version = metadata.get("format-version")
     if version not in _FORMAT_VERSIONS:
@@ -507,12 +524,12 @@ def _check(metadata: Mapping[str, Any], location: str) -> None:
             raise FormatTooNew(location, version)
         raise MetadataUnreadable(f"{location} is no table metadata that icekit can read.")
     if metadata.get("encryption-keys"):
-        raise _encrypted("the table")
+        raise _encrypted_refusal("the table")
 
 
-def _encrypted(what: str) -> RelocationRefused:
+def _encrypted_refusal(noun: str) -> RelocationRefused:
     return RelocationRefused(
-        f"The table is encrypted ({what} has a key), so its paths cannot be changed. An encrypted "
+        f"The table is encrypted ({noun} has a key), so its paths cannot be changed. An encrypted "
         "table cannot be packed."
     )
 

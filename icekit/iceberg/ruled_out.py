@@ -50,7 +50,7 @@ class _Span(NamedTuple):
         in_range = self.low <= other.high and other.low <= self.high
         return in_range or (self.has_null and other.has_null)
 
-    def joined(self, other: _Span) -> _Span:
+    def union(self, other: _Span) -> _Span:
         """What both may have together."""
         return _Span(
             min(self.low, other.low),
@@ -60,157 +60,190 @@ class _Span(NamedTuple):
 
 
 @dataclass
-class _Reach:
+class _DeleteCounts:
     """How many files and records of deletes may apply to each row of data."""
 
-    files: list[int]
-    records: list[int]
+    file_counts: list[int]
+    record_counts: list[int]
 
 
-def rule_out(
+def rule_out_by_bounds(
     data: KeyBounds,
     deletes: Mapping[tuple[int, ...], KeyBounds],
-    everywhere: Collection[int],
-    is_exact: bool,
+    global_partitions: Collection[int],
+    has_exact_sequences: bool,
 ) -> RuledOut:
-    """Compare data with deletes by their key; deletes of the partitions ``everywhere`` may apply to
-    all data.
+    """Compare data with deletes by their key; deletes of the partitions ``global_partitions`` may
+    apply to all data.
 
-    Deletes apply to data of a lower sequence number; by ranges of them (not ``is_exact``), also to
-    data of the same range. Deletes that are older than all data are left out before.
+    Deletes apply to data of a lower sequence number; by ranges of them (not
+    ``has_exact_sequences``), also to data of the same range. Deletes that are older than all data
+    are left out before.
     """
-    keys = list(data.rows)
+    keys = list(data.rows_by_key)
     # Data is older too than deletes of the same range.
-    earlier = 0 if is_exact else 1
-    of_data = [(partition, sequence - earlier) for partition, sequence in keys]
-    met: set[Key] = set()
-    reach = _Reach([0] * len(keys), [0] * len(keys))
-    for keyed in deletes.values():
-        met |= _meet(data, of_data, keyed, everywhere, reach)
+    sequence_offset = 0 if has_exact_sequences else 1
+    data_keys = [(partition, sequence - sequence_offset) for partition, sequence in keys]
+    applied_keys: set[Key] = set()
+    applied_counts = _DeleteCounts([0] * len(keys), [0] * len(keys))
+    for bounds in deletes.values():
+        applied_keys |= _applied_deletes(data, data_keys, bounds, global_partitions, applied_counts)
     # Files are not counted by key: those of a partition and sequence number may apply if those of
     # one key may.
-    later = _later(of_data, _met_files(deletes, met), everywhere)
-    left_out = {
-        key: (later.files[row] - reach.files[row], later.records[row] - reach.records[row])
+    later_counts = _later_delete_counts(
+        data_keys, _applied_files(deletes, applied_keys), global_partitions
+    )
+    excluded_counts = {
+        key: (
+            later_counts.file_counts[row] - applied_counts.file_counts[row],
+            later_counts.record_counts[row] - applied_counts.record_counts[row],
+        )
         for row, key in enumerate(keys)
     }
     return RuledOut(
-        {key for keyed in deletes.values() for key in keyed.rows} - met,
-        {key: counts for key, counts in left_out.items() if any(counts)},
+        {key for bounds in deletes.values() for key in bounds.rows_by_key} - applied_keys,
+        {key: counts for key, counts in excluded_counts.items() if any(counts)},
     )
 
 
-class _MetFiles(NamedTuple):
+class _AppliedFiles(NamedTuple):
     """The delete files of a partition and sequence number that may apply to some data."""
 
     key: Key
-    files: int
-    records: int
+    file_count: int
+    record_count: int
 
 
-def _met_files(deletes: Mapping[tuple[int, ...], KeyBounds], met: set[Key]) -> list[_MetFiles]:
+def _applied_files(
+    deletes: Mapping[tuple[int, ...], KeyBounds], applied_keys: set[Key]
+) -> list[_AppliedFiles]:
     return [
-        _MetFiles(key, keyed.files[row], keyed.records[row])
-        for keyed in deletes.values()
-        for key, row in keyed.rows.items()
-        if key in met
+        _AppliedFiles(key, bounds.file_counts[row], bounds.record_counts[row])
+        for bounds in deletes.values()
+        for key, row in bounds.rows_by_key.items()
+        if key in applied_keys
     ]
 
 
-def _later(of_data: Sequence[Key], met: Sequence[_MetFiles], everywhere: Collection[int]) -> _Reach:
+def _later_delete_counts(
+    data_keys: Sequence[Key],
+    applied_files: Sequence[_AppliedFiles],
+    global_partitions: Collection[int],
+) -> _DeleteCounts:
     """All files and records of deletes that are later than each row of data."""
-    later = _Reach([0] * len(of_data), [0] * len(of_data))
-    for rows, others in _scopes(of_data, [each.key for each in met], everywhere):
-        ordered = sorted((met[other] for other in others), key=lambda each: each.key[1])
-        sequences = [each.key[1] for each in ordered]
-        files = [0, *accumulate(each.files for each in ordered)]
-        records = [0, *accumulate(each.records for each in ordered)]
-        for row in rows:
-            until = bisect_right(sequences, of_data[row][1])
-            later.files[row] += files[-1] - files[until]
-            later.records[row] += records[-1] - records[until]
-    return later
+    later_counts = _DeleteCounts([0] * len(data_keys), [0] * len(data_keys))
+    for data_rows, delete_indexes in _comparable_rows(
+        data_keys, [delete_files.key for delete_files in applied_files], global_partitions
+    ):
+        ordered_files = sorted(
+            (applied_files[delete_index] for delete_index in delete_indexes),
+            key=lambda delete_files: delete_files.key[1],
+        )
+        sequences = [delete_files.key[1] for delete_files in ordered_files]
+        file_sums = [0, *accumulate(delete_files.file_count for delete_files in ordered_files)]
+        record_sums = [0, *accumulate(delete_files.record_count for delete_files in ordered_files)]
+        for row in data_rows:
+            first_later = bisect_right(sequences, data_keys[row][1])
+            later_counts.file_counts[row] += file_sums[-1] - file_sums[first_later]
+            later_counts.record_counts[row] += record_sums[-1] - record_sums[first_later]
+    return later_counts
 
 
-def _scopes(
-    data: Sequence[Key], deletes: Sequence[Key], everywhere: Collection[int]
+def _comparable_rows(
+    data_keys: Sequence[Key], delete_keys: Sequence[Key], global_partitions: Collection[int]
 ) -> Iterator[tuple[list[int], list[int]]]:
     """The rows of data and of deletes that are compared: partition by partition."""
-    of_all = [row for row, (partition, _) in enumerate(deletes) if partition in everywhere]
-    if of_all:
-        yield list(range(len(data))), of_all
-    data_rows = _by_partition(data)
-    for partition, rows in _by_partition(deletes).items():
-        if partition in data_rows and partition not in everywhere:
-            yield data_rows[partition], rows
+    global_rows = [
+        row for row, (partition, _) in enumerate(delete_keys) if partition in global_partitions
+    ]
+    if global_rows:
+        yield list(range(len(data_keys))), global_rows
+    data_rows = _rows_by_partition(data_keys)
+    for partition, delete_rows in _rows_by_partition(delete_keys).items():
+        if partition in data_rows and partition not in global_partitions:
+            yield data_rows[partition], delete_rows
 
 
-def _by_partition(keys: Iterable[Key]) -> dict[int, list[int]]:
+def _rows_by_partition(keys: Iterable[Key]) -> dict[int, list[int]]:
     """The rows of each partition."""
-    rows = defaultdict[int, list[int]](list)
+    rows_by_partition = defaultdict[int, list[int]](list)
     for row, (partition, _) in enumerate(keys):
-        rows[partition].append(row)
-    return rows
+        rows_by_partition[partition].append(row)
+    return rows_by_partition
 
 
-def _meet(
+def _applied_deletes(
     data: KeyBounds,
-    of_data: Sequence[Key],
+    data_keys: Sequence[Key],
     deletes: KeyBounds,
-    everywhere: Collection[int],
-    reach: _Reach,
+    global_partitions: Collection[int],
+    applied_counts: _DeleteCounts,
 ) -> set[Key]:
     """The deletes that may apply to some data, whose partitions and sequence numbers are
-    ``of_data``; adds their files and records to the rows of data in ``reach``.
+    ``data_keys``; adds their files and records to the rows of data in ``applied_counts``.
     """
-    columns = [_ranked(data.columns[column], spans) for column, spans in deletes.columns.items()]
-    of_deletes = list(deletes.rows)
-    met: set[Key] = set()
-    for data_rows, delete_rows in _scopes(of_data, of_deletes, everywhere):
-        rows = sorted(data_rows, key=lambda row: of_data[row][1])
-        sequences = [of_data[row][1] for row in rows]
-        in_scope = [_Ranked([each.data[row] for row in rows], each.deletes) for each in columns]
-        remaining_rows = sorted(delete_rows, key=lambda row: -of_deletes[row][1])
+    ranked_columns = [
+        _ranked_columns(data.spans_by_column[column], spans)
+        for column, spans in deletes.spans_by_column.items()
+    ]
+    delete_keys = list(deletes.rows_by_key)
+    applied_keys: set[Key] = set()
+    for data_rows, delete_rows in _comparable_rows(data_keys, delete_keys, global_partitions):
+        sorted_data_rows = sorted(data_rows, key=lambda row: data_keys[row][1])
+        sequences = [data_keys[row][1] for row in sorted_data_rows]
+        scoped_columns = [
+            _Ranked(
+                [spans_of_column.data[row] for row in sorted_data_rows], spans_of_column.deletes
+            )
+            for spans_of_column in ranked_columns
+        ]
+        remaining_rows = sorted(delete_rows, key=lambda row: -delete_keys[row][1])
         # How much data is older than each delete.
-        older = {row: bisect_left(sequences, of_deletes[row][1]) for row in remaining_rows}
-        remaining_rows = [row for row in remaining_rows if older[row]]
-        for of_column in in_scope:
-            joined = list(accumulate(of_column.data, _Span.joined))
+        older_data_counts = {
+            row: bisect_left(sequences, delete_keys[row][1]) for row in remaining_rows
+        }
+        remaining_rows = [row for row in remaining_rows if older_data_counts[row]]
+        for column_spans in scoped_columns:
+            running_unions = list(accumulate(column_spans.data, _Span.union))
             remaining_rows = [
                 row
                 for row in remaining_rows
-                if of_column.deletes[row].meets(joined[older[row] - 1])
+                if column_spans.deletes[row].meets(running_unions[older_data_counts[row] - 1])
             ]
-        files_reached = [0] * len(rows)
-        records_reached = [0] * len(rows)
-        for block in _blocks(remaining_rows, len(rows)):
-            places = _reached(in_scope, older[block[0]], block)
-            files = [0, *accumulate(deletes.files[row] for row in block)]
-            records = [0, *accumulate(deletes.records[row] for row in block)]
-            later = len(block)
-            before_all = bisect_left(places, older[block[-1]])
-            for place in places[:before_all]:
-                files_reached[place] += files[later]
-                records_reached[place] += records[later]
-            newest_first = [-of_deletes[row][1] for row in block]
-            for place in places[before_all:]:
-                later = bisect_left(newest_first, -sequences[place])
-                files_reached[place] += files[later]
-                records_reached[place] += records[later]
-            if places:
-                most = bisect_left(newest_first, -sequences[places[0]])
-                met.update(of_deletes[row] for row in block[:most])
-        for place, row in enumerate(rows):
-            reach.files[row] += files_reached[place]
-            reach.records[row] += records_reached[place]
-    return met
+        file_counts = [0] * len(sorted_data_rows)
+        record_counts = [0] * len(sorted_data_rows)
+        for block in _blocks(remaining_rows, len(sorted_data_rows)):
+            data_indexes = _overlapping_indexes(scoped_columns, older_data_counts[block[0]], block)
+            file_sums = [0, *accumulate(deletes.file_counts[row] for row in block)]
+            record_sums = [0, *accumulate(deletes.record_counts[row] for row in block)]
+            later_row_count = len(block)
+            fully_older_count = bisect_left(data_indexes, older_data_counts[block[-1]])
+            for data_index in data_indexes[:fully_older_count]:
+                file_counts[data_index] += file_sums[later_row_count]
+                record_counts[data_index] += record_sums[later_row_count]
+            negated_sequences = [-delete_keys[row][1] for row in block]
+            for data_index in data_indexes[fully_older_count:]:
+                later_row_count = bisect_left(negated_sequences, -sequences[data_index])
+                file_counts[data_index] += file_sums[later_row_count]
+                record_counts[data_index] += record_sums[later_row_count]
+            if data_indexes:
+                applied_row_count = bisect_left(negated_sequences, -sequences[data_indexes[0]])
+                applied_keys.update(delete_keys[row] for row in block[:applied_row_count])
+        for data_index, row in enumerate(sorted_data_rows):
+            applied_counts.file_counts[row] += file_counts[data_index]
+            applied_counts.record_counts[row] += record_counts[data_index]
+    return applied_keys
 
 
-def _blocks(rows: Sequence[int], data_rows: int) -> Iterator[Sequence[int]]:
+def _blocks(delete_rows: Sequence[int], data_row_count: int) -> Iterator[Sequence[int]]:
     """Rows of deletes in order, in blocks of nearly equal sizes."""
-    number = min(len(rows), _BLOCKS, max(1, _COMPARISONS // data_rows))
-    for block in range(number):
-        yield rows[len(rows) * block // number : len(rows) * (block + 1) // number]
+    block_count = min(len(delete_rows), _BLOCKS, max(1, _COMPARISONS // data_row_count))
+    for block_index in range(block_count):
+        yield delete_rows[
+            len(delete_rows) * block_index // block_count : len(delete_rows)
+            * (block_index + 1)
+            // block_count
+        ]
 
 
 class _Ranked(NamedTuple):
@@ -220,41 +253,45 @@ class _Ranked(NamedTuple):
     deletes: Sequence[_Span]
 
 
-def _reached(columns: Sequence[_Ranked], older: int, block: Sequence[int]) -> Sequence[int]:
-    """Of the first, ``older`` spans of data, the places of those that have a value in common with
-    the deletes of a block together, in every column.
+def _overlapping_indexes(
+    columns: Sequence[_Ranked], older_count: int, block: Sequence[int]
+) -> Sequence[int]:
+    """Of the first, ``older_count`` spans of data, the places of those that have a value in common
+    with the deletes of a block together, in every column.
     """
-    places: Sequence[int] = range(older)
-    for of_column in columns:
-        low, high, has_null = reduce(_Span.joined, (of_column.deletes[row] for row in block))
+    data_indexes: Sequence[int] = range(older_count)
+    for column_spans in columns:
+        low, high, has_null = reduce(_Span.union, (column_spans.deletes[row] for row in block))
         # As _Span.meets: these are most of the comparisons.
-        data = of_column.data
-        if len(places) < older:
-            data = [data[place] for place in places]
-        places = [
-            place
-            for place, (its_low, its_high, its_null) in zip(places, data, strict=False)
+        data_spans = column_spans.data
+        if len(data_indexes) < older_count:
+            data_spans = [data_spans[data_index] for data_index in data_indexes]
+        data_indexes = [
+            data_index
+            for data_index, (its_low, its_high, its_null) in zip(
+                data_indexes, data_spans, strict=False
+            )
             if (its_low <= high and low <= its_high) or (has_null and its_null)
         ]
-    return places
+    return data_indexes
 
 
-def _ranked(data: Spans, deletes: Spans) -> _Ranked:
+def _ranked_columns(data: Spans, deletes: Spans) -> _Ranked:
     """The spans of both in one column of a key."""
     values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
     ranks = {value: rank for rank, value in enumerate(values)}
-    below = -1
-    above = len(values)
+    lowest_rank = -1
+    highest_rank = len(values)
 
-    def ranked(spans: Spans) -> list[_Span]:
-        made = []
+    def span_list(spans: Spans) -> list[_Span]:
+        ranked_spans = []
         for low, high, has_null, has_value, is_bounded in zip(*spans, strict=True):
             if not has_value:
-                made.append(_Span(above + 1, below - 1, bool(has_null)))
+                ranked_spans.append(_Span(highest_rank + 1, lowest_rank - 1, bool(has_null)))
             elif not is_bounded:
-                made.append(_Span(below, above, bool(has_null)))
+                ranked_spans.append(_Span(lowest_rank, highest_rank, bool(has_null)))
             else:
-                made.append(_Span(ranks[low], ranks[high], bool(has_null)))
-        return made
+                ranked_spans.append(_Span(ranks[low], ranks[high], bool(has_null)))
+        return ranked_spans
 
-    return _Ranked(ranked(data), ranked(deletes))
+    return _Ranked(span_list(data), span_list(deletes))

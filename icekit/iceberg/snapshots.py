@@ -62,8 +62,8 @@ class WriterState:
     def text(self) -> str:
         """``Flink job 7f1c, checkpoint 41``; on another branch than main also its name."""
         name = " ".join(filter(None, (self.writer, shorten(self.job, _SHOWN))))
-        branch = "" if "main" in self.branches else f" on branch {self.branches[0]}"
-        return f"{name}{branch}, {shorten(self.state, _SHOWN)}"
+        branch_text = "" if "main" in self.branches else f" on branch {self.branches[0]}"
+        return f"{name}{branch_text}, {shorten(self.state, _SHOWN)}"
 
 
 @frozen
@@ -80,8 +80,11 @@ class StagedWrite:
     @property
     def text(self) -> str:
         """``wap.id audit-1, 50 rows, staged 2026-01-02 03:04 UTC``."""
-        rows = "" if self.row_count is None else f"{count(self.row_count, 'row')}, "
-        return f"wap.id {shorten(self.wap_id, _SHOWN)}, {rows}staged {time_text(self.committed_ms)}"
+        rows_text = "" if self.row_count is None else f"{count(self.row_count, 'row')}, "
+        return (
+            f"wap.id {shorten(self.wap_id, _SHOWN)}, {rows_text}staged "
+            f"{time_text(self.committed_ms)}"
+        )
 
 
 @frozen

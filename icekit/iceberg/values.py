@@ -19,10 +19,10 @@ _NUMBERS = ("int", "date", "long", "time", "float", "double")
 
 def result_type(transform: str, source_type: str) -> str:
     """The type of a partition field (table spec, "Partition Transforms")."""
-    name = transform.partition("[")[0]
-    if name in {"bucket", "year", "month", "hour"}:
+    transform_name = transform.partition("[")[0]
+    if transform_name in {"bucket", "year", "month", "hour"}:
         return "int"
-    return "date" if name == "day" else source_type
+    return "date" if transform_name == "day" else source_type
 
 
 def partition_of(spec_id: int, values: Iterable[object]) -> Partition:
@@ -50,21 +50,21 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     Raises ValueError for a type without an order here (variant, geometry …), and for other bytes
     than a value of the type has.
     """
-    name = base_type(type_name)
-    if name in _NUMBERS and len(raw) not in (4, 8):
+    base_name = base_type(type_name)
+    if base_name in _NUMBERS and len(raw) not in (4, 8):
         raise ValueError(f"a bound of type {type_name} has {len(raw)} bytes")
     # Bounds written before a type promotion (int to long, float to double) keep their old width.
-    if name in {"float", "double"}:
+    if base_name in {"float", "double"}:
         return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]  # type: ignore[no-any-return]
-    if name in _NUMBERS or name.startswith("timestamp"):
+    if base_name in _NUMBERS or base_name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
-    if name == "boolean":
+    if base_name == "boolean":
         return raw != b"\x00"
-    if name == "string":
+    if base_name == "string":
         return raw.decode()
-    if name in {"uuid", "fixed", "binary"}:
+    if base_name in {"uuid", "fixed", "binary"}:
         return raw.hex()
-    if name == "decimal":
+    if base_name == "decimal":
         return decimal_of(raw, int(type_name.rpartition(",")[2].strip(" )")))
     raise ValueError(f"bounds of type {type_name} have no order here")
 
@@ -96,7 +96,7 @@ def sort_key(value: object) -> tuple[bool, str, float, str]:
     return value is not None, "s", 0.0, str(value)
 
 
-def human(transform: str, result: str, value: Scalar) -> str:
+def partition_value_text(transform: str, type_name: str, value: Scalar) -> str:
     """Write a partition value as Iceberg does in a partition path (before URL encoding)."""
     if value is None:
         return "null"
@@ -109,12 +109,12 @@ def human(transform: str, result: str, value: Scalar) -> str:
             return f"{1970 + value // 12:04d}-{value % 12 + 1:02d}"
         if transform == "hour":
             return (_EPOCH + dt.timedelta(hours=value)).strftime("%Y-%m-%d-%H")
-        if result == "date":
+        if type_name == "date":
             return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
-        if result.startswith("timestamp"):
-            text = moment_of(result, value).replace(tzinfo=None).isoformat()
-            return f"{text}+00:00" if "tz" in result else text
-        if result == "time":
+        if type_name.startswith("timestamp"):
+            text = moment_of(type_name, value).replace(tzinfo=None).isoformat()
+            return f"{text}+00:00" if "tz" in type_name else text
+        if type_name == "time":
             return (_EPOCH + dt.timedelta(microseconds=value)).time().isoformat()
     return str(value)
 
@@ -127,12 +127,16 @@ def moment_of(type_name: str, value: int) -> dt.datetime:
 
 def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
     """``name=value`` for each field of the spec, joined by slashes; empty when unpartitioned."""
-    return "/".join(
-        f"{field.name}={_path_safe(human(field.transform, field.result_type, value))}"
+    texts = (
+        partition_value_text(field.transform, field.result_type, value)
         for field, value in zip(spec.fields, values, strict=True)
+    )
+    return "/".join(
+        f"{field.name}={_escaped_text(text)}"
+        for field, text in zip(spec.fields, texts, strict=True)
     )
 
 
-def _path_safe(text: str) -> str:
+def _escaped_text(text: str) -> str:
     # People read this path, so only characters that would make it ambiguous are escaped.
     return re.sub(r"[/=%]", lambda match: quote_plus(match[0]), text)

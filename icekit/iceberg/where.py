@@ -30,7 +30,7 @@ _DAY = dt.timedelta(days=1)
 _HOUR = dt.timedelta(hours=1)
 _FUNCTIONS = {unit: f"{unit}s" for unit in UNITS} | {"bucket": "bucket", "truncate": "truncate"}
 # A box is a product: for each field of a spec, the values it may have.
-_Box = tuple[frozenset[Scalar], ...]
+_Combination = tuple[frozenset[Scalar], ...]
 
 
 def where(
@@ -51,10 +51,10 @@ def where(
     partitions the predicate is ``false``. ``of_rows`` is for a query, in which a UUID is a string;
     a procedure's planner uses the UUID type.
     """
-    by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
+    values_by_spec: dict[int, set[tuple[Scalar, ...]]] = {}
     for partition in partitions:
-        by_spec.setdefault(partition.spec_id, set()).add(partition.values)
-    if not by_spec:
+        values_by_spec.setdefault(partition.spec_id, set()).add(partition.values)
+    if not values_by_spec:
         return "false"
     columns_by_id = {column.field_id: column for column in columns}
     # For a planner a UUID is no string: without its type, its column is not read as one.
@@ -62,34 +62,39 @@ def where(
         replace(column, type="") if column.type == "uuid" and not of_rows else column
         for column in columns
     ]
-    alternatives: list[str] = []
-    for spec_id in sorted(by_spec):
-        fields = {
+    spec_predicates: list[str] = []
+    for spec_id in sorted(values_by_spec):
+        terms_by_index = {
             index: (field, term)
             for index, field in enumerate(specs[spec_id].fields)
             if (term := field_expression(catalog, field, term_columns)) is not None
         }
-        if not fields:
+        if not terms_by_index:
             return None
-        boxes = _merge(
-            {tuple(frozenset({values[i]}) for i in fields) for values in by_spec[spec_id]}
+        value_combinations = _merged_combinations(
+            {
+                tuple(frozenset({values[i]}) for i in terms_by_index)
+                for values in values_by_spec[spec_id]
+            }
         )
-        for box in boxes:
+        for value_combination in value_combinations:
             try:
-                parts = [
+                field_predicates = [
                     _field_predicate(field, columns_by_id[field.source_id], term, values)
-                    for (field, term), values in zip(fields.values(), box, strict=True)
+                    for (field, term), values in zip(
+                        terms_by_index.values(), value_combination, strict=True
+                    )
                 ]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
-            alternatives.append(
-                " AND ".join(f"({p})" if " OR " in p else p for p in parts)
-                if len(parts) > 1
-                else parts[0]
+            spec_predicates.append(
+                " AND ".join(f"({p})" if " OR " in p else p for p in field_predicates)
+                if len(field_predicates) > 1
+                else field_predicates[0]
             )
-    if len(alternatives) == 1:
-        return alternatives[0]
-    return " OR ".join(f"({a})" for a in alternatives)
+    if len(spec_predicates) == 1:
+        return spec_predicates[0]
+    return " OR ".join(f"({a})" for a in spec_predicates)
 
 
 def lookup_of(column: Column) -> str | None:
@@ -99,19 +104,19 @@ def lookup_of(column: Column) -> str | None:
     return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
 
 
-def in_values(term: str, kind: str, values: Iterable[Scalar]) -> str:
+def in_values(term: str, type_name: str, values: Iterable[Scalar]) -> str:
     """A predicate for rows in which a term (SQL) of this type has one of some values, in the form
     that facts keep.
 
     Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
-    literals = ", ".join(literal_of(kind, value) for value in sorted(values, key=sort_key))
+    literals = ", ".join(literal_of(type_name, value) for value in sorted(values, key=sort_key))
     return f"{term} IN ({literals})"
 
 
-def in_range(term: str, kind: str, low: Scalar, high: Scalar) -> str:
+def in_range(term: str, type_name: str, low: Scalar, high: Scalar) -> str:
     """A predicate for rows in which a term is between two values, both inclusive."""
-    return f"{term} >= {literal_of(kind, low)} AND {term} <= {literal_of(kind, high)}"
+    return f"{term} >= {literal_of(type_name, low)} AND {term} <= {literal_of(type_name, high)}"
 
 
 def fields_without_column(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[str, ...]:
@@ -146,33 +151,40 @@ def field_expression(catalog: str, field: PartitionField, columns: Sequence[Colu
     column = next((c for c in columns if c.field_id == field.source_id), None)
     if column is None or field.transform == "void":
         return None
-    name, _, width = field.transform.partition("[")
-    source = identifier(*column.names)
-    if name == "identity":
-        return source
-    if name not in _FUNCTIONS:
+    transform_name, _, width = field.transform.partition("[")
+    source_sql = identifier(*column.names)
+    if transform_name == "identity":
+        return source_sql
+    if transform_name not in _FUNCTIONS:
         return None
     if column.type == "uuid":
         # Iceberg hashes the bytes of a UUID; Spark reads it as a string.
-        source = f"unhex(replace({source}, '-', ''))"
-    function = f"{identifier(catalog)}.system.{_FUNCTIONS[name]}"
-    return f"{function}({width[:-1]}, {source})" if width else f"{function}({source})"
+        source_sql = f"unhex(replace({source_sql}, '-', ''))"
+    function_sql = f"{identifier(catalog)}.system.{_FUNCTIONS[transform_name]}"
+    return (
+        f"{function_sql}({width[:-1]}, {source_sql})" if width else f"{function_sql}({source_sql})"
+    )
 
 
-def _merge(boxes: set[_Box]) -> list[_Box]:
-    """Merge boxes that differ in only one field; together they cover the same values."""
-    if not boxes:
+def _merged_combinations(combinations: set[_Combination]) -> list[_Combination]:
+    """Merge combinations that differ in only one field; together they cover the same values."""
+    if not combinations:
         return []
-    for i in reversed(range(len(next(iter(boxes))))):
+    for i in reversed(range(len(next(iter(combinations))))):
         united_values: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
-        for box in boxes:
-            other_values = box[:i] + box[i + 1 :]
-            united_values[other_values] = united_values.get(other_values, frozenset()) | box[i]
-        boxes = {
+        for combination in combinations:
+            other_values = combination[:i] + combination[i + 1 :]
+            united_values[other_values] = (
+                united_values.get(other_values, frozenset()) | combination[i]
+            )
+        combinations = {
             (*other_values[:i], values, *other_values[i:])
             for other_values, values in united_values.items()
         }
-    return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
+    return sorted(
+        combinations,
+        key=lambda combination: [sorted(map(sort_key, values)) for values in combination],
+    )
 
 
 def _field_predicate(
@@ -181,40 +193,49 @@ def _field_predicate(
     """A predicate for the rows that have some values of one field; ``term`` is the field as an
     expression.
     """
-    source = identifier(*column.names)
-    parts = [f"{source} IS NULL"] if None in values else []
+    source_sql = identifier(*column.names)
+    predicate_parts = [f"{source_sql} IS NULL"] if None in values else []
     non_nulls = [value for value in values if value is not None]
     if field.transform in UNITS:
-        parts += unit_ranges(source, column.type, field.transform, sorted(map(int, non_nulls)))
-        return " OR ".join(parts)
-    kind = "int" if field.transform.startswith("bucket") else column.type
-    if kind in {"float", "double"} and "nan" in non_nulls:
+        predicate_parts += unit_ranges(
+            source_sql, column.type, field.transform, sorted(map(int, non_nulls))
+        )
+        return " OR ".join(predicate_parts)
+    term_type = "int" if field.transform.startswith("bucket") else column.type
+    if term_type in {"float", "double"} and "nan" in non_nulls:
         # True for the rows, but Iceberg's planner has no such filter, see is_filterable().
-        parts.append(f"isnan({source})")
+        predicate_parts.append(f"isnan({source_sql})")
         non_nulls.remove("nan")
     if len(non_nulls) > 1:
-        parts.append(in_values(term, kind, non_nulls))
+        predicate_parts.append(in_values(term, term_type, non_nulls))
     elif non_nulls:
-        parts.append(f"{term} = {literal_of(kind, non_nulls[0])}")
-    return " OR ".join(parts)
+        predicate_parts.append(f"{term} = {literal_of(term_type, non_nulls[0])}")
+    return " OR ".join(predicate_parts)
 
 
-def unit_ranges(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
+def unit_ranges(
+    source_sql: str, column_type: str, transform: str, values: Sequence[int]
+) -> list[str]:
     """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
     counted from 1970.
     """
-    runs: list[list[int]] = []
+    value_runs: list[list[int]] = []
     for value in values:
-        if runs and value == runs[-1][1] + 1:
-            runs[-1][1] = value
+        if value_runs and value == value_runs[-1][1] + 1:
+            value_runs[-1][1] = value
         else:
-            runs.append([value, value])
-    parts = [
-        f"{source} >= {moment_literal(kind, start_of(transform, first))} AND {source} < "
-        f"{moment_literal(kind, start_of(transform, last + 1))}"
-        for first, last in runs
+            value_runs.append([value, value])
+    range_predicates = [
+        f"{source_sql} >= {moment_literal(column_type, start_of(transform, first_value))} AND "
+        f"{source_sql} < "
+        f"{moment_literal(column_type, start_of(transform, last_value + 1))}"
+        for first_value, last_value in value_runs
     ]
-    return [f"({part})" for part in parts] if len(parts) > 1 else parts
+    return (
+        [f"({range_predicate})" for range_predicate in range_predicates]
+        if len(range_predicates) > 1
+        else range_predicates
+    )
 
 
 def start_of(transform: str, value: int) -> dt.datetime:
@@ -226,34 +247,34 @@ def start_of(transform: str, value: int) -> dt.datetime:
     return _EPOCH + value * (_DAY if transform == "day" else _HOUR)
 
 
-def moment_literal(kind: str, moment: dt.datetime) -> str:
+def moment_literal(type_name: str, moment: dt.datetime) -> str:
     """A date or time literal of the column's own type, whatever the session's time zone."""
-    if kind == "date":
+    if type_name == "date":
         return f"DATE '{moment.date().isoformat()}'"
     text = moment.isoformat(" ")
-    return f"TIMESTAMP '{text}+00:00'" if "tz" in kind else f"TIMESTAMP_NTZ '{text}'"
+    return f"TIMESTAMP '{text}+00:00'" if "tz" in type_name else f"TIMESTAMP_NTZ '{text}'"
 
 
-def literal_of(kind: str, value: Scalar) -> str:
+def literal_of(type_name: str, value: Scalar) -> str:
     """A partition value, as facts keep it, as a literal of the column's type.
 
     Raises ValueError or OverflowError for a time without a Spark literal, and for invalid hex.
     """
-    name = base_type(kind)
-    if name == "date" and isinstance(value, int):
-        return moment_literal(kind, _EPOCH + value * _DAY)
-    if name.startswith("timestamp") and isinstance(value, int):
-        if name.endswith("_ns"):
-            raise ValueError(f"a {name} has no literal: Spark's times end at microseconds")
-        return moment_literal(kind, _EPOCH + dt.timedelta(microseconds=value))
-    if name in {"float", "double"}:
-        return f"CAST({literal(str(value))} AS {name.upper()})"
-    if name == "decimal":
-        return f"CAST({literal(str(value))} AS {kind.upper()})"
-    if name in {"binary", "fixed"}:
+    base_name = base_type(type_name)
+    if base_name == "date" and isinstance(value, int):
+        return moment_literal(type_name, _EPOCH + value * _DAY)
+    if base_name.startswith("timestamp") and isinstance(value, int):
+        if base_name.endswith("_ns"):
+            raise ValueError(f"a {base_name} has no literal: Spark's times end at microseconds")
+        return moment_literal(type_name, _EPOCH + dt.timedelta(microseconds=value))
+    if base_name in {"float", "double"}:
+        return f"CAST({literal(str(value))} AS {base_name.upper()})"
+    if base_name == "decimal":
+        return f"CAST({literal(str(value))} AS {type_name.upper()})"
+    if base_name in {"binary", "fixed"}:
         # The value may come from a log, which anybody may have written.
         return f"X'{bytes.fromhex(str(value)).hex()}'"
-    if name == "long":
+    if base_name == "long":
         return f"{value}L"
     return literal(value)
 
@@ -265,15 +286,15 @@ def partition_span(
     end, in UTC.
     """
     for field, value in zip(spec.fields, partition.values, strict=True):
-        unit = "day" if field.result_type == "date" else field.transform
+        time_unit = "day" if field.result_type == "date" else field.transform
         try:
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
-            if unit in UNITS:
-                start = start_of(unit, value).replace(tzinfo=dt.UTC)
-                end = start_of(unit, value + 1).replace(tzinfo=dt.UTC)
+            if time_unit in UNITS:
+                start = start_of(time_unit, value).replace(tzinfo=dt.UTC)
+                end = start_of(time_unit, value + 1).replace(tzinfo=dt.UTC)
                 return start, end
-            if unit == "identity" and field.result_type.startswith("timestamp"):
+            if time_unit == "identity" and field.result_type.startswith("timestamp"):
                 moment = moment_of(field.result_type, value)
                 return moment, moment + dt.timedelta(microseconds=1)
         except (ValueError, OverflowError):

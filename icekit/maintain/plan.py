@@ -239,6 +239,6 @@ def _action(action: Action) -> Item:
         pairs.insert(1, ("where", names_of(action.partition_names, len(action.partitions))))
     if action.order.files_by:
         pairs.append(("order", f"new files keep the order of {action.order.files_by}"))
-    if filters := [opens.change for opens in action.prediction.filters if opens.is_notable]:
+    if filters := [opens.change_text for opens in action.prediction.filters if opens.skips_files]:
         pairs.append(("filters", "; ".join(filters)))
     return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])

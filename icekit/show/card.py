@@ -28,7 +28,7 @@ from icekit.health.diagnose.findings import (
     Findings,
     Severity,
     Thresholds,
-    covered_by,
+    covering_findings,
     findings_html,
     summary,
 )
@@ -143,7 +143,7 @@ def _fact_lines(screen: _Screen, facts: TableFacts, thresholds: Thresholds | Non
 def _finding_lines(
     screen: _Screen, findings: Sequence[Finding], max_lines: int | None
 ) -> Iterator[str]:
-    fixing_names = covered_by(f.name for f in findings)
+    fixing_names = covering_findings(f.name for f in findings)
     for finding in findings[:FINDINGS]:
         other_name = fixing_names.get(finding.name, "").replace("_", " ")
         same_fix_note = f" (same fix as {other_name})" if other_name else ""
@@ -163,7 +163,7 @@ def next_step(findings: Sequence[Finding], *, is_postponed: bool) -> tuple[str, 
     It is that of the most serious finding that has a command or a statement to run, or of the
     finding whose action also fixes it.
     """
-    fixing_names = covered_by(f.name for f in findings)
+    fixing_names = covering_findings(f.name for f in findings)
     first_finding = next((f for f in findings if f.command or f.sql), None)
     if first_finding is None:
         return None

@@ -124,7 +124,7 @@ class CommitTrial:
         is_partitioned = not self.facts.default_spec.is_unpartitioned
         self.now = distribution_modes(
             {DISTRIBUTION: self.mode.value or ""},
-            partitioned=is_partitioned,
+            is_partitioned=is_partitioned,
             is_sorted=bool(self.facts.sort_order),
         )[0].mode
         self.settings: dict[str, dict[str, str]] = {NOW: {}, SIZED: {}}

@@ -17,7 +17,7 @@ from icekit.health.facts.metadata_file import load_metadata
 from icekit.health.facts.storage import SharedPlace, Sharing
 from icekit.health.storage import orphans
 from icekit.health.storage.orphans import TableQuery, sharing
-from icekit.iceberg.paths import overlapping, place
+from icekit.iceberg.paths import folder_spellings, may_overlap
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in
 
@@ -90,16 +90,16 @@ PLACES = {
 def test_one_place_is_one_place_however_it_is_written_and_places_side_by_side_are_two(
     one: str, other: str, is_one: bool
 ) -> None:
-    assert overlapping(place(one), place(other)) is is_one
-    assert overlapping(place(other), place(one)) is is_one
+    assert may_overlap(folder_spellings(one), folder_spellings(other)) is is_one
+    assert may_overlap(folder_spellings(other), folder_spellings(one)) is is_one
 
 
 def test_a_symbolic_link_leads_to_the_same_place(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    link = place(f"file:{tmp_path}/link/a")
-    assert overlapping(link, place(str(tmp_path / "real" / "a")))
+    link = folder_spellings(f"file:{tmp_path}/link/a")
+    assert may_overlap(link, folder_spellings(str(tmp_path / "real" / "a")))
 
 
 def test_a_table_beside_others_shares_nothing(lake: Lake, create: Create) -> None:

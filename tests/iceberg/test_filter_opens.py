@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from icekit.iceberg.filter_opens import FileRange, FilterOpens, mean_opens, opens_of_share, overlap
+from icekit.iceberg.filter_opens import (
+    FileRange,
+    FilterOpens,
+    mean_opens,
+    mean_overlap,
+    opens_of_share,
+)
 
 
 def ranges(*pairs: tuple[Any, Any]) -> list[FileRange]:
@@ -72,9 +78,9 @@ def test_a_sample_stands_for_all_files() -> None:
 
 def test_overlap_is_of_files_in_one_partition() -> None:
     a_day = ranges((0, 9), (0, 9), (0, 9))
-    assert overlap([a_day, ranges((10, 19))]) == pytest.approx(1)
-    assert overlap([ranges((0, 9), (10, 19))]) == 0
-    assert overlap([ranges((0, 9)), ranges((0, 9))]) is None, "each in a partition of its own"
+    assert mean_overlap([a_day, ranges((10, 19))]) == pytest.approx(1)
+    assert mean_overlap([ranges((0, 9), (10, 19))]) == 0
+    assert mean_overlap([ranges((0, 9)), ranges((0, 9))]) is None, "each in a partition of its own"
 
 
 @pytest.mark.parametrize(

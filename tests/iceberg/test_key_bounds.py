@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from icekit.iceberg import ruled_out
-from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared
-from icekit.iceberg.ruled_out import RuledOut, rule_out
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, comparable_key_columns
+from icekit.iceberg.ruled_out import RuledOut, rule_out_by_bounds
 from icekit.iceberg.values import from_bytes
 
 # Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has
@@ -24,19 +24,19 @@ UNKNOWN, NO_NULLS = (None, None, None, None), (None, None, 0, 10)
 
 def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> KeyBounds:
     """Files as (partition, sequence number, file), each of ten records."""
-    found = KeyBounds.of([1])
+    found = KeyBounds.of_columns([1])
     for partition, sequence, file in rows:
         row = found.row(partition, sequence)
-        found.files[row] += 1
-        found.records[row] += 10
-        found.columns[1].add(row, *file, required)
+        found.file_counts[row] += 1
+        found.record_counts[row] += 10
+        found.spans_by_column[1].add_file(row, *file, required)
     return found
 
 
 def compare(
     data: KeyBounds, deletes: KeyBounds, everywhere: Sequence[int] = (), *, is_exact: bool = True
 ) -> RuledOut:
-    return rule_out(data, {(1,): deletes}, everywhere, is_exact)
+    return rule_out_by_bounds(data, {(1,): deletes}, everywhere, is_exact)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,18 @@ def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_
 
 
 def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
-    data, deletes = (KeyBounds.of([1, 2]) for _ in range(2))
+    data, deletes = (KeyBounds.of_columns([1, 2]) for _ in range(2))
     for rows, sequence, file in ((data, 1, SOME), (deletes, 2, OTHER)):
         row = rows.row(0, sequence)
-        rows.columns[1].add(row, *SOME, False)
-        rows.columns[2].add(row, *file, False)
+        rows.spans_by_column[1].add_file(row, *SOME, False)
+        rows.spans_by_column[2].add_file(row, *file, False)
 
-    assert rule_out(data, {(1, 2): deletes}, (), True).deletes == {(0, 2)}
+    assert rule_out_by_bounds(data, {(1, 2): deletes}, (), True).deletes == {(0, 2)}
     # Deletes of a key without column 2 apply.
-    assert rule_out(data, {(1, 2): deletes, (1,): keyed([(0, 2, SOME)])}, (), True).deletes == set()
+    assert (
+        rule_out_by_bounds(data, {(1, 2): deletes, (1,): keyed([(0, 2, SOME)])}, (), True).deletes
+        == set()
+    )
 
 
 @pytest.mark.parametrize(("blocks", "comparisons"), [(512, 10**9), (3, 10**9), (256, 40)])
@@ -172,14 +175,14 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
 def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
     found = keyed(
         [(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]
-    ).within(3)
+    ).by_sequence_ranges(3)
 
-    assert found.rows == {(0, 3): 0, (0, 6): 1, (1, 3): 2}
-    assert list(found.files) == [3, 1, 1]
-    assert list(found.records) == [30, 10, 10]
-    assert found.columns[1].low == [1, 7, None]
-    assert found.columns[1].high == [9, 9, None]
-    assert list(found.columns[1].has_null) == [1, 0, 1]
+    assert found.rows_by_key == {(0, 3): 0, (0, 6): 1, (1, 3): 2}
+    assert list(found.file_counts) == [3, 1, 1]
+    assert list(found.record_counts) == [30, 10, 10]
+    assert found.spans_by_column[1].low == [1, 7, None]
+    assert found.spans_by_column[1].high == [9, 9, None]
+    assert list(found.spans_by_column[1].has_null) == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -217,4 +220,4 @@ def test_columns_whose_bounds_have_no_certain_order_or_are_gone_are_not_compared
     kinds = {1: "uuid", 2: "double", 3: "float", 4: "string", 5: "long"}
     columns = {number: KeyColumn(kind, False, "k") for number, kind in kinds.items()}
 
-    assert list(compared(columns, [(1, 2, 3), (5, 9), (4,)])) == [4, 5]
+    assert list(comparable_key_columns(columns, [(1, 2, 3), (5, 9), (4,)])) == [4, 5]

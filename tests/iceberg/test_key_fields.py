@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from icekit.iceberg.key_fields import misread_fields, path_to
+from icekit.iceberg.key_fields import field_path, misread_fields
 from icekit.iceberg.metadata import schema_of
 from icekit.rows.deletes.keys import keys_of, with_fields
 
@@ -29,7 +29,7 @@ WITHOUT_STRUCT = struct(field(1, "id"), field(5, "S"))
 
 
 def names_of(metadata: Any, field_id: int) -> list[str]:
-    path = path_to(schema_of(metadata)["fields"], field_id)
+    path = field_path(schema_of(metadata)["fields"], field_id)
     assert path is not None
     return [step["name"] for step in path]
 
@@ -52,7 +52,7 @@ def test_a_dropped_struct_comes_back_with_that_field_alone_under_a_name_that_is_
     extended = with_fields(table(NESTED, WITHOUT_STRUCT), [3])
 
     assert names_of(extended, 3) == ["s_", "k"]
-    assert path_to(schema_of(extended)["fields"], 4) is None
+    assert field_path(schema_of(extended)["fields"], 4) is None
 
 
 def test_a_field_that_no_schema_has_stays_missing() -> None:

@@ -18,7 +18,7 @@ from icekit.iceberg.manifests import (
     _column_sample,
     _repeated_identifiers,
     _sampled_manifests,
-    _write,
+    _sampled_write,
     manifest_facts,
 )
 from icekit.iceberg.partition import Partition
@@ -96,7 +96,11 @@ def test_a_manifest_that_only_lists_removed_files_is_not_counted() -> None:
     assert (found.data_count, found.data_bytes, found.undersized_count) == (1, 9, 1)
     # A rewrite takes it, and saves no scan anything by that.
     (of_spec,) = found.by_spec
-    assert (of_spec.files_in(100), of_spec.files_out(100), of_spec.saved(100)) == (2, 1, 0)
+    assert (
+        of_spec.rewritten_count(100),
+        of_spec.replacement_count(100),
+        of_spec.saved_count(100),
+    ) == (2, 1, 0)
 
 
 def test_size_limits_of_the_rewrite_are_bucket_edges() -> None:
@@ -126,7 +130,7 @@ def test_sequence_numbers_are_exact_until_there_are_very_many(files: int, width:
 
 def test_the_tasks_of_a_commit_are_in_the_names_of_its_files() -> None:
     def write(*names: str, days: int = 1) -> SampledWrite | None:
-        return _write(
+        return _sampled_write(
             [
                 {
                     "file_path": f"s3://b/t/data/{n}",

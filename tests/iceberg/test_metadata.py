@@ -44,7 +44,7 @@ def test_distribution_follows_partitioning_order_and_properties(
     """Row-level operations do not follow the property of appends, except a copy-on-write merge of
     an unpartitioned table.
     """
-    modes = metadata.distribution_modes(properties, partitioned=partitioned, is_sorted=is_sorted)
+    modes = metadata.distribution_modes(properties, is_partitioned=partitioned, is_sorted=is_sorted)
 
     assert expected.items() <= {mode.operation: mode.mode for mode in modes}.items()
 

@@ -8,7 +8,14 @@ import pytest
 
 from icekit.api import Lake
 from icekit.health.storage.naming import Folders, folders_in_frame, folders_of
-from icekit.iceberg.paths import LOCAL, links, local_sql, meet, normal, path_sql
+from icekit.iceberg.paths import (
+    LOCAL,
+    has_common_folder,
+    local_sql,
+    normal,
+    path_sql,
+    symbolic_links,
+)
 
 SPELLINGS = {
     "/w/a/x.parquet": "/w/a/x.parquet",
@@ -80,8 +87,8 @@ def test_more_folders_than_are_told_apart_are_one_around_them() -> None:
     ],
 )
 def test_folders_meet_if_one_is_in_the_other(one: str, other: str, do: bool) -> None:
-    assert meet([one, "/x"], [other, "/y"]) is do
-    assert meet([other, "/y"], [one, "/x"]) is do
+    assert has_common_folder([one, "/x"], [other, "/y"]) is do
+    assert has_common_folder([other, "/y"], [one, "/x"]) is do
 
 
 def test_links_of_folders_and_of_files_in_them_are_followed(tmp_path: Path) -> None:
@@ -91,9 +98,13 @@ def test_links_of_folders_and_of_files_in_them_are_followed(tmp_path: Path) -> N
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").symlink_to("../link/file")
 
-    assert links([f"{tmp_path}/real", "/nowhere/at all"]) == {}
-    assert links([f"{tmp_path}/link/deep"]) == {f"{tmp_path}/link/deep": f"{tmp_path}/real/deep"}
-    assert links([f"{tmp_path}/other"]) == {f"{tmp_path}/other/file": f"{tmp_path}/real/file"}
+    assert symbolic_links([f"{tmp_path}/real", "/nowhere/at all"]) == {}
+    assert symbolic_links([f"{tmp_path}/link/deep"]) == {
+        f"{tmp_path}/link/deep": f"{tmp_path}/real/deep"
+    }
+    assert symbolic_links([f"{tmp_path}/other"]) == {
+        f"{tmp_path}/other/file": f"{tmp_path}/real/file"
+    }
     assert Folders(local_folders=frozenset([f"{tmp_path}/other"])).resolved_folders() == {
         f"{tmp_path}/other",
         f"{tmp_path}/real",

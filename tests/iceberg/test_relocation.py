@@ -159,7 +159,7 @@ def test_a_path_that_matches_no_data_file_still_matches_none(tmp_path: Path) -> 
 
 
 def test_times_move_by_one_amount(handmade: Handmade, tmp_path: Path) -> None:
-    metadata = unpacked(_pack(handmade), tmp_path / "new", later_by_ms=5).metadata
+    metadata = unpacked(_pack(handmade), tmp_path / "new", time_shift_ms=5).metadata
 
     assert metadata["last-updated-ms"] == NEWEST_MS + 5
     for times in (metadata["snapshots"], metadata["snapshot-log"], metadata["metadata-log"]):
@@ -219,7 +219,7 @@ def test_files_of_failed_commits_move_too(handmade: Handmade) -> None:
         handmade.write(name, (handmade.folder / source).read_bytes())
     handmade.write("data/rows.parquet", b"PAR1 rows of data" + bytes(8) + b"PAR1")
     paths = [handmade.path(name) for name in (*sources, "data/rows.parquet")]
-    lost = {file.old_path: file for file in pack.relocation.unreferenced(paths)}
+    lost = {file.old_path: file for file in pack.relocation.unreferenced_files(paths)}
 
     assert lost.keys() == set(paths)
     assert lost.pop(handmade.path("data/rows.parquet")).content is None

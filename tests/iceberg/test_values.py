@@ -23,7 +23,13 @@ from pyiceberg.types import (
 
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.partition import Scalar
-from icekit.iceberg.values import from_bytes, human, partition_path, result_type, to_scalar
+from icekit.iceberg.values import (
+    from_bytes,
+    partition_path,
+    partition_value_text,
+    result_type,
+    to_scalar,
+)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_a_type_without_an_order_is_refused() -> None:
 def test_partition_values_read_as_iceberg_writes_them(
     transform: str, source: str, value: Scalar, text: str
 ) -> None:
-    assert human(transform, result_type(transform, source), value) == text
+    assert partition_value_text(transform, result_type(transform, source), value) == text
 
 
 def test_a_partition_path_keeps_values_with_slashes_apart() -> None:

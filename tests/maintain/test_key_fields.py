@@ -327,7 +327,7 @@ def test_icebergs_reader_is_not_believed_where_its_answer_depends_on_the_query(
     """As if a later reader misread other keys. What the kernel writes, it only confirms."""
     by_spark(monkeypatch)
     with_deletes(table, "leaf")
-    monkeypatch.setattr(KeyColumn, "is_read_right", True)
+    monkeypatch.setattr(KeyColumn, "is_read_correctly", True)
 
     with unchanged(table), pytest.raises(ReadersDisagree, match="6 rows to a query of all columns"):
         rewrite(table)

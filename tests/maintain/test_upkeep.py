@@ -24,7 +24,7 @@ from icekit.health.facts.storage import (
 from icekit.iceberg.definition import PartitionField, PartitionSpec
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.manifest_counts import ManifestFacts, SpecManifests
-from icekit.iceberg.manifests import by_spec
+from icekit.iceberg.manifests import manifests_by_spec
 from icekit.iceberg.snapshots import Ref
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning import maintenance as upkeep
@@ -147,8 +147,8 @@ def test_manifests_are_counted_by_spec_and_content_and_one_that_is_alone_stays()
     ]
     layer = SpecManifests(1, MIB, 12, MIB)
 
-    assert by_spec(records) == (SpecManifests(1, 5, 1, 7), SpecManifests(1, 9, spec_id=1))
-    assert (layer.files_in(8 * MIB), layer.files_out(8 * MIB)) == (12, 1)
+    assert manifests_by_spec(records) == (SpecManifests(1, 5, 1, 7), SpecManifests(1, 9, spec_id=1))
+    assert (layer.rewritten_count(8 * MIB), layer.replacement_count(8 * MIB)) == (12, 1)
     assert not SpecManifests(2, MIB).is_fragmented(8 * MIB)
 
 

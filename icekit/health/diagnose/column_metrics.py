@@ -92,7 +92,8 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         unmeasured_columns,
         severity=Severity.INFO,
         figure=f"{len(unmeasured_columns):,} of {count(len(facts.columns), 'column')}",
-        evidence=f"{len(facts.columns):,} columns; {count(len(unmeasured_columns), 'column')} beyond the first "
+        evidence=f"{len(facts.columns):,} columns; {count(len(unmeasured_columns), 'column')} "
+        "beyond the first "
         f"{metrics_limit} get no metrics",
         threshold=f"{metrics_limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
@@ -165,7 +166,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
             f"{_opens_text(column_sample.bounds_file_count, share, facts.data.file_count)}"
             for column_sample, share in unclustered_samples
         ),
-        threshold=f"{percent(thresholds.stab_share)} of at least {thresholds.min_sampled_files} files",
+        threshold=f"{percent(thresholds.stab_share)} of at least {thresholds.min_sampled_files} "
+        "files",
         effect="Bounds are stored and read, but skip almost no file: each file covers nearly the "
         "full range of values.",
         remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes "
@@ -178,8 +180,8 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
 
 def _opens_text(sampled_count: int, share: float, file_count: int) -> str:
     """``9 of 9 data files``, ``about 40 of 40 data files (100 % of 20 sampled)``."""
-    opens = f"{opens_of_share(share, sampled_count, file_count):,.0f}"
-    text = f"{opens} of {count(file_count, 'data file')}"
+    open_count_text = f"{opens_of_share(share, sampled_count, file_count):,.0f}"
+    text = f"{open_count_text} of {count(file_count, 'data file')}"
     if sampled_count >= file_count:
         return text
     return f"about {text} ({percent(share)} of {sampled_count} sampled)"

@@ -96,9 +96,12 @@ def thin_column_chunks(context: Context) -> Finding | None:
     return context.finding(
         severity=Severity.INFO,
         figure=f"{size(chunk_bytes)} each",
-        evidence=f"{column_count:,} columns: one has {size(chunk_bytes)} of a row group of {size(row_group_bytes)} "
-        f"on average, and {size(mean_file_bytes / column_count)} of a file of {size(mean_file_bytes)}",
-        threshold=f"{thresholds.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
+        evidence=f"{column_count:,} columns: one has {size(chunk_bytes)} of a row group of "
+        f"{size(row_group_bytes)} "
+        f"on average, and {size(mean_file_bytes / column_count)} of a file of "
+        f"{size(mean_file_bytes)}",
+        threshold=f"{thresholds.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per "
+        "column "
         "and row group",
         source=f"{CHOICE}; Parquet's own advice is row groups of 512 MiB to 1 GiB, so that "
         "columns are read in long pieces",
@@ -150,7 +153,8 @@ def heavy_metadata(context: Context) -> Finding | None:
         if has_heavy_manifests
         else f"{size(metadata_file_bytes)} a commit",
         evidence="; ".join(evidence),
-        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(thresholds.manifest_share)} of "
+        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(thresholds.manifest_share)} "
+        "of "
         f"the data, or a metadata file of {size(thresholds.metadata_bytes)}",
         effect="Planning reads the manifests before the first row. Each commit writes the "
         "metadata file again, and each reader loads it.",

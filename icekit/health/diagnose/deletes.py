@@ -47,16 +47,19 @@ def equality_deletes(context: Context) -> Finding | None:
         figure=count(heap.delete_record_count, "record"),
         evidence=f"{count(heap.delete_record_count, 'equality delete record')} in "
         f"{count(heap.delete_file_count, 'file')} for at most {heap.data_file_count:,} of "
-        f"{facts.data.file_count:,} data files ({percent(affected_share)} of the rows). A full scan loads "
+        f"{facts.data.file_count:,} data files ({percent(affected_share)} of the rows). A full "
+        "scan loads "
         f"{count(heap.loads, 'delete record')}, up to {heap.records:,} for one file",
         threshold="any equality delete with a higher sequence number than data whose key bounds "
         "it meets",
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work "
         "grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first_step}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap per "
+        remedy=f"{first_step}: Spark's own rewrite needs about {size(heap.needed_bytes)} of heap "
+        "per "
         f"executor of {count(heap.executor.cores, 'core')}, and {session_text} "
-        f"{size(heap.executor.heap_bytes)}{fit_text}. Afterwards, commit less often, or write position "
+        f"{size(heap.executor.heap_bytes)}{fit_text}. Afterwards, commit less often, or write "
+        "position "
         "deletes or deletion vectors.",
         sql=context.rewrite_calls({"delete-file-threshold": "1"}),
     )
@@ -97,7 +100,8 @@ def misread_equality_deletes(context: Context) -> Finding | None:
         facts.misread_keys,
         severity=Severity.CRITICAL,
         figure=f"{record_count:,} by {first_names(facts.misread_keys, 2)}",
-        evidence=f"{count(record_count, 'equality delete record')} by {', '.join(facts.misread_keys)}: "
+        evidence=f"{count(record_count, 'equality delete record')} by "
+        f"{', '.join(facts.misread_keys)}: "
         "Spark misreads deletes by a field inside a struct, or by a column of type fixed",
         threshold="one equality delete by such a column",
         source="Iceberg 1.12: DeleteFilter.fileProjection looks missing keys up among top-level "
@@ -202,7 +206,8 @@ def v2_position_deletes(context: Context) -> Finding | None:
         severity=Severity.WARNING if delete_file_count > data_file_count else Severity.INFO,
         figure=f"{delete_file_count:,} for {count(data_file_count, 'data file')}",
         evidence=f"format version {facts.format_version} with "
-        f"{count(delete_file_count, 'position delete file')} for {count(data_file_count, 'data file')}",
+        f"{count(delete_file_count, 'position delete file')} for "
+        f"{count(data_file_count, 'data file')}",
         threshold="any live position delete file; a warning if there are more than data files",
         source="table spec, version 3: Deletion Vectors",
         effect="Version 3 keeps at most one small bitmap per data file and merges it at each "
@@ -303,7 +308,8 @@ def replaced_deletes(context: Context) -> Finding | None:
     ]
     revived_rows = sum(revived_counts)
     visible_text = (
-        f"; {count(revived_rows, 'row')} deleted by {count(len(revived_counts), 'file')} of them, but not by the "
+        f"; {count(revived_rows, 'row')} deleted by {count(len(revived_counts), 'file')} of them, "
+        "but not by the "
         "vector, can be seen in every query"
     )
     return _unapplied_finding(
@@ -349,20 +355,28 @@ def _unapplied_finding(
     file_count = sum(one_delete.file_count for one_delete in deletes)
     if not file_count:
         return None
-    example = ""
+    example_text = ""
     for one_delete in facts.integrity.misplaced:
-        if one_delete.state is state and not example:
-            delete_text = f"{facts.partition_name(one_delete.partition)} of spec {one_delete.partition.spec_id}"
-            data_text = f"{facts.partition_name(one_delete.data_partition)} of spec {one_delete.data_partition.spec_id}"
-            example = (
-                f"; {one_delete.path}, added by snapshot {one_delete.snapshot_id}, is in {delete_text} and names "
+        if one_delete.state is state and not example_text:
+            delete_text = (
+                f"{facts.partition_name(one_delete.partition)} of spec "
+                f"{one_delete.partition.spec_id}"
+            )
+            data_text = (
+                f"{facts.partition_name(one_delete.data_partition)} of spec "
+                f"{one_delete.data_partition.spec_id}"
+            )
+            example_text = (
+                f"; {one_delete.path}, added by snapshot {one_delete.snapshot_id}, is in "
+                f"{delete_text} and names "
                 f"{one_delete.named_path}; the table has {one_delete.data_path} in {data_text}"
             )
     records_text = count(sum(one_delete.record_count for one_delete in deletes), "record")
     return context.finding(
         context.partition_names(dict.fromkeys(one_delete.partition for one_delete in deletes)),
         figure=records_text,
-        evidence=f"{count(file_count, 'delete file')} with {records_text} {description}{example}",
+        evidence=f"{count(file_count, 'delete file')} with {records_text} "
+        f"{description}{example_text}",
         **fields,
     )
 
@@ -404,7 +418,8 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
     return context.finding(
         context.partition_names(sorted(ignored_files, key=lambda p: -ignored_files[p][0])),
         figure=f"in {total_files:,} of {count(facts.data.file_count, 'file')}",
-        evidence=f"{total_files:,} of {facts.data.file_count:,} data files, well-sized, with deletes "
+        evidence=f"{total_files:,} of {facts.data.file_count:,} data files, well-sized, with "
+        "deletes "
         "that a default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that "
         "do not name a single data file",
@@ -434,7 +449,8 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
         effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at "
         "the commit.",
         remedy="Remove the setting, so that these statements copy the files they change. Or "
-        f"upgrade the table to format version 2 ({context.alter_statement({'format-version': '2'})}), if "
+        "upgrade the table to format version 2 "
+        f"({context.alter_statement({'format-version': '2'})}), if "
         "every engine that reads it applies delete files; the upgrade cannot be undone.",
         sql=(unset_properties(facts.sql_name, mode_properties),),
     )

@@ -41,7 +41,7 @@ def small_files(context: Context) -> Finding | None:
         files_saved = small_totals.file_count - rewrite_group.files_out(buckets, facts.target_bytes)
         if files_saved > 0 and small_totals.file_count >= thresholds.min_input_files:
             combinable_groups.append((files_saved, rewrite_group, small_totals))
-        elif small_totals.file_count and rewrite_group.is_moved:
+        elif small_totals.file_count and rewrite_group.has_older_specs:
             leaves_older = True
     if not combinable_groups:
         return None
@@ -65,7 +65,8 @@ def small_files(context: Context) -> Finding | None:
         figure=f"{files_saved:,} of {facts.data.file_count:,} would go",
         evidence=f"compaction would remove {files_saved:,} of "
         f"{count(facts.data.file_count, 'data file')}: {count(input_count, 'file')} of "
-        f"{size(input_bytes / input_count)} on average in {count(len(partitions), 'partition')}; the "
+        f"{size(input_bytes / input_count)} on average in {count(len(partitions), 'partition')}; "
+        "the "
         f"target is {size(facts.target_bytes)}",
         threshold=f"{thresholds.min_input_files} files smaller than "
         f"{percent(thresholds.min_file_size_ratio)} of the target in one partition",
@@ -98,7 +99,8 @@ def oversized_files(context: Context) -> Finding | None:
     return context.finding(
         context.partition_names(group.partition for group in oversized_groups),
         severity=Severity.WARNING if byte_share >= 0.05 else Severity.INFO,
-        figure=f"{totals.file_count:,} of {facts.data.file_count:,}, up to {size(totals.max_bytes or 0)}",
+        figure=f"{totals.file_count:,} of {facts.data.file_count:,}, up to "
+        f"{size(totals.max_bytes or 0)}",
         evidence=f"{count(totals.file_count, 'data file')} of {facts.data.file_count:,} with "
         f"{size(totals.size_in_bytes)} ({percent(byte_share)} of the bytes); the largest is "
         f"{size(totals.max_bytes or 0)}, the target is {size(facts.target_bytes)}",
@@ -167,9 +169,12 @@ def target_too_small(context: Context) -> Finding | None:
         ),
         severity=Severity.CRITICAL if target_bytes < open_file_cost(facts) else Severity.WARNING,
         figure=f"{size(target_bytes)} for splits of {size(read_split)}",
-        evidence=f"the target file size is {size(target_bytes)}, {percent(target_bytes / read_split)} of a read "
-        f"split ({size(read_split)}). There are {count(total_count, 'file')} of {size(total_bytes)} in "
-        f"{count(len(files_by_partition), 'partition')}; a target of {size(read_split)} would ask for {sufficient_count:,}",
+        evidence=f"the target file size is {size(target_bytes)}, "
+        f"{percent(target_bytes / read_split)} of a read "
+        f"split ({size(read_split)}). There are {count(total_count, 'file')} of "
+        f"{size(total_bytes)} in "
+        f"{count(len(files_by_partition), 'partition')}; a target of {size(read_split)} would ask "
+        f"for {sufficient_count:,}",
         threshold=f"a target below {percent(thresholds.small_target_share)} of "
         "read.split.target-size, and one partition with a split of such files, or with "
         f"{min_excess} of them too many; critical below read.split.open-file-cost",

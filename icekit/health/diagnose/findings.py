@@ -262,12 +262,12 @@ class Findings(tuple[Finding, ...]):
         return findings_html(self)
 
 
-def covered_by(names: Iterable[str]) -> dict[str, str]:
+def covering_findings(finding_names: Iterable[str]) -> dict[str, str]:
     """The findings that the action of another one of these findings also fixes, each with the name
     of that one.
     """
-    known_names = set(names)
-    finding_groups = [[name for name in group if name in known_names] for group in _ONE_ACTION]
+    distinct_names = set(finding_names)
+    finding_groups = [[name for name in group if name in distinct_names] for group in _ONE_ACTION]
     return {name: group[0] for group in finding_groups for name in group[1:]}
 
 
@@ -292,7 +292,7 @@ def findings_html(
     """
     if not findings:
         return as_html([Badge("fine", "✔ healthy", NOTHING)])
-    covering_names = covered_by(f.name for f in findings)
+    covering_names = covering_findings(f.name for f in findings)
     cards = [
         card(_blocks(finding, savings.get(finding.name, ""), covering_names.get(finding.name)))
         for finding in findings
@@ -459,9 +459,9 @@ class Context:
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def expire_call(self, snapshot_ids: Sequence[int]) -> str:
-        """The CALL that removes these snapshots, and else only what :attr:`past_limits_sentence` names:
-        unless it states a time, the procedure also removes all that are older than the table's
-        limit.
+        """The CALL that removes these snapshots, and else only what :attr:`past_limits_sentence`
+        names: unless it states a time, the procedure also removes all that are older than the
+        table's limit.
         """
         return self.call("expire_snapshots", older_than=LONG_AGO, snapshot_ids=tuple(snapshot_ids))
 
@@ -479,7 +479,8 @@ class Context:
         if not count_texts:
             return ""
         return (
-            f" Every expiry also removes {' and '.join(count_texts)} past age limits of branches and "
+            f" Every expiry also removes {' and '.join(count_texts)} past age limits of branches "
+            "and "
             "tags themselves (max-ref-age-ms, max-snapshot-age-ms)."
         )
 
@@ -505,8 +506,8 @@ class Context:
         do not fit into its memory, or misread them, and if the engine cannot read or write the
         columns.
 
-        For a table with :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes`, of all its files in
-        one commit.
+        For a table with :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes`,
+        of all its files in one commit.
         """
         is_unsafe = self.facts.unsupported_columns or self.facts.misread_keys
         if self.heap.verdict != "fits" or is_unsafe:
@@ -571,11 +572,11 @@ def oversized_part(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> 
     """The files of a group that are larger than a limit, and that a rewrite can split: with more
     rows than a writer puts into any file, or row groups; raises as :func:`undersized_part` does.
     """
-    undersized_buckets = undersized_part(group, limit_bytes + 1).buckets
+    buckets_under_limit = undersized_part(group, limit_bytes + 1).buckets
     splittable_buckets = (
         b
         for b in group.buckets
-        if b not in undersized_buckets
+        if b not in buckets_under_limit
         and (
             b.record_count > ROWS_PER_LOOK * b.file_count
             or b.size_in_bytes > row_group_bytes * b.file_count

@@ -93,7 +93,8 @@ def manifest_bounds(context: Context) -> Finding | None:
         [narrow_manifest.path for narrow_manifest in narrow_manifests],
         severity=Severity.CRITICAL,
         figure=f"{count(manifest_count, 'manifest')} too narrow",
-        evidence=f"{count(manifest_count, 'manifest')} with a partition summary that is narrower than the "
+        evidence=f"{count(manifest_count, 'manifest')} with a partition summary that is narrower "
+        "than the "
         f"entries; {_narrow_text(narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
         source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
@@ -109,7 +110,8 @@ def manifest_bounds(context: Context) -> Finding | None:
 def _narrow_text(manifest: NarrowManifest) -> str:
     missing_text = f" and {manifest.missing}" if manifest.missing else ""
     return (
-        f"{manifest.path}: the summary of {manifest.field} says {_range_text(manifest.listed)}, its entries hold "
+        f"{manifest.path}: the summary of {manifest.field} says {_range_text(manifest.listed)}, "
+        "its entries hold "
         f"{_range_text(manifest.held)}{missing_text}"
     )
 

@@ -19,7 +19,9 @@ def fragmented_manifests(context: Context) -> Finding | None:
     target_bytes = facts.int_setting("commit.manifest.target-size-bytes")
     manifest_count = manifests.count
     entry_count = manifests.data_entry_count + manifests.delete_entry_count
-    saved_count = sum(spec_manifests.saved(target_bytes) for spec_manifests in manifests.by_spec)
+    saved_count = sum(
+        spec_manifests.saved_count(target_bytes) for spec_manifests in manifests.by_spec
+    )
     if manifests.undersized_count < thresholds.fragmented_manifests or not any(
         spec_manifests.is_fragmented(target_bytes) for spec_manifests in manifests.by_spec
     ):
@@ -36,15 +38,18 @@ def fragmented_manifests(context: Context) -> Finding | None:
         )
     return context.finding(
         figure=f"{manifest_count:,} where {manifest_count - saved_count:,} would do",
-        evidence=f"{count(manifest_count, 'manifest')} of {size(manifests.size_in_bytes / manifest_count)} on "
-        f"average with {entry_count / manifest_count:,.1f} live entries each; {manifest_count - saved_count:,} of "
+        evidence=f"{count(manifest_count, 'manifest')} of "
+        f"{size(manifests.size_in_bytes / manifest_count)} on "
+        f"average with {entry_count / manifest_count:,.1f} live entries each; "
+        f"{manifest_count - saved_count:,} of "
         f"{size(target_bytes)} would be enough{more_evidence}",
         threshold=f"{thresholds.fragmented_manifests} manifests smaller than half of "
         "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits "
         "for one request per manifest before the first row is read. A rewrite saves a query up to "
-        f"{count(saved_count, 'request')}: at most {elapsed(saved_count * _REQUEST_SECONDS)} of planning on "
+        f"{count(saved_count, 'request')}: at most {elapsed(saved_count * _REQUEST_SECONDS)} of "
+        "planning on "
         f"an object store at 20 ms each, hardly any on a local disk. {context.command('tune planning')} "
         "measures it.",
         remedy=f"Rewrite the manifests; this does not touch data files.{more_remedy}",
@@ -78,8 +83,10 @@ def overlapping_manifests(context: Context) -> Finding | None:
     return context.finding(
         [o.field for o in overlaps],
         figure=f"{percent(best_overlap.mean_share)} of the others",
-        evidence=f"a manifest's range of {best_overlap.field} overlaps {percent(best_overlap.mean_share)} of the "
-        f"other {count(best_overlap.manifest_count - 1, 'manifest')} on average; every other partition "
+        evidence=f"a manifest's range of {best_overlap.field} overlaps "
+        f"{percent(best_overlap.mean_share)} of the "
+        f"other {count(best_overlap.manifest_count - 1, 'manifest')} on average; every other "
+        "partition "
         "field is as bad or worse",
         threshold=f"{percent(thresholds.overlap_share)} of the other manifests, with "
         f"{thresholds.overlap_min_manifests} manifests or more",
@@ -103,7 +110,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     facts = context.facts
     history_span = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age_ms = facts.int_setting("history.expire.max-snapshot-age-ms")
-    retain_last = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    retained_count = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
     expirable_count = history.expirable_count
     statements: tuple[str, ...] = ()
     if not facts.is_setting_true("gc.enabled"):
@@ -121,8 +128,10 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         )
     else:
         remedy = (
-            f"Expire snapshots older than the table's limit of {span(max_age_ms)} and keep the last "
-            f"{retain_last}. Time travel to an expired snapshot is impossible, so first agree on how "
+            f"Expire snapshots older than the table's limit of {span(max_age_ms)} and keep the "
+            "last "
+            f"{retained_count}. Time travel to an expired snapshot is impossible, so first agree "
+            "on how "
             "far back people need to look."
         )
         if history.writers or history.staged:
@@ -132,7 +141,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
                 f"{_snapshot_users(history)} need."
             )
         else:
-            statements = (context.call("expire_snapshots", retain_last=retain_last),)
+            statements = (context.call("expire_snapshots", retain_last=retained_count),)
     expirable_text = "" if expirable_count is None else f"; {expirable_count:,} would expire now"
     return context.finding(
         severity=Severity.INFO if expirable_count == 0 else Severity.WARNING,
@@ -177,7 +186,8 @@ def staged_writes(context: Context) -> Finding | None:
         threshold="one snapshot with a wap.id, to which no branch or tag leads",
         source="write-audit-publish: spark.wap.id stages a snapshot, publish_changes publishes it",
         effect="No query sees these rows. Iceberg's expire_snapshots removes them for good, with "
-        f"their files, when they are older than its time; icekit maintain keeps them for {keep_time} "
+        "their files, when they are older than its time; icekit maintain keeps them for "
+        f"{keep_time} "
         "(--keep-staged).",
         remedy="Publish those that passed their audit (publish_changes with the wap_id). icekit "
         "maintain removes the others when their time is over, and names them in its plan.",
@@ -238,7 +248,8 @@ def stale_statistics(context: Context) -> Finding | None:
         severity=Severity.INFO,
         figure=f"{max(age.changed_count for age in stale_ages):,} changes since",
         evidence="; ".join(age_texts),
-        threshold=f"records added and deleted since: more than {percent(thresholds.stale_statistics)} "
+        threshold="records added and deleted since: more than "
+        f"{percent(thresholds.stale_statistics)} "
         "of those at the time",
         effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct "
         "values in these statistics, and choose badly if they no longer hold.",

@@ -31,9 +31,11 @@ def skewed_partitions(context: Context) -> Finding | None:
         context.partition_names(g.partition for g in heavy_groups),
         figure=f"{largest_bytes / max(1, median_bytes):,.0f} × the median",
         evidence=f"the largest of {len(groups):,} partitions holds {size(largest_bytes)}, "
-        f"{largest_bytes / max(1, median_bytes):,.0f} × the median of {size(median_bytes)}; {percent(heavy_share)} of the bytes are "
+        f"{largest_bytes / max(1, median_bytes):,.0f} × the median of {size(median_bytes)}; "
+        f"{percent(heavy_share)} of the bytes are "
         f"in {count(len(heavy_groups), 'partition')} above the threshold",
-        threshold=f"{thresholds.skew_ratio:g} × the median partition, and more than one target file",
+        threshold=f"{thresholds.skew_ratio:g} × the median partition, and more than one target "
+        "file",
         effect="Writes and rewrites are split by partition: the task or file group of the largest "
         "partition runs long after all others have finished.",
         remedy="Split the large partitions further, with a bucket transform of an evenly "
@@ -72,7 +74,8 @@ def over_partitioned(context: Context) -> Finding | None:
     return context.finding(
         context.partition_names(g.partition for g in thin_groups),
         figure=f"{size(mean_bytes)} each",
-        evidence=f"{len(thin_groups):,} of {count(len(groups), 'partition')} hold {size(mean_bytes)} on "
+        evidence=f"{len(thin_groups):,} of {count(len(groups), 'partition')} hold "
+        f"{size(mean_bytes)} on "
         f"average; the target file size is {size(facts.target_bytes)}. They have "
         f"{count(thin_totals.file_count, 'data file')}; "
         f"{expected_files(thin_totals.size_in_bytes, facts.target_bytes):,} of the "
@@ -137,7 +140,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         severity=Severity.WARNING if byte_share >= 0.1 else Severity.INFO,
         figure=f"{old_totals.file_count:,} of {count(facts.data.file_count, 'file')}",
         evidence=f"{count(old_totals.file_count, 'data file')} of {facts.data.file_count:,} "
-        f"({percent(byte_share)} of the bytes) of spec {', '.join(map(str, spec_ids))}; the current spec "
+        f"({percent(byte_share)} of the bytes) of spec {', '.join(map(str, spec_ids))}; the "
+        "current spec "
         f"is {facts.default_spec_id}",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",

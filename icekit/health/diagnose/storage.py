@@ -50,7 +50,8 @@ def missing_files(context: Context) -> Finding | None:
 def _count_text(role_count: MissingCount) -> str:
     records_text = f", with {role_count.record_count:,} records" if role_count.record_count else ""
     return (
-        f"{role_count.role}s: {role_count.gone_count:,} gone, {role_count.resized_count:,} of another size than the "
+        f"{role_count.role}s: {role_count.gone_count:,} gone, {role_count.resized_count:,} of "
+        "another size than the "
         f"metadata says{records_text}"
     )
 
@@ -109,7 +110,8 @@ def _effect_and_remedy(
                 snapshot_id=missing.before_id,
             )
             remedies.append(
-                f"{rollback_call} goes back to the newest snapshot from before the files were added, "
+                f"{rollback_call} goes back to the newest snapshot from before the files were "
+                "added, "
                 "and gives up every commit since."
             )
         remedies.append(

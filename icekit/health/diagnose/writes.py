@@ -59,8 +59,10 @@ def one_writing_task(context: Context) -> Finding | None:
     total_bytes = sum(write.size_in_bytes for write in single_task_writes)
     return context.finding(
         figure=f"{file_count / len(single_task_writes):,.1f} files each",
-        evidence=f"{len(single_task_writes):,} of {count(len(sampled_writes), 'sampled write')} had one task for "
-        f"{file_count / len(single_task_writes):,.1f} files of {size(total_bytes / file_count)} on average, with "
+        evidence=f"{len(single_task_writes):,} of {count(len(sampled_writes), 'sampled write')} "
+        "had one task for "
+        f"{file_count / len(single_task_writes):,.1f} files of {size(total_bytes / file_count)} on "
+        "average, with "
         f"write.distribution-mode={append_mode.mode} ({append_mode.origin})",
         threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
         "two of them",
@@ -140,7 +142,8 @@ def frequent_commits(context: Context) -> Finding | None:
         figure=f"{span(gap * 1000)} apart",
         evidence=f"the last {len(appends):,} commits that wrote rows came {span(gap * 1000)} apart "
         f"with files of {size(median_file_bytes)} (median){interval_text}",
-        threshold=f"{_COMMITS} commits less than {span(thresholds.commit_seconds * 1000)} apart, over "
+        threshold=f"{_COMMITS} commits less than {span(thresholds.commit_seconds * 1000)} apart, "
+        "over "
         f"{span(_STREAM_SECONDS * 1000)} or more",
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
         "have to run as often as files pile up, and conflict with the writer more.",
@@ -282,8 +285,10 @@ def vectors_rewritten(context: Context) -> Finding | None:
     )
     return context.finding(
         figure=f"{percent(replaced_count / written_count)} of {written_count:,}",
-        evidence=f"{_of_last_text(len(rewriting_commits), len(delete_commits))} commits with deletes wrote "
-        f"deletion vectors mostly of data files that had one: {percent(replaced_count / written_count)} of "
+        evidence=f"{_of_last_text(len(rewriting_commits), len(delete_commits))} commits with "
+        "deletes wrote "
+        "deletion vectors mostly of data files that had one: "
+        f"{percent(replaced_count / written_count)} of "
         f"{count(written_count, 'vector')} replaced an earlier one",
         threshold=f"{percent(thresholds.vectors_rewritten)} of the vectors of a commit, in "
         f"{_REWRITES} commits and half of those with deletes",

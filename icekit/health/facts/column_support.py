@@ -76,7 +76,11 @@ def newer_engine_sentence(columns: Sequence[UnsupportedColumn]) -> str:
     reading_engines = [
         first_reading_engine(column.type) for column in columns if column.ability is Ability.READ
     ]
-    versions = [(each.spark, each.iceberg) for each in reading_engines if each is not None]
+    versions = [
+        (reading_engine.spark, reading_engine.iceberg)
+        for reading_engine in reading_engines
+        if reading_engine is not None
+    ]
     if not reading_engines or len(versions) < len(reading_engines):
         return ""
     return f"{Engine(*max(versions))} can read them."
@@ -88,7 +92,8 @@ def require_supported(facts: TableFacts) -> None:
     """
     if facts.unsupported_columns:
         raise ColumnsUnsupported(
-            f"{engine_limits(facts.engine, facts.unsupported_columns)}, so nothing of {facts.name} is "
+            f"{engine_limits(facts.engine, facts.unsupported_columns)}, so nothing of {facts.name} "
+            "is "
             f"rewritten. icekit look {facts.name} says what can be done.",
             facts.unsupported_columns,
         )

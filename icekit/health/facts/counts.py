@@ -17,10 +17,10 @@ from icekit.iceberg.manifests import (
     Record,
     is_delete_manifest,
     live_count,
-    may_have_live,
+    may_have_live_files,
 )
 from icekit.iceberg.partition import Partition
-from icekit.iceberg.ruled_out import rule_out
+from icekit.iceberg.ruled_out import rule_out_by_bounds
 
 #: The most rows of sequence counts that the driver holds; with more, sequence numbers are
 #: counted in ranges.
@@ -40,12 +40,13 @@ _COUNTED_AS = {
 class Rollup:
     """What a collector counts of the live files of a snapshot.
 
-    Given are the ``manifests``, the table's partition specs and columns (by id), the ``bucket_edges`` of
-    size buckets, the target size of data files, and the last sequence number. ``bucket_counts`` has
-    buckets by partition, kind, and (range of) sequence number, 0 where no deletes are. A bucket is
-    [files, bytes, records, smallest, largest], by its edge. Deletes that apply to nothing are only
-    in ``unapplied_counts``, as [files, bytes, records]. ``ruled_out_counts`` has the files and records of later
-    equality deletes that do not apply to the data of a partition and range, by their key bounds.
+    Given are the ``manifests``, the table's partition specs and columns (by id), the
+    ``bucket_edges`` of size buckets, the target size of data files, and the last sequence number.
+    ``bucket_counts`` has buckets by partition, kind, and (range of) sequence number, 0 where no
+    deletes are. A bucket is [files, bytes, records, smallest, largest], by its edge. Deletes that
+    apply to nothing are only in ``unapplied_counts``, as [files, bytes, records].
+    ``ruled_out_counts`` has the files and records of later equality deletes that do not apply to
+    the data of a partition and range, by their key bounds.
     """
 
     manifests: Sequence[Record]
@@ -71,7 +72,7 @@ class Rollup:
     @cached_property
     def has_deletes(self) -> bool:
         """Tell whether any manifest may have live delete files."""
-        return any(is_delete_manifest(m) and may_have_live(m) for m in self.manifests)
+        return any(is_delete_manifest(m) and may_have_live_files(m) for m in self.manifests)
 
     def is_global(self, partition: Partition) -> bool:
         """Tell whether equality deletes of a partition may apply to every partition: those of an
@@ -127,7 +128,7 @@ class Rollup:
 
         self.move_to_unapplied(DeleteState.DANGLING, is_dangling)
 
-    def rule_out(
+    def rule_out_deletes(
         self,
         partitions: Sequence[Partition],
         data: KeyBounds,
@@ -141,7 +142,7 @@ class Rollup:
             for number, one_partition in enumerate(partitions)
             if self.is_global(one_partition)
         }
-        exclusions = rule_out(data, deletes, global_indexes, self.sequence_width == 1)
+        exclusions = rule_out_by_bounds(data, deletes, global_indexes, self.sequence_width == 1)
         self.ruled_out_counts = {
             (partitions[n], end): counts for (n, end), counts in exclusions.data.items()
         }

@@ -26,13 +26,13 @@ class RewriteGroup:
     its partitions, or of older specs.
 
     ``partitions_out`` is the most partitions that the rows of one of the ``groups`` go to (1 in the
-    current spec); None if only the number of rows limits it. ``is_moved``: the files are of older
-    specs.
+    current spec); None if only the number of rows limits it. ``has_older_specs``: the files are of
+    older specs.
     """
 
     groups: tuple[FileGroup, ...]
     partitions_out: int | None = 1
-    is_moved: bool = False
+    has_older_specs: bool = False
     row_group_bytes: int = 128 * 2**20
 
     @property
@@ -57,7 +57,7 @@ class RewriteGroup:
             expected_count = expected_files(size_in_bytes, target_bytes)
             return (
                 expected_count
-                if self.is_moved
+                if self.has_older_specs
                 else packed_files(buckets, target_bytes, self.row_group_bytes)
             )
         # A row each, or one file in each partition and another wherever the target size is reached.
@@ -96,7 +96,7 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
             if None in partition_limits
             else max(limit for limit in partition_limits if limit is not None)
         )
-        rewrites.append(RewriteGroup(tuple(older_groups), max_partitions, is_moved=True))
+        rewrites.append(RewriteGroup(tuple(older_groups), max_partitions, has_older_specs=True))
     return tuple(rewrites)
 
 
@@ -106,11 +106,13 @@ _PAGE_BYTES = 2**20
 
 
 def most_output_partitions(
-    older: PartitionSpec, current: PartitionSpec, partition_count: int, row_count: int
+    older_spec: PartitionSpec, current_spec: PartitionSpec, partition_count: int, row_count: int
 ) -> int:
     """The most partitions of the current spec that hold rows of so many partitions of another."""
     targets_per_partition = (
-        1 if older.spec_id == current.spec_id else most_partitions(older, current)
+        1
+        if older_spec.spec_id == current_spec.spec_id
+        else most_partitions(older_spec, current_spec)
     )
     return (
         row_count
@@ -119,19 +121,21 @@ def most_output_partitions(
     )
 
 
-def is_separable_by_filter(older: PartitionSpec, current: PartitionSpec) -> bool:
+def is_separable_by_filter(older_spec: PartitionSpec, current_spec: PartitionSpec) -> bool:
     """Whether a filter for one partition of an older spec selects no file of the current spec that
     holds only rows of earlier ones, in their order.
 
     Such a file is told by its partition, if the current spec has the same fields, or by the bounds
     of a single column.
     """
-    current_transforms = {(field.source_id, field.transform) for field in current.active_fields}
-    fields = older.active_fields
+    current_transforms = {
+        (field.source_id, field.transform) for field in current_spec.active_fields
+    }
+    fields = older_spec.active_fields
     return all((field.source_id, field.transform) in current_transforms for field in fields) or (
         len(fields) == 1
         and fields[0].transform in WITHOUT_FUNCTIONS
-        and not current.is_unpartitioned
+        and not current_spec.is_unpartitioned
     )
 
 
@@ -145,19 +149,19 @@ def most_rolled_files(
     return size_in_bytes // (max_file_bytes - buffered_bytes)
 
 
-def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
+def most_partitions(older_spec: PartitionSpec, current_spec: PartitionSpec) -> int | None:
     """The most partitions of the current spec that hold rows of one partition of an older spec;
     None if the specs do not limit it.
     """
     product = 1
-    for field in current.active_fields:
+    for field in current_spec.active_fields:
         value_counts = [
             _most_values(older_field, field)
-            for older_field in older.active_fields
+            for older_field in older_spec.active_fields
             if older_field.source_id == field.source_id
         ]
-        if field.buckets:
-            value_counts.append(field.buckets + 1)
+        if field.bucket_count:
+            value_counts.append(field.bucket_count + 1)
         known_counts = [n for n in value_counts if n is not None]
         if not known_counts:
             return None
@@ -166,7 +170,7 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
 
 
 def values_in_spec(
-    older: PartitionSpec, partition: Partition, current: PartitionSpec
+    older_spec: PartitionSpec, partition: Partition, current_spec: PartitionSpec
 ) -> tuple[tuple[object, ...] | None, ...]:
     """What is known of the current spec's values of all rows of an older partition: equal for equal
     values; None for a field without one value.
@@ -175,13 +179,13 @@ def values_in_spec(
         next(
             (
                 _derived_value(older_field, value, field)
-                for older_field, value in zip(older.fields, partition.values, strict=True)
+                for older_field, value in zip(older_spec.fields, partition.values, strict=True)
                 if older_field.source_id == field.source_id
                 and _most_values(older_field, field) == 1
             ),
             None,
         )
-        for field in current.active_fields
+        for field in current_spec.active_fields
     )
 
 
@@ -195,8 +199,8 @@ def _most_values(older_field: PartitionField, field: PartitionField) -> int | No
         first_unit = UNITS.index(older_field.transform)
         last_unit = UNITS.index(field.transform)
         return math.prod(_MOST_IN_ONE[unit] for unit in UNITS[first_unit:last_unit])
-    if older_field.buckets and field.buckets:
-        return field.buckets if older_field.buckets % field.buckets else 1
+    if older_field.bucket_count and field.bucket_count:
+        return field.bucket_count if older_field.bucket_count % field.bucket_count else 1
     return None
 
 
@@ -213,6 +217,6 @@ def _derived_value(
         # Times before year 1 or after 9999 have no calendar here.
         with contextlib.suppress(ValueError, OverflowError):
             return start_of(time_unit, value).timetuple()[: UNITS.index(field.transform) + 1]
-    if isinstance(value, int) and older_field.buckets:
-        return (value % field.buckets,)
+    if isinstance(value, int) and older_field.bucket_count:
+        return (value % field.bucket_count,)
     return older_field.transform, value

@@ -14,7 +14,8 @@ from icekit.iceberg.partition import Partition
 class Bucket:
     """Files of one partition and kind whose size is in one bucket; delete files have only one.
 
-    ``lower_bytes`` is the bucket's inclusive lower edge, see :func:`icekit.health.facts.rollup.bucket_edges`.
+    ``lower_bytes`` is the bucket's inclusive lower edge, see
+    :func:`icekit.health.facts.rollup.bucket_edges`.
     """
 
     lower_bytes: int

@@ -111,7 +111,8 @@ class HeapForecast(Shown):
         compact_command = command_line("compact", self.catalog, self.name)
         convert_command = command_line("convert", self.catalog, self.name)
         remedy = (
-            f"{compact_command} does not need this memory. {convert_command} does not need it either, and rewrites "
+            f"{compact_command} does not need this memory. {convert_command} does not need it "
+            "either, and rewrites "
             "no data file."
         )
         return [
@@ -142,15 +143,15 @@ def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
     applied_deletes = list(equality_deletes_applied(facts))
     if not applied_deletes:
         return HeapForecast(facts.catalog, facts.table, executor)
-    worst_partition = max(applied_deletes, key=lambda a: (a.max_deletes_per_file, a.record_loads))
+    worst_deletes = max(applied_deletes, key=lambda a: (a.max_deletes_per_file, a.record_loads))
     equality_deletes = facts.total(Kind.EQUALITY_DELETES)
     return HeapForecast(
         facts.catalog,
         facts.table,
         executor,
-        records=worst_partition.max_deletes_per_file,
+        records=worst_deletes.max_deletes_per_file,
         key_bytes=key_bytes(facts),
-        path=facts.partition_name(worst_partition.partition),
+        path=facts.partition_name(worst_deletes.partition),
         data_file_count=sum(a.data_file_count for a in applied_deletes),
         delete_file_count=equality_deletes.file_count,
         delete_record_count=equality_deletes.record_count,

@@ -22,15 +22,15 @@ from icekit.health.facts.rollup import kind_of, lower_edge_of
 from icekit.health.facts.summaries import field_ranges, manifest_integrity, narrow_fields
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared, longs
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, comparable_key_columns, long_array
 from icekit.iceberg.manifests import (
     DATA_FIELDS,
     DELETE_FIELDS,
     Record,
+    content_mismatch_error,
     files_of,
     is_delete_manifest,
-    listed_as_other,
-    may_have_live,
+    may_have_live_files,
     read_ahead,
 )
 from icekit.iceberg.partition import Partition
@@ -56,7 +56,7 @@ def roll_up(
     """
     # Deletes first, to know whether any names a data file.
     live_manifests = sorted(
-        filter(may_have_live, rollup.manifests), key=is_delete_manifest, reverse=True
+        filter(may_have_live_files, rollup.manifests), key=is_delete_manifest, reverse=True
     )
     file_counter = _FileCounter(rollup)
     narrow_manifests: list[NarrowManifest] = []
@@ -81,7 +81,7 @@ def roll_up(
         lambda: len({p for p, _, _ in (*rollup.bucket_counts, *rollup.unapplied_counts)})
     )
     rollup.move_dangling_to_unapplied()
-    file_counter.rule_out()
+    file_counter.rule_out_deletes()
     live_file_counts |= files_in_empty_manifests(rollup.manifests, read)
     rollup.integrity = manifest_integrity(rollup.manifests, narrow_manifests, live_file_counts)
     repeated_identities = frozenset(
@@ -101,7 +101,7 @@ def files_in_empty_manifests(
     """The live files of the newest manifests that have none by the manifest list, by path: no
     engine opens these, so a wrong number there hides rows. Only of some, if they are large.
     """
-    empty_manifests = [manifest for manifest in manifests if not may_have_live(manifest)]
+    empty_manifests = [manifest for manifest in manifests if not may_have_live_files(manifest)]
     newest_manifests = sorted(
         empty_manifests, key=lambda each: -(each.get("sequence_number") or 0)
     )[:MOST_UNREAD]
@@ -123,7 +123,7 @@ class _FileCounter:
 
     rollup: Rollup
     #: The identity of each file, to find those that are listed twice.
-    file_identities: array[int] = field(default_factory=longs)
+    file_identities: array[int] = field(default_factory=long_array)
     scoped_deletes: ScopedDeletes = field(default_factory=ScopedDeletes)
     partition_numbers: dict[Partition, int] = field(default_factory=dict)
     #: The columns of equality delete keys that are compared.
@@ -138,11 +138,11 @@ class _FileCounter:
         scoped_deletes = self.scoped_deletes
         has_deletes = self.rollup.has_deletes
         key_reader = KeyReader(self.key_columns)
-        bounds = self.data_bounds = self.data_bounds or KeyBounds.of(self.key_columns)
+        bounds = self.data_bounds = self.data_bounds or KeyBounds.of_columns(self.key_columns)
         partitions = set[Partition]()
         for file, partition, sequence, _ in files_of(manifest, raw, DATA_FIELDS, key_reader.fields):
             if file.get("content"):
-                raise listed_as_other(manifest, "delete files", "data files")
+                raise content_mismatch_error(manifest, "delete files", "data files")
             self.file_identities.append(file_identity(file))
             partitions.add(partition)
             if not has_deletes:
@@ -163,7 +163,7 @@ class _FileCounter:
         # A first pass shows which columns are keys.
         ids = files_of(manifest, raw, frozenset({"equality_ids"}))
         equality_keys = [file.get("equality_ids") or () for file, *_ in ids]
-        key_columns = compared(self.rollup.columns, equality_keys)
+        key_columns = comparable_key_columns(self.rollup.columns, equality_keys)
         self.key_columns.update(key_columns)
         key_reader = KeyReader(key_columns, (PATH_FIELD_ID,))
         partitions = set[Partition]()
@@ -172,7 +172,7 @@ class _FileCounter:
         ):
             kind = kind_of(file["content"], file["file_format"])
             if kind is Kind.DATA:
-                raise listed_as_other(manifest, "data files", "delete files")
+                raise content_mismatch_error(manifest, "data files", "delete files")
             is_vector = kind is Kind.DELETION_VECTORS
             size = file["content_size_in_bytes" if is_vector else "file_size_in_bytes"]
             record_count = file["record_count"]
@@ -206,10 +206,12 @@ class _FileCounter:
         add(self.rollup.equality_key_counts[key], 1, record_count)
         bounds = self.delete_bounds.get(key)
         if bounds is None:
-            bounds = self.delete_bounds[key] = KeyBounds.of(c for c in key if c in self.key_columns)
+            bounds = self.delete_bounds[key] = KeyBounds.of_columns(
+                c for c in key if c in self.key_columns
+            )
         row = self._row(bounds, partition, sequence)
-        bounds.files[row] += 1
-        bounds.records[row] += record_count
+        bounds.file_counts[row] += 1
+        bounds.record_counts[row] += record_count
         key_reader.add(file, bounds, row)
 
     def settle_scoped_deletes(self) -> dict[int, DeleteState]:
@@ -230,7 +232,7 @@ class _FileCounter:
                 misplaced_states[delete.identity] = state
         return misplaced_states
 
-    def rule_out(self) -> None:
+    def rule_out_deletes(self) -> None:
         """Compare the key bounds of equality deletes with those of data."""
         if not self.key_columns or self.data_bounds is None:
             return
@@ -238,9 +240,9 @@ class _FileCounter:
         deletes = self.delete_bounds
         width = self.rollup.sequence_width
         if width > 1:
-            data = data.within(width)
-            deletes = {key: bounds.within(width) for key, bounds in deletes.items()}
-        self.rollup.rule_out(list(self.partition_numbers), data, deletes)
+            data = data.by_sequence_ranges(width)
+            deletes = {key: bounds.by_sequence_ranges(width) for key, bounds in deletes.items()}
+        self.rollup.rule_out_deletes(list(self.partition_numbers), data, deletes)
 
 
 def _count_file(

@@ -54,9 +54,9 @@ class ScopedDelete(NamedTuple):
 class ScopedDeletes:
     """The delete files that name a single data file.
 
-    ``oldest_data`` has the sequence number and partition of the oldest data file at each path that a
-    delete names, ``oldest_same_named`` the sequence number of the oldest one of the same name and partition;
-    ``NEVER`` without one. ``vectors_by_path`` has the deletion vectors of each path.
+    ``oldest_data`` has the sequence number and partition of the oldest data file at each path that
+    a delete names, ``oldest_same_named`` the sequence number of the oldest one of the same name and
+    partition; ``NEVER`` without one. ``vectors_by_path`` has the deletion vectors of each path.
     """
 
     deletes: list[ScopedDelete] = field(default_factory=list)
@@ -145,11 +145,11 @@ class KeyReader:
         null_counts = file.get("null_value_counts") or {}
         value_counts = file.get("value_counts") or {}
         for field_id, column in self.columns.items():
-            if field_id in bounds.columns:
+            if field_id in bounds.spans_by_column:
                 raw_bounds = lower_bounds.get(field_id), upper_bounds.get(field_id)
                 lower, upper = range_of(column.type, *raw_bounds) or (None, None)
                 null_and_value_count = null_counts.get(field_id), value_counts.get(field_id)
-                bounds.columns[field_id].add(
+                bounds.spans_by_column[field_id].add_file(
                     row, lower, upper, *null_and_value_count, column.required
                 )
 
@@ -166,9 +166,9 @@ def integrity_with_examples(
     repeated_identities: frozenset[int],
     misplaced_states: Mapping[int, DeleteState],
 ) -> Integrity:
-    """Add the files that are listed more than once (``repeated_identities`` identities), and a few of the
-    misplaced deletes (by their identities), from a second reading of the live ``manifests``, of
-    which those of deletes come first.
+    """Add the files that are listed more than once (``repeated_identities`` identities), and a few
+    of the misplaced deletes (by their identities), from a second reading of the live ``manifests``,
+    of which those of deletes come first.
     """
     # By path, offset and kind: for each entry, the snapshot that added it, and the records.
     entries_by_file: dict[tuple[str, int, Kind], list[tuple[int, int]]] = defaultdict(list)
@@ -215,12 +215,14 @@ def integrity_with_examples(
         if has_few_partitions
         else (),
         duplicates=tuple(
-            DuplicateFile(path, kind, len(entries), tuple(sorted({each for each, _ in entries})))
+            DuplicateFile(
+                path, kind, len(entries), tuple(sorted({adding_id for adding_id, _ in entries}))
+            )
             for (path, _, kind), entries in heapq.nsmallest(EXAMPLES, repeated_files.items())
         ),
         misplaced=tuple(
-            _with_data_file(each, data_partitions)
-            for each in _with_revived_counts(deletes, manifests, read)
+            _with_data_file(delete, data_partitions)
+            for delete in _with_revived_counts(deletes, manifests, read)
         ),
     )
 
@@ -231,7 +233,11 @@ def _with_revived_counts(
     """The deletes, the replaced ones with the number of rows that they delete and the vector of
     their data file does not.
     """
-    replaced_paths = {each.named_path for each in deletes if each.state is DeleteState.REPLACED}
+    replaced_paths = {
+        misplaced_delete.named_path
+        for misplaced_delete in deletes
+        if misplaced_delete.state is DeleteState.REPLACED
+    }
     vectors_by_path: dict[str, Record] = {}
     for manifest in manifests:
         if not replaced_paths or not is_delete_manifest(manifest):
@@ -242,10 +248,15 @@ def _with_revived_counts(
             if path in replaced_paths and file.get("content_offset") is not None:
                 vectors_by_path[path] = file
     return [
-        replace(each, revived_count=_revived_count(each, vectors_by_path[each.named_path], read))
-        if each.state is DeleteState.REPLACED
-        else each
-        for each in deletes
+        replace(
+            misplaced_delete,
+            revived_count=_revived_count(
+                misplaced_delete, vectors_by_path[misplaced_delete.named_path], read
+            ),
+        )
+        if misplaced_delete.state is DeleteState.REPLACED
+        else misplaced_delete
+        for misplaced_delete in deletes
     ]
 
 

@@ -204,7 +204,8 @@ def _format_version(metadata: Json) -> int:
     if type(version) is int and version in _TABLE:
         return version
     raise Damaged(
-        f"format-version is {_value_text(version)}, but must be a whole number of 1 to {max(_TABLE)}"
+        f"format-version is {_value_text(version)}, but must be a whole number of 1 to "
+        f"{max(_TABLE)}"
     )
 
 
@@ -267,7 +268,8 @@ def _check_columns(fields: Sequence[Json], path: str, column_ids: set[int] | Non
                 and column_id not in column_ids
             ):
                 raise Damaged(
-                    f"{path}[{index}].source-id is {column_id}, but no column of the current schema "
+                    f"{path}[{index}].source-id is {column_id}, but no column of the current "
+                    "schema "
                     "has that id"
                 )
 
@@ -284,7 +286,8 @@ def _check_snapshots(metadata: Json, version: int) -> None:
         sequence_number = snapshot.get("sequence-number") or 0
         if last_sequence_number is not None and sequence_number > last_sequence_number:
             raise Damaged(
-                f"{path}.sequence-number is {sequence_number}, but last-sequence-number is {last_sequence_number}: no "
+                f"{path}.sequence-number is {sequence_number}, but last-sequence-number is "
+                f"{last_sequence_number}: no "
                 "commit can be newer than the last one"
             )
     current_id = metadata.get("current-snapshot-id")
@@ -296,7 +299,8 @@ def _check_snapshots(metadata: Json, version: int) -> None:
     main_id = refs["main"]["snapshot-id"] if "main" in refs else None
     if main_id is not None and main_id != current_id:
         raise Damaged(
-            f"current-snapshot-id is {_value_text(current_id)}, but refs.main.snapshot-id is {main_id}: they "
+            f"current-snapshot-id is {_value_text(current_id)}, but refs.main.snapshot-id is "
+            f"{main_id}: they "
             "must be equal"
         )
     _check_lineage(metadata)
@@ -347,7 +351,8 @@ def _entries_by_id(metadata: Json, list_name: str, id_key: str) -> dict[int, Jso
         _is(int, entry_id, f"{list_name}[{index}].{id_key}")
         if entry_id in entries:
             raise Damaged(
-                f"{list_name}[{index}].{id_key} is {entry_id}, but another entry of {list_name} has the same"
+                f"{list_name}[{index}].{id_key} is {entry_id}, but another entry of {list_name} "
+                "has the same"
             )
         entries[entry_id] = entry
     return entries

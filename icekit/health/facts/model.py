@@ -166,7 +166,8 @@ class TableFacts:
         bounds rule out now.
         """
         partitions_of_new_keys = {
-            each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)
+            unapplied_deletes.partition
+            for unapplied_deletes in self.unapplied_in(DeleteState.NEW_KEYS)
         }
         return frozenset(
             {g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | partitions_of_new_keys
@@ -174,7 +175,11 @@ class TableFacts:
 
     def unapplied_in(self, state: DeleteState) -> tuple[UnappliedDeletes, ...]:
         """The deletes that apply to nothing for one reason."""
-        return tuple(each for each in self.unapplied if each.state is state)
+        return tuple(
+            unapplied_deletes
+            for unapplied_deletes in self.unapplied
+            if unapplied_deletes.state is state
+        )
 
     @property
     def contradictions(self) -> tuple[Contradiction, ...]:
@@ -280,7 +285,7 @@ class TableFacts:
     @property
     def dropped_fields_under_deletes(self) -> tuple[str, ...]:
         """Partition fields whose column was dropped, while deletes apply to data files of their
-        spec; see :func:`fragile`.
+        spec; see :func:`~icekit.iceberg.definition.dropped_field_warning`.
 
         Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
         but no filter selects such a partition, and no position deletes can be written for it.
@@ -289,15 +294,19 @@ class TableFacts:
         delete_spec_ids = {g.partition.spec_id for k in DELETE_KINDS for g in self.of_kind(k)}
         # With nulls instead of their values, deletes that apply to nothing may apply to other
         # files.
-        delete_spec_ids |= {each.partition.spec_id for each in self.unapplied}
-        are_global = any(
+        delete_spec_ids |= {
+            unapplied_deletes.partition.spec_id for unapplied_deletes in self.unapplied
+        }
+        are_deletes_global = any(
             self.spec(partition.spec_id).is_unpartitioned
             for partition in self.equality_delete_partitions
         )
-        affected_spec_ids = data_spec_ids if are_global else data_spec_ids & delete_spec_ids
+        affected_spec_ids = data_spec_ids if are_deletes_global else data_spec_ids & delete_spec_ids
         return tuple(
             dict.fromkeys(
-                name for spec_id in sorted(affected_spec_ids) for name in self.spec(spec_id).dropped
+                name
+                for spec_id in sorted(affected_spec_ids)
+                for name in self.spec(spec_id).dropped_fields
             )
         )
 

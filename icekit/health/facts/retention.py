@@ -180,10 +180,10 @@ class Retained:
 class Needs:
     """What writers and staged writes need of the snapshots.
 
-    ``ranges_by_state`` has all states, with the snapshots that each needs as ranges of the ``lineages``;
-    ``kept_states`` are those that are kept, and ``staged_writes`` the staged writes that are;
-    ``expired_staged_writes`` are staged writes that are older than the retention keeps them. ``snapshot_ids``
-    are the snapshots that all that is kept needs.
+    ``ranges_by_state`` has all states, with the snapshots that each needs as ranges of the
+    ``lineages``; ``kept_states`` are those that are kept, and ``staged_writes`` the staged writes
+    that are; ``expired_staged_writes`` are staged writes that are older than the retention keeps
+    them. ``snapshot_ids`` are the snapshots that all that is kept needs.
     """
 
     lineages: Lineages
@@ -268,7 +268,8 @@ class ExpirySummary:
             and reach_before_ms != reach_after_ms
         ):
             sentences.append(
-                f"time travel to before {time_text(reach_after_ms)} (it reached back to {time_text(reach_before_ms)})"
+                f"time travel to before {time_text(reach_after_ms)} (it reached back to "
+                f"{time_text(reach_before_ms)})"
             )
         if self.refs_removed:
             sentences.append(f"refs older than their max-ref-age: {_names_text(self.refs_removed)}")
@@ -334,7 +335,9 @@ def retained_snapshots(
     ref_names = []
     dropped_refs = []
     # Tags last: the walk of a branch ends where that of another one has been.
-    for name, ref in sorted(refs.items(), key=lambda each: (each[1]["type"], each[0])):
+    for name, ref in sorted(
+        refs.items(), key=lambda snapshot_id: (snapshot_id[1]["type"], snapshot_id[0])
+    ):
         if name in old_refs:
             dropped_refs.append(name)
             continue
@@ -360,13 +363,14 @@ def retained_snapshots(
     ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
     # Of no branch, and young.
     kept_ids |= {
-        each
-        for each in ids
-        if each not in referenced_ids and snapshots[each]["timestamp-ms"] >= older_than_ms
+        snapshot_id
+        for snapshot_id in ids
+        if snapshot_id not in referenced_ids
+        and snapshots[snapshot_id]["timestamp-ms"] >= older_than_ms
     }
     return Retained(
-        tuple(each for each in ids if each in kept_ids),
-        tuple(each for each in ids if each not in kept_ids),
+        tuple(snapshot_id for snapshot_id in ids if snapshot_id in kept_ids),
+        tuple(snapshot_id for snapshot_id in ids if snapshot_id not in kept_ids),
         tuple(ref_names),
         tuple(dropped_refs),
     )
@@ -397,8 +401,8 @@ def expiry(
 ) -> Expiry:
     """Compute what expiring with a retention removes now, and whether it keeps what people need.
 
-    ``metadata`` is the table's metadata JSON; ``writer_log`` is what its snapshots carry for writers, by
-    the keys of the retention, if that was read before. Raises
+    ``metadata`` is the table's metadata JSON; ``writer_log`` is what its snapshots carry for
+    writers, by the keys of the retention, if that was read before. Raises
     :class:`~icekit.common.errors.ParameterError` if the retention keeps less than ``need_hours``.
     """
     age_ms, retain_last = retention.time_and_count(properties_of(metadata))
@@ -408,7 +412,7 @@ def expiry(
     # By time, not by count: commits that come before the expiry runs, the plan's own among them,
     # would push the needed state out of a count.
     older_than_ms = min([now_ms - age_ms, *(s["timestamp-ms"] for s in needed_snapshots)])
-    result = expiry_before(metadata, older_than_ms, retain_last, retention, now_ms, writer_log)
+    result = expiry_older_than(metadata, older_than_ms, retain_last, retention, now_ms, writer_log)
     if len(_reachable_snapshots(current_lineage, result.snapshots)) < len(needed_snapshots):
         raise ParameterError(
             f"You need {retention.need_hours:g} hours of time travel, but the state of the table "
@@ -418,7 +422,7 @@ def expiry(
     return result
 
 
-def expiry_before(
+def expiry_older_than(
     metadata: Json,
     older_than_ms: int,
     retain_last: int,
@@ -524,7 +528,9 @@ def retention_needs(
     )
     writes = staged_writes(metadata)
     recent_writes = tuple(write for write in writes if now_ms - write.committed_ms <= staged_ms)
-    snapshot_ids = lineages.ids(each for state in kept_states for each in states[state])
+    snapshot_ids = lineages.ids(
+        state_range for state in kept_states for state_range in states[state]
+    )
     for write in recent_writes:
         snapshot_ids |= needed_to_publish(metadata, lineages, write)
     return Needs(
@@ -561,7 +567,8 @@ def conflict_with_limits(metadata: Json, needs: Needs, now_ms: int) -> str | Non
     affected_text = affected_states[0].text if affected_states else needs.staged_writes[0].text
     return (
         f"The branch {branch} has an age limit of its own (max-snapshot-age-ms), by which every "
-        f"expiry removes snapshots that are needed: {affected_text}. Remove that limit, or state a shorter "
+        f"expiry removes snapshots that are needed: {affected_text}. Remove that limit, or state a "
+        "shorter "
         "time for what is needed (--keep-writers, --keep-staged)."
     )
 

@@ -269,9 +269,9 @@ class AppliedEqualityDeletes:
     """The equality deletes that apply to the data of one partition, and how much data they apply
     to.
 
-    At least one delete applies to each of the data files counted; ``record_loads`` counts each delete
-    record once per data file that loads it, which is the real cost for readers, and ``file_opens`` each
-    delete file once per data file that it is opened for.
+    At least one delete applies to each of the data files counted; ``record_loads`` counts each
+    delete record once per data file that loads it, which is the real cost for readers, and
+    ``file_opens`` each delete file once per data file that it is opened for.
     """
 
     partition: Partition

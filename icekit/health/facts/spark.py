@@ -32,7 +32,7 @@ from icekit.health.facts.spark_entries import (
 from icekit.health.facts.summaries import FieldRange, comparable, manifest_integrity, narrow_fields
 from icekit.iceberg import PATH_FIELD_ID
 from icekit.iceberg.file_kind import Kind
-from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, compared
+from icekit.iceberg.key_bounds import KeyBounds, KeyColumn, comparable_key_columns
 from icekit.iceberg.manifests import FileCounts
 
 if TYPE_CHECKING:
@@ -144,21 +144,26 @@ def check_file_counts(
     expected_counts: FileCounts | None,
     file_counts: FileCounts,
 ) -> None:
-    """Check that the metadata tables list as many files as the snapshot has; ``expected_counts`` is None
-    if nothing counts them.
+    """Check that the metadata tables list as many files as the snapshot has; ``expected_counts`` is
+    None if nothing counts them.
 
     Raises :class:`~icekit.common.errors.MetadataUnreadable` otherwise: with a file missing here,
     icekit would call a table healthy, or a delete resolved.
     """
     if expected_counts is None or file_counts == expected_counts:
         return
-    expected_text = f"{count(expected_counts.data, 'data file')} and {count(expected_counts.deletes, 'delete file')}"
+    expected_text = (
+        f"{count(expected_counts.data, 'data file')} and "
+        f"{count(expected_counts.deletes, 'delete file')}"
+    )
     counted_text = (
         f"{count(file_counts.data, 'data file')} and {count(file_counts.deletes, 'delete file')}"
     )
     raise MetadataUnreadable(
-        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {expected_text}, but the metadata "
-        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {counted_text}; use "
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {expected_text}, but the "
+        "metadata "
+        f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list "
+        f"{counted_text}; use "
         "another version of iceberg-spark-runtime."
     )
 
@@ -196,7 +201,8 @@ def with_delete_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     lower_sql = f"lower_bounds[{PATH_FIELD_ID}]"
     upper_sql = f"upper_bounds[{PATH_FIELD_ID}]"
     path_sql = (
-        f"coalesce(referenced_data_file, if({lower_sql} = {upper_sql}, decode({lower_sql}, 'utf-8'), NULL)) "
+        f"coalesce(referenced_data_file, if({lower_sql} = {upper_sql}, decode({lower_sql}, "
+        "'utf-8'), NULL)) "
         "AS path"
     )
     files = snapshot.files("delete_files").where("content + 0 = 1")
@@ -206,9 +212,9 @@ def with_delete_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
     )
     if scoped_deletes.isEmpty():
         return rows
-    is_data = f"kind = {kind_code(Kind.DATA)}"
-    data = rows.where(is_data)
-    deletes = rows.where(f"NOT {is_data}")
+    is_data_sql = f"kind = {kind_code(Kind.DATA)}"
+    data = rows.where(is_data_sql)
+    deletes = rows.where(f"NOT {is_data_sql}")
     oldest_columns = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
     oldest_data_by_path = aggregate(
         data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest_columns
@@ -226,8 +232,8 @@ def with_delete_state(snapshot: Snapshot, rows: DataFrame) -> DataFrame:
         f"{state_code(DeleteState.REPLACED)} WHEN named_place <> place THEN "
         f"{state_code(DeleteState.MISFILED)} ELSE 0 END"
     )
-    is_vector = f"kind = {kind_code(Kind.DELETION_VECTORS)} AS is_vector"
-    named_deletes = deletes.selectExpr("file", "place", "sequence", is_vector).join(
+    is_vector_sql = f"kind = {kind_code(Kind.DELETION_VECTORS)} AS is_vector"
+    named_deletes = deletes.selectExpr("file", "place", "sequence", is_vector_sql).join(
         scoped_deletes.distinct(), "file"
     )
     vectors = aggregate(
@@ -254,7 +260,7 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
     number.
     """
     rollup = snapshot.rollup
-    columns = compared(rollup.columns, rollup.equality_key_counts)
+    columns = comparable_key_columns(rollup.columns, rollup.equality_key_counts)
     if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind, _ in rollup.bucket_counts):
         return
     # The names of two columns may differ by case alone.
@@ -265,20 +271,22 @@ def rule_out_by_keys(snapshot: Snapshot, rows: DataFrame) -> None:
         partition: partition_number
         for partition_number, partition in enumerate(dict.fromkeys(partitions))
     }
-    data_bounds = KeyBounds.of(columns)
+    data_bounds = KeyBounds.of_columns(columns)
     delete_bounds = dict[tuple[int, ...], KeyBounds]()
     for partition, row in zip(partitions, arrow_table.to_pylist(), strict=True):
         partition_number = partition_numbers[partition]
         key = tuple(row["ids"] or ())
         bounds = data_bounds
         if row["kind"] != kind_code(Kind.DATA):
-            bounds = delete_bounds.setdefault(key, KeyBounds.of(c for c in key if c in columns))
+            bounds = delete_bounds.setdefault(
+                key, KeyBounds.of_columns(c for c in key if c in columns)
+            )
         bounds_row = bounds.row(partition_number, row["sequence"])
-        bounds.files[bounds_row] = row["files"]
-        bounds.records[bounds_row] = row["records"]
-        for column, spans in bounds.columns.items():
+        bounds.file_counts[bounds_row] = row["files"]
+        bounds.record_counts[bounds_row] = row["records"]
+        for column, spans in bounds.spans_by_column.items():
             spans.merge(bounds_row, *(row[f"{name}{column}"] for name in spans._fields))
-    rollup.rule_out(list(partition_numbers), data_bounds, delete_bounds)
+    rollup.rule_out_deletes(list(partition_numbers), data_bounds, delete_bounds)
 
 
 def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyColumn]) -> DataFrame:
@@ -292,27 +300,29 @@ def _key_spans(snapshot: Snapshot, rows: DataFrame, columns: Mapping[int, KeyCol
     span_columns = []
     span_sums = []
     for i, column in columns.items():
-        metrics = f"readable_metrics.{identifier(column.name)}"
-        nulls = f"{metrics}.null_value_count"
-        values = f"{metrics}.value_count"
-        may_be_null = "false" if column.required else f"coalesce({nulls}, 1) > 0"
-        is_only_null = f"coalesce({may_be_null} AND {nulls} = {values}, false)"
+        metrics_sql = f"readable_metrics.{identifier(column.name)}"
+        null_count_sql = f"{metrics_sql}.null_value_count"
+        value_count_sql = f"{metrics_sql}.value_count"
+        may_be_null_sql = "false" if column.required else f"coalesce({null_count_sql}, 1) > 0"
+        is_only_null_sql = (
+            f"coalesce({may_be_null_sql} AND {null_count_sql} = {value_count_sql}, false)"
+        )
         kind = _SPARK_TYPES.get(column.type, column.type)
-        bounds_sql = (scalar_sql(f"{metrics}.{end}_bound", kind) for end in ("lower", "upper"))
-        low, high = (f"if({is_only_null}, NULL, {end})" for end in bounds_sql)
+        bounds_sql = (scalar_sql(f"{metrics_sql}.{end}_bound", kind) for end in ("lower", "upper"))
+        low, high = (f"if({is_only_null_sql}, NULL, {end})" for end in bounds_sql)
         span_columns += [
             f"{low} AS low{i}",
             f"{high} AS high{i}",
-            f"{may_be_null} AS has_null{i}",
-            f"NOT {is_only_null} AS has_value{i}",
+            f"{may_be_null_sql} AS has_null{i}",
+            f"NOT {is_only_null_sql} AS has_value{i}",
         ]
-        is_bounded = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
+        is_bounded_sql = f"NOT has_value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL"
         span_sums += [
             f"min(low{i}) AS low{i}",
             f"max(high{i}) AS high{i}",
             f"max(has_null{i}) AS has_null{i}",
             f"max(has_value{i}) AS has_value{i}",
-            f"min({is_bounded}) AS is_bounded{i}",
+            f"min({is_bounded_sql}) AS is_bounded{i}",
         ]
     files = snapshot.entries("array_sort(data_file.equality_ids) AS ids", *span_columns)
     files = files.where(f"kind IN ({kind_code(Kind.DATA)}, {equality_code})")
@@ -365,13 +375,13 @@ def _narrow_and_live_counts(
     types = dict(rows.dtypes)
     sums = ["count(*) AS files"]
     for column in columns:
-        is_nan = f"isnan({column})" if types[column] in {"float", "double"} else "false"
-        value = f"if({is_nan}, NULL, {column})"
+        is_nan_sql = f"isnan({column})" if types[column] in {"float", "double"} else "false"
+        value_sql = f"if({is_nan_sql}, NULL, {column})"
         sums += [
-            f"min({value}) AS low_{column}",
-            f"max({value}) AS high_{column}",
+            f"min({value_sql}) AS low_{column}",
+            f"max({value_sql}) AS high_{column}",
             f"max({column} IS NULL) AS null_{column}",
-            f"max({is_nan}) AS nan_{column}",
+            f"max({is_nan_sql}) AS nan_{column}",
         ]
     keys = ["manifest", "spec_id"]
     # A task has read a few manifests: it aggregates them before it shuffles.

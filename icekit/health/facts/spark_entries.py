@@ -179,9 +179,9 @@ class Partitions:
         """SQL for the columns that identify the partition of an entry: each partition field in the
         form that facts keep.
         """
-        file: Any = entries.schema["data_file"].dataType
+        file_type: Any = entries.schema["data_file"].dataType
         # Without it if every partition field was void, or its column was dropped.
-        partition_fields = file["partition"].dataType if "partition" in file.names else ()
+        partition_fields = file_type["partition"].dataType if "partition" in file_type.names else ()
         types_by_name = {field.name: field.dataType.typeName() for field in partition_fields}
         values_sql = (
             scalar_sql(f"data_file.partition.{identifier(name)}", types_by_name.get(name))

@@ -167,13 +167,14 @@ class MissingFiles:
     def count(self, role: Role) -> MissingCount:
         """The count of one role."""
         return next(
-            (each for each in self.counts if each.role is role), MissingCount(role, 0, 0, 0)
+            (role_count for role_count in self.counts if role_count.role is role),
+            MissingCount(role, 0, 0, 0),
         )
 
     @property
     def fails_scans(self) -> bool:
         """Tell whether a scan of the observed snapshot fails."""
-        return any(each.role in NEEDED_BY_SCANS for each in self.counts)
+        return any(role_count.role in NEEDED_BY_SCANS for role_count in self.counts)
 
 
 @frozen

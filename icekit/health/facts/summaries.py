@@ -126,7 +126,7 @@ def manifest_integrity(
     )
     return Integrity(
         duplicate_manifests=tuple(
-            sorted(path for path, times in listed_counts.items() if times > 1)
+            sorted(path for path, entry_count in listed_counts.items() if entry_count > 1)
         ),
         narrow_manifest_count=len({m.path for m in narrow_manifests}),
         narrow_manifests=tuple(narrow_manifests[:EXAMPLES]),

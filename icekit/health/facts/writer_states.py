@@ -35,8 +35,8 @@ class WriterKeys:
     ``state_key`` has the state; one that ends with a dot is the beginning of a key, and the rest of
     it tells jobs apart. Otherwise the values of ``job_keys`` do, or the member ``job_member`` of a
     state that is JSON. A writer whose state ``is_snapshot_id`` walks back to that snapshot, too, from
-    the head of the branch that it reads. ``job_name`` and ``state_name`` are what these are called; ``source``
-    is where the writer's own code reads them.
+    the head of the branch that it reads. ``job_name`` and ``state_name`` are what these are called;
+    ``source`` is where the writer's own code reads them.
     """
 
     writer: str
@@ -182,9 +182,9 @@ class Lineages:
                 if next_position is not None:
                     break
                 path.append(snapshot["snapshot-id"])
-            own = enumerate(path)
+            indexed_ids = enumerate(path)
             self._positions.update(
-                {snapshot_id: (len(self.paths), index) for index, snapshot_id in own}
+                {snapshot_id: (len(self.paths), index) for index, snapshot_id in indexed_ids}
             )
             self._path_of[branch] = len(self.paths)
             self.paths.append(path)
@@ -217,9 +217,9 @@ class Lineages:
     def ids(self, ranges: Iterable[Range]) -> set[int]:
         """The snapshots of some ranges."""
         stops: dict[tuple[int, int], int] = {}
-        for each in ranges:
-            start = each.path_index, each.start
-            stops[start] = max(each.stop, stops.get(start, 0))
+        for one_range in ranges:
+            start = one_range.path_index, one_range.start
+            stops[start] = max(one_range.stop, stops.get(start, 0))
         snapshot_ids = set[int]()
         for (path_index, start_index), stop in stops.items():
             snapshot_ids.update(self.paths[path_index][start_index:stop])
@@ -239,7 +239,8 @@ class Tally:
 
     def __init__(self, lineages: Lineages, snapshot_ids: Collection[int]) -> None:
         self._sums = [
-            [0, *accumulate(each in snapshot_ids for each in path)] for path in lineages.paths
+            [0, *accumulate(snapshot_id in snapshot_ids for snapshot_id in path)]
+            for path in lineages.paths
         ]
 
     def count(self, ranges: Iterable[Range]) -> int:
@@ -293,8 +294,8 @@ class WriterLog:
         }
         for branch in lineages.branches:
             ranges = lineages.ranges(branch)
-            for job, indexes_by_path in self._indexes.items():
-                newest_id = _first_snapshot(lineages, ranges, indexes_by_path)
+            for job, snapshot_indexes in self._indexes.items():
+                newest_id = _first_snapshot(lineages, ranges, snapshot_indexes)
                 if newest_id is not None:
                     silent_ms = last_write_ms[branch] - snapshots[newest_id]["timestamp-ms"]
                     branches_by_state[job, newest_id, silent_ms > most_silent_ms].append(branch)
@@ -389,8 +390,8 @@ def state_ranges(
     lineages: Lineages, state: WriterState, dropped_branches: Collection[str] = ()
 ) -> list[Range]:
     """The snapshots that a writer walks through to its state, from the head of each branch but those
-    ``dropped_branches``, and to the snapshot up to which it has read another branch; those that branches
-    share are there once.
+    ``dropped_branches``, and to the snapshot up to which it has read another branch; those that
+    branches share are there once.
     """
     targets = [(branch, state.snapshot_id) for branch in state.branches]
     if state.read_to_id is not None:
@@ -400,11 +401,11 @@ def state_ranges(
     for branch, snapshot_id in targets:
         if branch in dropped_branches:
             continue
-        for each in lineages.ranges(branch, snapshot_id):
-            widest_so_far = widest.get(each.path_index, each)
-            start = min(each.start, widest_so_far.start)
-            stop = max(each.stop, widest_so_far.stop)
-            widest[each.path_index] = Range(each.path_index, start, stop)
+        for branch_range in lineages.ranges(branch, snapshot_id):
+            widest_so_far = widest.get(branch_range.path_index, branch_range)
+            start = min(branch_range.start, widest_so_far.start)
+            stop = max(branch_range.stop, widest_so_far.stop)
+            widest[branch_range.path_index] = Range(branch_range.path_index, start, stop)
     return list(widest.values())
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from icekit.engine.file_systems import ListedFile
 from icekit.health.facts.storage import EXAMPLES, StorageFacts
 from icekit.iceberg.definition import PartitionSpec
-from icekit.iceberg.paths import FileUri, file_uri, folder_of, is_local, links, listing_uri
+from icekit.iceberg.paths import FileUri, file_uri, folder_of, is_local, listing_uri, symbolic_links
 
 
 class ExpectedFile(NamedTuple):
@@ -27,8 +27,8 @@ class ExpectedFile(NamedTuple):
 @dataclass
 class NamedFiles:
     """The files that a table's metadata names, by path, each with every scheme and bucket that is
-    given for it; ``expected_by_path`` are those that must exist, ``doubtful_locations`` those of them that have
-    another spelling or size too.
+    given for it; ``expected_by_path`` are those that must exist, ``doubtful_locations`` those of
+    them that have another spelling or size too.
     """
 
     uris_by_path: dict[str, tuple[FileUri, ...]] = field(default_factory=dict)
@@ -100,15 +100,18 @@ class Comparison:
         """Compare one file of the listing."""
         if file.is_repeated_link:
             self._add_doubt(
-                f"{self._location_of(file.path)} is a link to a folder of the table, so its files have "
+                f"{self._location_of(file.path)} is a link to a folder of the table, so its files "
+                "have "
                 "two paths"
             )
             return
         path = f"{self.base}/{file.path}"
         named_uris = self.named_files.uris_by_path.get(path)
-        if named_uris is not None and any(named_uri.names(self.uri) for named_uri in named_uris):
+        if named_uris is not None and any(
+            named_uri.names_file(self.uri) for named_uri in named_uris
+        ):
             expected_file = self.named_files.expected_by_path.get(path)
-            if expected_file is not None and expected_file.authority_uri.names(self.uri):
+            if expected_file is not None and expected_file.authority_uri.names_file(self.uri):
                 del self.named_files.expected_by_path[path]
                 if expected_file.size not in (None, file.size):
                     self.named_files.doubtful_locations.add(expected_file.location)
@@ -117,7 +120,7 @@ class Comparison:
         if named_uris is None:
             self._add_orphan(file)
         elif other_uri := next(
-            (named_uri for named_uri in named_uris if not named_uri.names(self.uri)), None
+            (named_uri for named_uri in named_uris if not named_uri.names_file(self.uri)), None
         ):
             self._add_doubt(
                 f"the metadata names {_uri_text(other_uri, path)}, and the location has "
@@ -130,7 +133,8 @@ class Comparison:
         self.examples = nsmallest(EXAMPLES, [*self.examples, self._location_of(file.path)])
         if file.link:
             self._add_doubt(
-                f"{self._location_of(file.link)} is a link to another folder, whose files may belong "
+                f"{self._location_of(file.link)} is a link to another folder, whose files may "
+                "belong "
                 "to something else"
             )
 
@@ -157,7 +161,7 @@ class Comparison:
             if named_uris[0].is_on_disk
         }
         folders = {folder_of(path) for path in named_paths}
-        for path, target in links(folders).items():
+        for path, target in symbolic_links(folders).items():
             is_inside = f"{path}/".startswith(f"{self.base}/")
             if is_inside and target == f"{target_base}{path[len(self.base) :]}":
                 continue  # a link above the location
@@ -175,7 +179,7 @@ class Comparison:
                 sizes[expected_file.location] is not None
                 and path.startswith(f"{self.base}/")
                 and not self.is_hidden(path[len(self.base) + 1 :])
-                and expected_file.authority_uri.names(self.uri)
+                and expected_file.authority_uri.names_file(self.uri)
             ):
                 self._add_doubt(f"the listing does not have {expected_file.location}, which exists")
 

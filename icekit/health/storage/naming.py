@@ -23,7 +23,15 @@ from icekit.health.storage.orphans import (
 )
 from icekit.iceberg.dropped_fields import fields_hiding_files_of
 from icekit.iceberg.metadata import Json, named_files
-from icekit.iceberg.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
+from icekit.iceberg.paths import (
+    LOCAL,
+    folder_of,
+    has_common_folder,
+    local_sql,
+    normal,
+    path_sql,
+    symbolic_links,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,8 +49,8 @@ _LOCAL_FOLDERS = 100_000
 
 @frozen
 class Folders:
-    """Folders, in normal form, of which one holds each of some files; ``local_folders`` are those that
-    links may lead out of, which are all told apart.
+    """Folders, in normal form, of which one holds each of some files; ``local_folders`` are those
+    that links may lead out of, which are all told apart.
     """
 
     other_folders: frozenset[str] = frozenset()
@@ -50,7 +58,7 @@ class Folders:
 
     def resolved_folders(self) -> frozenset[str]:
         """All folders, and those that links lead to, as they are now."""
-        link_targets = links(self.local_folders)
+        link_targets = symbolic_links(self.local_folders)
         target_folders = {
             target if path in self.local_folders else folder_of(target)
             for path, target in link_targets.items()
@@ -126,8 +134,8 @@ _UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$", re.IGNO
 
 
 def may_name_files(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
-    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved_folders`); a negative
-    answer is certain.
+    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved_folders`); a
+    negative answer is certain.
 
     Buckets are not compared. Reads the table's manifests without a JVM; many are read by a query.
     What a metadata file names is remembered, because a pass asks for each table in turn.
@@ -141,7 +149,7 @@ def may_name_files(lake: Lake, table: Identifier, folders: Iterable[str]) -> boo
         except MetadataUnreadable:
             return True  # the query reports the error, if it cannot read the table either
         folders_by_table[table] = source.metadata_location, table_folders
-    return meet(table_folders.resolved_folders(), folders)
+    return has_common_folder(table_folders.resolved_folders(), folders)
 
 
 def _table_folders(lake: Lake, table: Identifier, source: TableSource, metadata: Json) -> Folders:
@@ -225,8 +233,8 @@ def live_files(lake: Lake, table: Identifier) -> DataFrame:
 
 
 def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: bool) -> DataFrame:
-    """Files with their normal forms: ``file_path``, ``path``. With ``follow_links``, a local file that a
-    link leads to has another row.
+    """Files with their normal forms: ``file_path``, ``path``. With ``follow_links``, a local file
+    that a link leads to has another row.
     """
     normal_files = files.selectExpr("file_path", f"{path_sql('file_path')} AS path")
     if not follow_links:
@@ -242,7 +250,7 @@ def _with_normal_paths(spark: SparkSession, files: DataFrame, *, follow_links: b
             f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
             "follow symbolic links."
         )
-    link_targets = links(folders)
+    link_targets = symbolic_links(folders)
     if not link_targets:
         return normal_files
     led = spark.createDataFrame(list(link_targets.items()), "link string, real string")

@@ -23,9 +23,15 @@ from icekit.engine.metadata_tables import sample_paths
 from icekit.engine.tables import SessionTables
 from icekit.health.facts.metadata_file import load_metadata
 from icekit.health.facts.storage import EXAMPLES, SharedPlace, Sharing, StorageFacts
-from icekit.iceberg.manifests import Record, contents_ahead, files_of, manifest_list, read_ahead
+from icekit.iceberg.manifests import (
+    Record,
+    files_of,
+    manifest_list,
+    read_ahead,
+    read_contents_ahead,
+)
 from icekit.iceberg.metadata import Json, named_files, properties_of
-from icekit.iceberg.paths import overlapping, place
+from icekit.iceberg.paths import folder_spellings, may_overlap
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +118,7 @@ def manifests_of(
     return {
         manifest["manifest_path"]: manifest
         for path, content in zip(
-            manifest_lists, contents_ahead(source.read, manifest_lists), strict=True
+            manifest_lists, read_contents_ahead(source.read, manifest_lists), strict=True
         )
         for manifest in manifest_list(content, path)
         if manifest.get("added_snapshot_id") not in excluded_snapshots
@@ -228,7 +234,7 @@ def sharing(
     """
     source = lake.tables.source(table)
     metadata = load_metadata(source)
-    own_places = [place(path) for path in declared_paths(metadata)]
+    own_places = [folder_spellings(path) for path in declared_paths(metadata)]
     own_files = named_files(metadata, source.metadata_location)
     now = time.monotonic()
     memory = _memories.get(lake.tables)
@@ -242,7 +248,7 @@ def sharing(
 
     def shared_place_of(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
         for path in paths:
-            if any(overlapping(place(path), own_place) for own_place in own_places):
+            if any(may_overlap(folder_spellings(path), own_place) for own_place in own_places):
                 return SharedPlace(display_name(name), path)
         return None
 
@@ -276,8 +282,8 @@ def ask_other_tables(
     query: TableQuery | None = None,
     list_tables: Callable[[], list[Identifier]] | None = None,
 ) -> tuple[dict[Identifier, T], str | None]:
-    """The result of ``read_table`` for each other table of a table's catalog, in a few threads, and which
-    tables could not be checked (None: all were).
+    """The result of ``read_table`` for each other table of a table's catalog, in a few threads, and
+    which tables could not be checked (None: all were).
 
     A table that was dropped after the listing is left out. A table that is still listed but not
     found counts as unchecked: some catalogs answer so without read permission. ``say`` gets the
@@ -392,6 +398,7 @@ def _unchecked_text(
         reasons.append(f"{len(unread_reasons):,} tables cannot be read")
     if checked_count < table_count:
         reasons.append(
-            f"only {checked_count:,} of {count(table_count, 'table')} compared within {span(seconds * 1000)}"
+            f"only {checked_count:,} of {count(table_count, 'table')} compared within "
+            f"{span(seconds * 1000)}"
         )
     return "; ".join(reasons) or None

@@ -167,7 +167,7 @@ class _Search:
         self.metadata: Json = observed_snapshot.metadata
         self.named_files = NamedFiles()
         self.observed_manifests = {
-            each["manifest_path"]: each for each in observed_snapshot.manifests
+            manifest["manifest_path"]: manifest for manifest in observed_snapshot.manifests
         }
         self.manifests: Mapping[str, Record] = self.observed_manifests
         self.undecided_reasons: list[str] = []

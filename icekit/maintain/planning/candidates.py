@@ -199,7 +199,8 @@ def candidates(
     partition that has something to gain. Whether a group of files would be rewritten follows
     SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they
     are taken only if that saves file opens however their rows are distributed, or if the policy
-    asks for it. A table with :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes` has one
+    asks for it. A table with
+    :attr:`~icekit.health.facts.model.TableFacts.dropped_fields_under_deletes` has one
     candidate: all of it. One with :attr:`~icekit.health.facts.model.TableFacts.contradictions` or
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns` has none.
     """
@@ -218,7 +219,7 @@ def candidates(
     older: list[RewriteGroup] = []
     all_candidates: list[Candidate | None] = []
     for together in rewrite_groups(facts):
-        if together.is_moved and moves:
+        if together.has_older_specs and moves:
             older.append(together)
         elif policy.scope == "minor":
             under_deletes = tuple(g for g in together.groups if g.partition in loads_over)
@@ -227,7 +228,7 @@ def candidates(
                 all_candidates.append(finder.for_deletes(replace(together, groups=under_deletes)))
             if rest and by_size:
                 all_candidates.append(finder.by_size(replace(together, groups=rest)))
-        elif not together.is_moved:
+        elif not together.has_older_specs:
             all_candidates.append(finder.whole(together))
     all_candidates += finder.moves(older)
     worth = [
@@ -440,7 +441,7 @@ class _Finder:
         are_certain = all(together.has_exact_partition_count for together in rewrite_groups)
         if not are_certain or any(load.is_least for load in loads):
             return Certainty.AT_MOST
-        is_moved = any(together.is_moved for together in rewrite_groups)
+        is_moved = any(together.has_older_specs for together in rewrite_groups)
         if most_out > 1 or is_moved or loads or self.policy.strategy != "binpack":
             return Certainty.ABOUT
         return Certainty.EXACT

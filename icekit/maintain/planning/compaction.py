@@ -15,7 +15,7 @@ from icekit.health.diagnose.findings import Finding, Findings, Thresholds
 from icekit.health.facts.column_support import order_refusal, require_supported
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.rollup import sort_key
-from icekit.iceberg.definition import fragile
+from icekit.iceberg.definition import dropped_field_warning
 from icekit.iceberg.file_kind import Kind
 from icekit.iceberg.filter_opens import FilterOpens
 from icekit.iceberg.partition import Partition
@@ -348,7 +348,7 @@ def _notes(
         if facts.other_optimizer:
             yield facts.other_optimizer.note
     if facts.dropped_fields_under_deletes:
-        yield fragile(facts.dropped_fields_under_deletes)
+        yield dropped_field_warning(facts.dropped_fields_under_deletes)
         return
     if not policy.old_specs and "old_partition_spec" in findings.names:
         yield (

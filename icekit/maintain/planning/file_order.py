@@ -24,7 +24,7 @@ from icekit.iceberg.manifests import (
     files_of,
     is_delete_manifest,
     manifest_list,
-    may_have_live,
+    may_have_live_files,
     read_ahead,
 )
 from icekit.iceberg.metadata import Json, columns, schema_of
@@ -205,7 +205,7 @@ class FileBounds:
         files: dict[Partition, list[_File]] = defaultdict(list)
         of_columns = dict.fromkeys(_STATISTICS, ids)
         data_manifests = [
-            m for m in self.manifests if not is_delete_manifest(m) and may_have_live(m)
+            m for m in self.manifests if not is_delete_manifest(m) and may_have_live_files(m)
         ]
         first = by_name.get(files_by(self.facts) or "")
         for manifest, content in read_ahead(self.read, data_manifests):

@@ -31,7 +31,7 @@ from icekit.health.facts.retention import Retention, expiry
 from icekit.health.facts.rollup import expected_files
 from icekit.health.facts.storage import StorageFacts
 from icekit.health.storage.orphans import ORPHAN_AGE
-from icekit.iceberg.definition import PartitionSpec, fragile
+from icekit.iceberg.definition import PartitionSpec, dropped_field_warning
 from icekit.iceberg.file_kind import Kind
 from icekit.maintain.action import Action
 from icekit.maintain.engine_prediction import ask_planner, by_planner
@@ -168,7 +168,8 @@ def _allowed(case: _Case, procedures: Sequence[str]) -> tuple[Sequence[str], str
         case.refused.extend(sorted(left_out) if case.are_named else [])
         procedures = [name for name in procedures if name not in left_out]
         case.notes.append(
-            f"{fragile(facts.dropped_fields_under_deletes)} Run icekit compact, which plans that rewrite, before "
+            f"{dropped_field_warning(facts.dropped_fields_under_deletes)} Run icekit compact, "
+            "which plans that rewrite, before "
             "manifests or position deletes are rewritten."
         )
     if facts.contradictions:
@@ -380,8 +381,10 @@ def _expiry(case: _Case) -> list[Action]:
     reason = "snapshots_piling_up" if is_piling else "the retention that you state"
     return case.action(
         "expire_snapshots",
-        f"{reason}. Removed for good: {'; '.join(summary.removal_sentences)}. The others are young, among the last "
-        f"{expiring.retain_last:,}, or protected by {', '.join(expiring.snapshots.remaining_refs)}.{stays}",
+        f"{reason}. Removed for good: {'; '.join(summary.removal_sentences)}. The others are "
+        "young, among the last "
+        f"{expiring.retain_last:,}, or protected by "
+        f"{', '.join(expiring.snapshots.remaining_refs)}.{stays}",
         Prediction(
             len(expired) + len(kept_count),
             files_out=len(kept_count),

@@ -9,8 +9,8 @@ from icekit.iceberg.definition import Column, PartitionSpec
 from icekit.iceberg.dropped_fields import (
     fields_hiding_files,
     fields_hiding_positions,
+    hidden_positions_reason,
     names_of,
-    positions_hidden,
 )
 
 
@@ -45,6 +45,7 @@ def positions_refusal(specs: Iterable[PartitionSpec]) -> str:
     if not fields:
         return ""
     return (
-        f"{positions_hidden(fields)}. icekit compact removes these deletes with the rows that they "
+        f"{hidden_positions_reason(fields)}. icekit compact removes these deletes with the rows "
+        "that they "
         "delete."
     )

@@ -13,7 +13,7 @@ from dataclasses import fields
 from icekit.common import frozen
 from icekit.common.commands import Policy
 from icekit.common.units import count, percent, size
-from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covered_by
+from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covering_findings
 from icekit.health.facts.column_support import engine_limits
 from icekit.health.facts.files import Totals
 from icekit.health.facts.model import TableFacts
@@ -150,7 +150,7 @@ def savings_sentence(
     finding whose action does the most, so the savings of the findings add up to those of all
     together.
     """
-    covered = covered_by(findings.names)
+    covered = covering_findings(findings.names)
     actions: dict[str, list[Finding]] = {}
     for finding in findings:
         actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
@@ -227,9 +227,9 @@ def manifest_rewrites(
         finding_names = tuple(
             name for name, holds in is_asked.items() if holds and name in findings.names
         )
-        before = of_spec.files_in(target)
+        before = of_spec.rewritten_count(target)
         if finding_names and before:
-            after = of_spec.files_out(target)
-            saved = of_spec.saved(target)
+            after = of_spec.replacement_count(target)
+            saved = of_spec.saved_count(target)
             rewrites.append((of_spec, before, after, saved, finding_names))
     return rewrites

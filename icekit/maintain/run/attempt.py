@@ -25,8 +25,8 @@ from icekit.engine.errors import failure_kind, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.lake import Lake
 from icekit.health.facts.head import Head, head
-from icekit.iceberg.definition import fragile
-from icekit.iceberg.manifests import is_delete_manifest, manifest_list, may_have_live
+from icekit.iceberg.definition import dropped_field_warning
+from icekit.iceberg.manifests import is_delete_manifest, manifest_list, may_have_live_files
 from icekit.iceberg.metadata import Json, check_clock, columns, schema_of, snapshots_by_id, specs
 from icekit.maintain.action import CONVERT, Action
 from icekit.maintain.planning.refusals import manifest_refusal, positions_refusal
@@ -298,10 +298,12 @@ class Runner:
 
     def _check_fragile(self, action: Action, before: Head) -> None:
         """Refuse a commit that may change which rows are deleted: the column of a partition field
-        was dropped, see :func:`fragile`.
+        was dropped, see :func:`~icekit.iceberg.definition.dropped_field_warning`.
         """
         dropped_fields = {
-            spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped
+            spec.spec_id: spec.dropped_fields
+            for spec in specs(before.metadata)
+            if spec.dropped_fields
         }
         is_whole = action.where is None and action.options.get("rewrite-all") == "true"
         is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
@@ -320,7 +322,9 @@ class Runner:
             for name in names
         ]
         if fields:
-            raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
+            raise ParameterError(
+                f"{dropped_field_warning(fields)} Run icekit compact, which plans that rewrite."
+            )
 
     def _kinds(self, action: Action, snapshot: Json) -> set[tuple[int, bool]]:
         """The specs that a snapshot's manifests have files of, each with whether these are delete
@@ -333,7 +337,7 @@ class Runner:
         return {
             (manifest["partition_spec_id"], is_delete_manifest(manifest))
             for manifest in manifest_list(source.read(location), location)
-            if may_have_live(manifest)
+            if may_have_live_files(manifest)
         }
 
     def _check_metadata_tables(self, action: Action, before: Head) -> None:

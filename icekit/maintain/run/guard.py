@@ -23,7 +23,7 @@ from icekit.health.facts.retention import (
     Retained,
     Retention,
     conflict_with_limits,
-    expiry_before,
+    expiry_older_than,
     retained_snapshots,
     retention_needs,
 )
@@ -46,7 +46,7 @@ from icekit.health.storage.orphans import (
 )
 from icekit.iceberg.dropped_fields import fields_hiding_files_of
 from icekit.iceberg.metadata import Json, properties_of, snapshots_by_id, statistics_files
-from icekit.iceberg.paths import meet, normal, path_sql
+from icekit.iceberg.paths import has_common_folder, normal, path_sql
 from icekit.maintain.action import Action
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.attempt import ActionProgress, Runner
@@ -219,7 +219,7 @@ class _Removal(Guard):
             (
                 path
                 for path in locations
-                if meet(
+                if has_common_folder(
                     Folders(local_folders=frozenset([normal(path).path])).resolved_folders(),
                     files.folders,
                 )
@@ -258,7 +258,7 @@ class ExpiryGuard(_Removal):
         older_than_ms = int(older_than.timestamp() * 1000)
         now_ms = int(now.timestamp() * 1000)
         self.retention = self.action.retention or Retention()
-        expiring = expiry_before(self.before, older_than_ms, last, self.retention, now_ms)
+        expiring = expiry_older_than(self.before, older_than_ms, last, self.retention, now_ms)
         self.summary = expiring.summary
         split = expiring.snapshots
         self.named = split.expired_ids

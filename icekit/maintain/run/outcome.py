@@ -167,11 +167,13 @@ def _filters(outcome: ActionOutcome) -> Iterable[str]:
     """What filters open before and after, and what was predicted if that differs."""
     predicted = {each.column: each for each in outcome.action.prediction.filters}
     for opens in outcome.filters:
-        if not opens.is_notable:
+        if not opens.skips_files:
             continue
         expected = predicted.get(opens.column, opens)
-        note = "" if expected.after == opens.after else f" (predicted {expected.after})"
-        yield f"{opens.change}{note}."
+        note = (
+            "" if expected.after_text == opens.after_text else f" (predicted {expected.after_text})"
+        )
+        yield f"{opens.change_text}{note}."
 
 
 def recorded_outcome(action: Action, record: ActionRecord) -> ActionOutcome:

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 
 from icekit.engine.bridge import java_object
 from icekit.engine.compat import arrow_of
-from icekit.iceberg.key_fields import paths_to
+from icekit.iceberg.key_fields import field_paths
 from icekit.rows.deletes.applies import EVERYWHERE, FILE, OWN, not_shown, order_of
 from icekit.rows.deletes.find import ConversionInputs
 from icekit.rows.deletes.listing import joined
@@ -61,7 +61,7 @@ def positions_by_kernel(
 
 def _check_defaults(inputs: ConversionInputs) -> None:
     for field_id in inputs.keys.columns:
-        for path in paths_to(inputs.snapshot_deletes.metadata, field_id):
+        for path in field_paths(inputs.snapshot_deletes.metadata, field_id):
             if any(each.get("initial-default") is not None for each in path):
                 raise KernelUnavailable("a key column has an initial default")
 

@@ -23,7 +23,7 @@ from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.staging import Staging
 from icekit.health.facts.head import commits_since
 from icekit.iceberg.definition import named_as_columns_of_position_deletes
-from icekit.iceberg.dropped_fields import fields_hiding_positions, positions_hidden
+from icekit.iceberg.dropped_fields import fields_hiding_positions, hidden_positions_reason
 from icekit.iceberg.metadata import summary_of
 from icekit.iceberg.partition import Partition
 from icekit.rows.deletes.applies import disagreement
@@ -155,7 +155,7 @@ def _earlier_positions(
     if names := fields_hiding_positions(inputs.snapshot_deletes.specs.values()):
         raise ConversionRefused(
             "The new deletion vectors must hold the positions that are deleted already, but "
-            f"{positions_hidden(names)}. Run icekit compact, which applies all deletes."
+            f"{hidden_positions_reason(names)}. Run icekit compact, which applies all deletes."
         )
     position_rows = metadata_table(
         spark, name, "position_deletes", inputs.snapshot_deletes.snapshot_id
@@ -309,8 +309,8 @@ def commit(new_deletes: NewDeletes, branch: str | None, tags: Mapping[str, str])
     """Replace equality deletes with position deletes in one commit, which fails if another commit
     interferes; its summary has ``tags``.
 
-    The touched data files, and the files to be removed, must still exist. Deletes committed commits_since
-    the snapshot that the files were found at stay, and apply.
+    The touched data files, and the files to be removed, must still exist. Deletes committed
+    since the snapshot that the files were found at stay, and apply.
     """
     snapshot_deletes = new_deletes.inputs.snapshot_deletes
     delta = (

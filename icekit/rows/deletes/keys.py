@@ -7,7 +7,7 @@ from icekit.common import frozen
 from icekit.common.errors import ConversionRefused
 from icekit.common.sql import free_name, identifier
 from icekit.engine.column_types import Ability, Engine
-from icekit.iceberg.key_fields import is_read_right, path_to, paths_to
+from icekit.iceberg.key_fields import field_path, field_paths, is_read_correctly
 from icekit.iceberg.metadata import Json, schema_of, schemas_of
 
 
@@ -28,9 +28,9 @@ class KeyColumn:
     is_current: bool
 
     @property
-    def is_read_right(self) -> bool:
+    def is_read_correctly(self) -> bool:
         """Whether Iceberg's own reader applies deletes by this column rightly in every query."""
-        return is_read_right(len(self.names), self.type_name, is_found=self.is_current)
+        return is_read_correctly(len(self.names), self.type_name, has_column=self.is_current)
 
 
 @frozen
@@ -72,7 +72,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     paths: list[Sequence[Json]] = []
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        paths_of_field = list(paths_to(metadata, field_id))
+        paths_of_field = list(field_paths(metadata, field_id))
         if not paths_of_field:
             raise ConversionRefused(
                 f"Equality deletes name field {field_id}, which no schema of the table has, or "
@@ -81,7 +81,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
         path = paths_of_field[0]
         names = tuple(str(field["name"]) for field in path)
         _check(identifier(*names), path[-1]["type"])
-        is_current = path_to(current, field_id) is not None
+        is_current = field_path(current, field_id) is not None
         # If any schema allowed nulls, old files may hold them.
         required = is_current and all(
             field.get("required") for steps in paths_of_field for field in steps
@@ -105,7 +105,7 @@ def with_fields(metadata: Json, field_ids: Iterable[int]) -> Json:
     schema = schema_of(metadata)
     fields = schema["fields"]
     for field_id in sorted(set(field_ids)):
-        path = next(paths_to(metadata, field_id), None)
+        path = next(field_paths(metadata, field_id), None)
         if path is not None:
             fields = _with_path(fields, path)
     if fields is schema["fields"]:

@@ -403,7 +403,7 @@ class PositionCheck:
         """
         if not sampled_tasks:
             return CheckedPositions()
-        if not all(column.is_read_right for column in self.inputs.keys.columns.values()):
+        if not all(column.is_read_correctly for column in self.inputs.keys.columns.values()):
             return self._disagreement(sampled_tasks)
         before = self._read(sampled_tasks)
         after = self._read(self.java.changed(sampled_tasks))

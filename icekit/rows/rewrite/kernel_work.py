@@ -18,7 +18,7 @@ from icekit.common.units import count
 from icekit.engine.bridge import elements, java_object, with_thread_context
 from icekit.engine.errors import reason
 from icekit.iceberg.definition import PartitionField
-from icekit.iceberg.key_fields import path_to
+from icekit.iceberg.key_fields import field_path
 from icekit.iceberg.metadata import schema_of, specs
 from icekit.rows.deletes.applies import not_shown
 from icekit.rows.deletes.join import sampled
@@ -56,7 +56,7 @@ class KernelGroup(Group):
         self.misread = self._sampled_tasks(0)
         if self.keys and rewrite.check:
             sampled_tasks = self._sampled_tasks(SAMPLED_FILES)
-            if all(key.is_read_right for key in keys):
+            if all(key.is_read_correctly for key in keys):
                 self.chosen = sampled_tasks
             else:
                 self.misread = sampled_tasks
@@ -402,7 +402,7 @@ class KernelWork:
         Spark does not transform as Iceberg does.
         """
         fields = schema_of(self.rewrite.metadata)["fields"]
-        path = path_to(fields, partition_field.source_id)
+        path = field_path(fields, partition_field.source_id)
         if path is None or path[-1]["type"] not in _TRANSFORMED_TYPES:
             raise KernelUnavailable(f"Spark cannot check partition field {partition_field.name}")
         return identifier(*(str(each["name"]) for each in path))

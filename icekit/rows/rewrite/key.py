@@ -45,9 +45,9 @@ class Key:
     row_columns: RowColumns
 
     @property
-    def is_read_right(self) -> bool:
+    def is_read_correctly(self) -> bool:
         """Whether Iceberg's own reader applies these deletes rightly in every query."""
-        return all(column.is_read_right for column in self.columns)
+        return all(column.is_read_correctly for column in self.columns)
 
     @property
     def names(self) -> list[str]:

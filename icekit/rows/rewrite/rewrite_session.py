@@ -120,7 +120,7 @@ class RewriteSession:
         group, added up over the files; None if a join applies them faster, they do not fit, or that
         reader misreads one of their keys.
         """
-        if not all(key.is_read_right for key in keys):
+        if not all(key.is_read_correctly for key in keys):
             return None
         is_small = int(group.inputFilesSizeInBytes()) <= max(
             SMALL_BYTES, int(group.inputSplitSize())
