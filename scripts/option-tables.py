@@ -1,4 +1,4 @@
-"""Write the option tables and the help texts of docs/ from the parsers: `python scripts/option-tables.py`; a test checks that they are current.
+"""Write the option tables and the help texts of docs/ from the commands: `python scripts/option-tables.py`; a test checks that they are current.
 
 A table follows a comment, `<!-- options of COMMAND -->`, or `<!-- options of COMMAND: --one --two -->` for these options alone. The help of every command
 follows `<!-- every command -->`, to the end of the page.
@@ -6,15 +6,14 @@ follows `<!-- every command -->`, to the end of the page.
 
 from __future__ import annotations
 
-import argparse
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+
+import click
 
 from icekit.cli.declared import show_all
-from icekit.cli.main import _Parser, _parser
+from icekit.cli.main import root
 from icekit.health.facts.writer_states import WRITERS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -25,7 +24,7 @@ _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n
 def updated(page: str) -> str:
     """A page with the tables and texts that its comments ask for."""
     before, mark, _ = page.partition("<!-- every command -->\n")
-    page = before + (mark + "".join(_texts(_parser(), "icekit")) if mark else "")
+    page = before + (mark + "".join(_texts(root(), "icekit")) if mark else "")
     page = _WRITERS.sub(lambda found: found[1] + _writers(), page)
     return _TABLE.sub(
         lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page
@@ -47,30 +46,30 @@ def _writers() -> str:
     return "".join([head, "|---|---|---|---|\n", *rows])
 
 
-def _texts(parser: _Parser, name: str) -> Iterator[str]:
+def _texts(command: click.Command, name: str) -> Iterator[str]:
     """The help of every command that can be run, each under its name."""
-    for own, command in parser.commands().items():
-        yield from _texts(command, f"{name} {own}")
-    if not parser.commands():
-        show_all(parser)
-        with patch.dict(os.environ, COLUMNS="84"):
-            yield f"\n## {name}\n\n```text\n{parser.format_help()}```\n"
+    if isinstance(command, click.Group):
+        for own_name, sub in command.commands.items():
+            yield from _texts(sub, f"{name} {own_name}")
+        return
+    context = click.Context(command, info_name=name, terminal_width=84)
+    show_all(context)
+    yield f"\n## {name}\n\n```text\n{context.get_help()}\n```\n"
 
 
-def _table(command: list[str], wanted: list[str]) -> str:
-    parser = _parser()
-    for name in command:
-        parser = parser.commands()[name]
-    show_all(parser)
+def _table(words: list[str], names: list[str]) -> str:
+    command: click.Command = root()
+    for word in words:
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
     by_name = {
-        a.option_strings[-1]: a
-        for a in parser._actions
-        if a.option_strings and a.help not in {None, argparse.SUPPRESS}
+        option.opts[-1]: option
+        for option in command.get_params(click.Context(command))
+        if isinstance(option, click.Option)
     }
-    help_of = parser._get_formatter()._expand_help
     rows = [
-        f"| `{name}` | {help_of(by_name[name])} |\n".replace('"', "`")
-        for name in wanted or by_name
+        f"| `{name}` | {by_name[name].help} |\n".replace('"', "`")
+        for name in names or by_name
         if name not in {"--help", "--help-all", "--debug", "--catalog"}
     ]
     return "".join(["| option | meaning |\n", "|---|---|\n", *rows])

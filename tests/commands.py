@@ -3,20 +3,44 @@
 import contextlib
 import io
 import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from icekit.cli.main import main
+import click
+
+from icekit.cli.main import _Leaf, main, root
 
 
 def command(*arguments: str) -> tuple[int, str]:
     """Run a command; gives its exit status, and all that was printed."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            status = main(list(arguments))
-        except SystemExit as end:
-            status = int(str(end.code))
+        status = main(list(arguments))
     return status, printed.getvalue()
+
+
+def leaves(command: click.Command | None = None, name: str = "icekit") -> Iterator[_Leaf]:
+    """Every command that can be run, with its full name."""
+    command = command or root()
+    if not isinstance(command, click.Group):
+        assert isinstance(command, _Leaf)
+        command.name = name
+        yield command
+        return
+    for own_name, sub in command.commands.items():
+        yield from leaves(sub, f"{name} {own_name}")
+
+
+def parsed(words: Sequence[str]) -> Any:
+    """The options of a command line, whose command does not run."""
+    rest = list(words)
+    command: click.Command = root()
+    while isinstance(command, click.Group):
+        command = command.commands[rest.pop(0)]
+    assert isinstance(command, _Leaf)
+    with command.make_context(command.name, rest) as context:
+        return command.command.options.of(context.params)
 
 
 def refusals(lines: str) -> str:

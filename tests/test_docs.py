@@ -10,10 +10,11 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.cli.main import _parser
 from icekit.engine.spark_conf import RUNTIMES
 from icekit.health.diagnose import SYMPTOMS, diagnose
 from icekit.show.card import card
+from tests.commands import command as run_command
+from tests.commands import parsed
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -114,10 +115,9 @@ def test_every_command_is_one_with_its_options(command: str) -> None:
     # A sentence that names a command, and no table for it.
     if "--" not in command and not any("." in word for word in words):
         words = [word for word in words if word.islower()]
-        with pytest.raises(SystemExit, match=r"^0$"):
-            _parser().parse_args([*words, "--help"])
+        assert run_command(*words, "--help")[0] == 0
     else:
-        _parser().parse_args(words)
+        parsed(words)
 
 
 def test_every_make_target_that_is_named_is_one() -> None:

@@ -30,7 +30,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0
     assert built.stderr == ""
     # The pages of commands and of the API are made from the code.
-    assert "usage: icekit look" in (site / "docs" / "commands.html").read_text()
+    assert "Usage: icekit look" in (site / "docs" / "commands.html").read_text()
     assert "skew_min_partitions" in (site / "docs" / "api.html").read_text()
     # A notebook has its stored outputs.
     assert 'class="finding' in (site / "notebooks" / "01_diagnose.html").read_text()

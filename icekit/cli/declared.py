@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import click
 
 from icekit.common import frozen
 from icekit.common.options import Declared, Settings
+from icekit.common.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
@@ -44,80 +47,91 @@ def command(
     return register
 
 
-class _HelpAll(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        show_all(parser)
-        parser.print_help()
-        parser.exit()
-
-
-def show_all(parser: argparse.ArgumentParser) -> None:
-    """Let a parser's help show also what is rarely used."""
-    for action in parser._actions:
-        action.help = getattr(action, "rare", action.help)
-
-
-def fill(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add the options of a command to its parser."""
-    parser.set_defaults(verb=command.verb, options=command.options)
-    parser.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show the stack trace of an error",
-    )
-    rare = [
-        _add(parser, name)
-        for name in command.options.declared.values()
-        if name.metadata.get("only") != "notebook"
+def parameters(options: type[Settings]) -> list[click.Parameter]:
+    """The parameters of a command: its declared options."""
+    declared_settings = [
+        each for each in options.declared.values() if each.metadata.get("only") != "notebook"
     ]
-    if any(rare):
-        parser.add_argument(
-            "--help-all",
-            action=_HelpAll,
-            nargs=0,
-            help="show all options, and exit",
-        )
+    params = [*BASIC, *map(_parameter, declared_settings)]
+    if any(each.metadata.get("rare") for each in declared_settings):
+        params.append(HELP_ALL)
+    return params
 
 
-def _add(parser: argparse.ArgumentParser, declared: Declared) -> bool:
-    """Add a setting; returns whether it is rarely used."""
+def argument_rows(options: type[Settings]) -> list[tuple[str, str]]:
+    """The arguments without dashes, each with what it does."""
+    arguments = [each for each in options.declared.values() if "nargs" in each.metadata]
+    return [(_metavar(each), _help(each)) for each in arguments]
+
+
+def _metavar(declared: Declared) -> str:
+    return declared.metadata["metavar"] or declared.name.upper()
+
+
+def _parameter(declared: Declared) -> click.Parameter:
     declaration = declared.metadata
     default = declared.default
     name = declared.name
-    arguments: dict[str, Any] = {"metavar": declaration["metavar"]}
-    if isinstance(default, bool):
-        arguments = {
-            "action": argparse.BooleanOptionalAction if default else "store_true",
-            "default": None,
-        }
-    elif declaration.get("repeats"):
-        arguments["action"] = "append"
-        name = name.removesuffix("s")
-    default_text = f"{default:,g}" if isinstance(default, float) else default
-    default_sentence = (
-        ""
-        if isinstance(default, bool) or not default or "(default: " in declaration["help"]
-        else f" (default: {default_text})"
-    )
-    help = (declaration["help"] + default_sentence).replace("%", "%%")
+    is_flag = isinstance(default, bool)
     if "nargs" in declaration:
-        parser.add_argument(
-            name,
-            nargs=declaration["nargs"],
-            choices=declaration.get("choices"),
-            help=help,
-            **arguments,
+        nargs = declaration["nargs"]
+        is_required = nargs in {"+", None}
+        is_many = nargs in {"+", "*"}
+        metavar = _metavar(declared) + ("..." if is_many else "")
+        return click.Argument(
+            [name],
+            metavar=metavar if is_required else f"[{metavar}]",
+            nargs=-1 if is_many else 1,
+            required=is_required,
         )
-        return False
-    flags = [f"-{declaration['short']}"] if "short" in declaration else []
-    flags.append(f"--{name.replace('_', '-')}")
-    action = parser.add_argument(*flags, dest=declared.name, help=help, **arguments)
-    is_rare: bool = declaration.get("rare", False)
-    if is_rare:
-        action.rare = help  # type: ignore[attr-defined]
-        action.help = argparse.SUPPRESS
-    return is_rare
+    repeats = declaration.get("repeats", False)
+    long = f"--{name.removesuffix('s') if repeats else name}".replace("_", "-")
+    short = [f"-{declaration['short']}"] if "short" in declaration else []
+    return click.Option(
+        [name, *short, long],
+        # With False and no default, click takes an option without its value.
+        is_flag=is_flag or None,
+        default=default if is_flag else None,
+        multiple=repeats,
+        metavar=None if is_flag else _metavar(declared),
+        help=_help(declared),
+        hidden=declaration.get("rare", False),
+    )
+
+
+def _help(declared: Declared) -> str:
+    """What a setting does, with its default."""
+    default = declared.default
+    help: str = declared.metadata["help"]
+    if isinstance(default, bool) or not default or "(default: " in help:
+        return help
+    default_text = f"{default:,g}" if isinstance(default, float) else default
+    return f"{help} (default: {default_text})"
+
+
+def show_all(context: click.Context) -> None:
+    """Let a command's help show also what is rarely used."""
+    for each in context.command.get_params(context):
+        if isinstance(each, click.Option):
+            each.hidden = False
+
+
+def _print_help(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        if option is HELP_ALL:
+            show_all(context)
+        say(context.get_help())
+        context.exit()
+
+
+_flag = partial(click.Option, is_flag=True, expose_value=False)
+_help_flag = partial(_flag, is_eager=True, callback=_print_help)
+#: Of every command, and of icekit itself.
+BASIC = (
+    _help_flag(["-h", "--help"], help="show this help, and exit"),
+    _flag(["--debug"], help="show the stack trace of an error"),
+)
+HELP_ALL = _help_flag(["--help-all"], help="show all options, and exit")
 
 
 def connected(options: OfCatalog) -> closing[Lake]:

@@ -26,9 +26,6 @@ def icekit(line: str, cell: str | None = None) -> None:
             file.write(cell)
             file.flush()
             arguments.append(file.name)
-        try:
-            status = main(arguments)
-        except SystemExit as ended:
-            status = int(ended.code or 0)
+        status = main(arguments)
         if status != EXIT_HEALTHY:
             raise UsageError(f"icekit ended with exit status {status}.")

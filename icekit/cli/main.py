@@ -4,18 +4,19 @@ status.
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import click
 
 # isort: off
 # Each adds its commands to those of the help, in this order.
 from icekit.cli import observe, running, tune, schedule, packing, admin  # noqa: F401
 
 # isort: on
-from icekit.cli.declared import COMMANDS, fill
+from icekit.cli.declared import BASIC, COMMANDS, Command, argument_rows, parameters
 from icekit.common.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,
@@ -28,85 +29,68 @@ from icekit.common.errors import (
     why,
 )
 from icekit.common.secrets import scrubbed_output
-from icekit.common.terminal import harmless, open_closed_streams, say, write
+from icekit.common.terminal import open_closed_streams, say, write
 from icekit.common.units import capitalized
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+#: Holds what a shell asks for, such as bash_source.
+_COMPLETION = "_ICEKIT_COMPLETE"
 
 
-class _Help(argparse.HelpFormatter):
-    """argparse's help, in which a text of several lines stays as it is."""
+class _Leaf(click.Command):
+    """A command whose parameters are made when they are needed: those of all take 10 ms."""
 
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return text.strip() if "\n" in text else super()._fill_text(text, width, indent)
-
-
-class _Parser(argparse.ArgumentParser):
-    """argparse, with a suggestion for a misspelt option, and with control characters removed from
-    messages.
-    """
-
-    #: Adds the options of a command once they are needed: those of all commands take 10 ms.
-    fill: Callable[[], object] | None = None
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Help, **options})
-
-    def filled(self) -> Self:
-        """This parser with its options."""
-        fill = self.fill
-        self.fill = None
-        if fill is not None:
-            fill()
-        return self
-
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        write(harmless(message), file or sys.stderr)  # type: ignore[arg-type]
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Reject an unknown argument here, where the options of its command are known."""
-        self.filled()
-        options, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return options, unknown
-
-    def error(self, message: str) -> NoReturn:
-        unknown = message.partition("unrecognized arguments: ")[2].split()
-        hint = nearest(unknown[0].partition("=")[0], self.known(), count=1) if unknown else ""
-        self.exit(
-            EXIT_MISCONFIGURED, f"icekit: {shortened(message)}{hint}\nTry `{self.prog} --help`.\n"
+    def __init__(self, name: str, command: Command) -> None:
+        paragraphs = command.epilog.strip().split("\n\n")
+        super().__init__(
+            name,
+            help=f"{capitalized(command.help)}.",
+            short_help=command.help,
+            # Its lines stay as they are.
+            epilog="\n\n".join(f"\b\n{paragraph}" for paragraph in paragraphs),
+            add_help_option=False,
         )
+        self.command = command
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None:
-            option_name = action.metavar if isinstance(action.metavar, str) else action.dest
-            require_known(value, map(str, action.choices), option_name.lower())
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        self.params = self.params or parameters(self.command.options)
+        return super().get_params(ctx)
 
-    def known(self) -> list[str]:
-        """Every option of this parser and its commands."""
-        options = [option for action in self._actions for option in action.option_strings]
-        for command in self.commands().values():
-            options += command.known()
-        return options
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = ctx
+            raise
 
-    def commands(self) -> dict[str, _Parser]:
-        """The parsers of this parser's commands, by name."""
-        return {
-            name: sub.filled()
-            for a in self._actions
-            if isinstance(a, argparse._SubParsersAction)
-            for name, sub in a.choices.items()
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if rows := argument_rows(self.command.options):
+            with formatter.section("Arguments"):
+                formatter.write_dl(rows)
+        super().format_options(ctx, formatter)
+
+    def invoke(self, ctx: click.Context) -> int:
+        for option in self.params:
+            value = ctx.params.get(str(option.name))
+            for text in value if isinstance(value, tuple) else (value,):
+                if isinstance(option, click.Option) and str(text).startswith("--"):
+                    ctx.fail(f"{option.opts[-1]} needs a value, and {text} is an option.")
+        values = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in ctx.params.items()
         }
+        return self.command.verb(self.command.options.of(values))
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
+class _Group(click.Group):
+    """Commands in the order of the help, with a suggestion for a misspelt one."""
 
-        say(f"icekit {version('icekit')}")
-        parser.exit()
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if not ctx.resilient_parsing:
+            require_known(cmd_name, self.commands, "command")
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
 
 
 #: What the help says of commands that have commands of their own.
@@ -119,43 +103,62 @@ _GROUPS = {
 }
 
 
-def _parser(prog: str = "icekit") -> _Parser:
-    parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
-    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
-    add = partial(_Parser.add_subparsers, required=True, metavar="COMMAND")
-    groups = {"": add(parser, dest="command")}
+def root() -> click.Group:
+    """The command ``icekit``, with all its commands."""
+    group_of = partial(_Group, no_args_is_help=False, add_help_option=False)
+    top = group_of(
+        "icekit", params=[*BASIC], help="Diagnose, tune and compact Apache Iceberg tables."
+    )
+    version = click.version_option(
+        package_name="icekit", message="icekit %(version)s", help="print the version, and exit"
+    )
+    version(top)
+    groups = {"": top}
     for name, command in COMMANDS.items():
         group, _, own_name = name.rpartition(" ")
         if group not in groups:
             about = _GROUPS[group]
-            grouped = groups[""].add_parser(group, help=about, description=f"{capitalized(about)}.")
-            groups[group] = add(grouped, dest=group)
-        about = f"{capitalized(command.help)}."
-        leaf = groups[group].add_parser(
-            own_name, help=command.help, description=about, epilog=command.epilog
-        )
-        leaf.fill = partial(fill, leaf, command)
-    return parser
+            groups[group] = group_of(
+                group, params=[*BASIC], help=f"{capitalized(about)}.", short_help=about
+            )
+            top.add_command(groups[group])
+        groups[group].add_command(_Leaf(own_name, command))
+    return top
+
+
+def _usage(error: click.UsageError) -> str:
+    """What is wrong with a command line, and what helps."""
+    context = error.ctx
+    message = error.format_message()
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        options = [name for each in context.command.get_params(context) for name in each.opts]
+        hint = nearest(error.option_name, options, count=1)
+        message = f"There is no option {error.option_name}{hint or '.'}"
+    path = context.command_path if context is not None else "icekit"
+    return f"icekit: {shortened(message)}\nTry `{path} --help`."
 
 
 @scrubbed_output()
 def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
     """Run one command; returns the exit status."""
     open_closed_streams()
-    is_debug = "--debug" in (sys.argv if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_debug = "--debug" in words
     try:
-        parser = _parser(prog)
-        if not (sys.argv[1:] if argv is None else argv):
-            parser.print_help()
-            return EXIT_HEALTHY
-        arguments = parser.parse_args(argv)
-        is_debug = arguments.debug
-        options = arguments.options
-        stated_options = {name: getattr(arguments, name, None) for name in options.declared}
-        status: int = arguments.verb(options.of(stated_options))
+        if instruction := os.environ.get(_COMPLETION):
+            from click.shell_completion import shell_complete
+
+            return shell_complete(root(), {}, prog, _COMPLETION, instruction)
+        command = root()
+        with command.make_context(prog, words or ["--help"]) as context:
+            status: int = command.invoke(context)
         # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        say(_usage(error), error=True)
+        return EXIT_MISCONFIGURED
     except KeyboardInterrupt:
         say("icekit: stopped. Commits and reports made so far stay.", error=True)
         return EXIT_STOPPED

@@ -521,7 +521,11 @@ class RecipeOptions(Settings):
     """``icekit schedule recipe``."""
 
     kind: str = setting(
-        "", "cron, systemd, airflow", "KIND", nargs=None, choices=("cron", "systemd", "airflow")
+        "",
+        "cron, systemd, airflow",
+        "KIND",
+        nargs=None,
+        read=one_of("kind", "cron", "systemd", "airflow"),
     )
     file: str = setting("policy.yaml", "the policy file", "POLICY", nargs="?")
     output: str = setting("", "write the files there instead of printing them", "FOLDER")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from icekit.common import commands
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.sql import Identifier
-from icekit.tune.answer import Answer
 
 if TYPE_CHECKING:
     from icekit.engine.lake import Lake
+    from icekit.tune.answer import Answer
 
 #: The questions by name.
 QUESTIONS = {
@@ -42,6 +42,7 @@ def tune(
     from icekit.engine.lake import session_in_catalog
     from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
+    from icekit.tune.answer import Answer
 
     answer_functions: Mapping[str, Callable[..., Answer]] = {
         "file-sizes": file_sizes.tune_file_sizes,

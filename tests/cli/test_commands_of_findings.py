@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from icekit.cli.main import _parser
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, command_for
+from tests.commands import parsed
 from tests.factories import table_facts
 
 
@@ -14,7 +14,7 @@ def test_the_command_of_a_finding_can_be_pasted(name: str) -> None:
     command = command_for(table_facts(table=("db", "it's odd")), name)
 
     assert command is not None
-    options = _parser("icekit").parse_args(shlex.split(command)[1:])
+    options = parsed(shlex.split(command)[1:])
     assert (options.table, options.catalog) == ("db.`it's odd`", "prod")
 
 

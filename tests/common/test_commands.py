@@ -10,11 +10,11 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.cli.main import _parser
 from icekit.common import commands
 from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS, Policy
 from icekit.health.diagnose.findings import Thresholds
 from icekit.tune.merge import review_merge
+from tests.commands import parsed
 
 #: The command of each notebook and of each section of a policy; a report is a notebook for many
 # tables.
@@ -40,7 +40,7 @@ ALONE = {"tables", "junit", "jobs", "timeout"}
 def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same_defaults(
     name: str,
 ) -> None:
-    command = _parser().parse_args(COMMANDS[name]).options
+    command = type(parsed(COMMANDS[name]))
     other = {**NOTEBOOKS, **SECTIONS}[name]
     theirs, ours = command().only(*command.declared), other().only(*other.declared)
     shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())

@@ -162,8 +162,7 @@ def test_a_name_cannot_command_the_terminal(
         ["look", f"db.{ODD}x"],
         ["look", "db.t", f"--{ODD}"],
     ):
-        with contextlib.suppress(SystemExit):
-            main(arguments)
+        main(arguments)
         said = capsys.readouterr()
         assert said.out + said.err
         assert not re.search(r"[\x1b\u202e]", said.out + said.err), arguments

@@ -13,9 +13,9 @@ import pyspark
 import pytest
 
 from icekit.api import Lake
-from icekit.cli.main import _parser
 from icekit.engine.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from tests.child import python
+from tests.commands import leaves
 from tests.serving import free_port, serving
 
 pytestmark = pytest.mark.spark
@@ -160,15 +160,13 @@ def test_a_command_gives_a_result_or_says_what_to_do_instead(
 
 
 def test_every_command_is_among_them() -> None:
-    def leaves(parser: Any) -> list[str]:
-        below = [leaf for sub in parser.commands().values() for leaf in leaves(sub)]
-        return below or [f"{parser.prog} "]
-
     # `icekit notebook` only starts JupyterLab.
     assert [
-        leaf
-        for leaf in leaves(_parser())
-        if not any(f"icekit {command} ".startswith(leaf) for command in (*COMMANDS, "notebook"))
+        leaf.name
+        for leaf in leaves()
+        if not any(
+            f"icekit {command} ".startswith(f"{leaf.name} ") for command in (*COMMANDS, "notebook")
+        )
     ] == []
 
 

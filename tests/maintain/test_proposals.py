@@ -13,7 +13,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.cli.main import _parser, main
+from icekit.cli.main import main
 from icekit.common.saving import as_data
 from icekit.health.diagnose import SYMPTOMS
 from icekit.health.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity
@@ -27,6 +27,7 @@ from icekit.maintain.planning.proposals import (
 )
 from icekit.tune import QUESTIONS
 from tests import factories as make
+from tests.commands import parsed
 from tests.golden import Golden
 from tests.maintain.tables import Named
 from tests.offline import IDS, lake_in
@@ -137,7 +138,7 @@ def test_questions_are_asked_about_the_columns_that_queries_filter_by(
         ["--catalog", "prod"],
         ["--catalog", "prod", *options],
     ]
-    assert _parser().parse_args(commands[1][1:]).filters == (options[1::2] or None)
+    assert parsed(commands[1][1:]).filters == tuple(options[1::2])
 
 
 @pytest.mark.spark
@@ -163,7 +164,7 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
     command = shlex.split(compact["command"])
     assert command == shlex.split("icekit compact scratch.sick --trial --leave-alone '0 minutes'")
     # The command is one that the command line takes, and plans the same.
-    assert _parser().parse_args(command[1:]).leave_alone == "0 minutes"
+    assert parsed(command[1:]).leave_alone == "0 minutes"
     assert (
         main([*(word for word in command[1:] if word != "--trial"), "--ledger", str(sick.book)])
         == 0

@@ -13,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from icekit.cli.main import _parser
-from icekit.cli.schedule import run_pass
 from icekit.common.commands import NOTEBOOKS
 from icekit.report.schedule.recipes import recipe
-from tests.commands import command
+from tests.commands import command, parsed
 from tests.offline import catalog_of
 
 ROOT = Path(__file__).parents[3]
@@ -45,8 +43,8 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def is_a_run_of(command: list[str], file: Path) -> bool:
     """Tell whether words are an icekit command that the command line takes, for that policy."""
     assert command[1:3] == ["-m", "icekit"]
-    arguments = _parser().parse_args(command[3:])
-    return (command[0], arguments.verb, arguments.file) == (sys.executable, run_pass, str(file))
+    assert command[3:5] == ["schedule", "run"]
+    return (command[0], parsed(command[3:]).file) == (sys.executable, str(file))
 
 
 def of_cron(file: Path) -> tuple[list[str], str]:
