@@ -19,15 +19,14 @@ errors at once, each with its line and the nearest known key.
 _RUN = """\
 One pass: report on all tables; then, worst table first, resume the unfinished
 runs of an earlier pass, plan, and run what the rules allow with `execute:
-true`, with a checkpoint and a proof; report on the changed tables again. Safe
-to run hourly: finished work is skipped, interrupted work is resumed. While
-one pass of a policy runs, another one does nothing and exits with 0. On a
-table with a run that was not proved, icekit runs nothing more until a person
-has looked; the result says with which command to clear it.
+true`, with a checkpoint and a proof. Safe to run hourly: finished work is
+skipped, interrupted work is resumed. While one pass of a policy runs, another
+one does nothing and exits with 0. On a table with a run that was not proved,
+icekit runs nothing more until a person has looked; the result says with which
+command to clear it.
 
-Files in the policy's output: pass.json, whose `news` are the tables whose
-status changed, and a folder of pages for each rule (in its folder `after`,
-those of changed tables).
+Files in the policy's output: pass.json, and a folder of pages for each rule,
+which show the tables before the work of the pass.
 
 Exit status, the most serious one: 0 done; 1 a table is unhealthy according to
 its rule's fail_on, or something failed; 2 misconfigured (also a pattern that

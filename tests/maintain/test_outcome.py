@@ -12,7 +12,7 @@ from icekit.maintain.action import CONVERT
 from icekit.maintain.prediction import EQUALITY_DELETE, Prediction
 from icekit.maintain.record.results import Actual
 from icekit.maintain.run.outcome import ActionOutcome, Outcome, compared, document, recorded_outcome
-from icekit.report.schedule.result import ran
+from icekit.report.schedule.result import executed_step
 from icekit.rows.proof.fingerprint import Fingerprint
 from icekit.rows.proof.proof import CHECKED, Check, CommitProof, Proof
 from tests.maintain.records import ACTION
@@ -113,7 +113,9 @@ def test_the_document_has_the_figures_of_a_sample() -> None:
     assert written is not None
     assert (written.mode, written.is_sampled, written.ok) == (CHECKED, True, True)
     assert "no difference found in 1 commit" in written.lines[0]
-    assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(
+    assert executed_step("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(
         ", no difference found in a sample"
     )
-    assert ran("compact", outcome(Status.DONE, proof=proof(True))).summary.endswith(", proved")
+    assert executed_step("compact", outcome(Status.DONE, proof=proof(True))).summary.endswith(
+        ", proved"
+    )

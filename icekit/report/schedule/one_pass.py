@@ -16,7 +16,7 @@ from typing import Any
 from icekit.common.commands import Policy
 from icekit.common.errors import RunDisproved, Status, TableClaimed, TableNotFound, trace, why
 from icekit.common.saving import write_json
-from icekit.common.sql import display_name, matches, parse_identifier
+from icekit.common.sql import display_name, parse_identifier
 from icekit.common.units import count
 from icekit.engine.errors import environment_error
 from icekit.engine.interrupting import Ending, Stop, Stopped, sigterm_as_interrupt, stop_on_request
@@ -37,18 +37,28 @@ from icekit.maintain.run.trial import try_plan
 from icekit.maintain.run.verbs import interrupted, new_run_id, resume, run
 from icekit.report.observing import FactsCache
 from icekit.report.result import Row, failure
-from icekit.report.schedule.policy import Rule, SchedulePolicy, cut
-from icekit.report.schedule.result import PassResult, Step, TableResult, news, planned, ran
+from icekit.report.schedule.policy import Rule, SchedulePolicy, limited_to
+from icekit.report.schedule.result import (
+    PassResult,
+    Step,
+    TableResult,
+    executed_step,
+    planned_step,
+)
 
 Say = Callable[[str], None]
 Clock = Callable[[], dt.datetime]
-#: What a limit of the pass counts of what a run read.
-_READS = {"budget_bytes": "bytes_in", "budget_files": "files_in", "budget_rows": "rows_in"}
+#: What the budget counts of what a run read.
+_FIGURES = {"budget_bytes": "bytes_in", "budget_files": "files_in", "budget_rows": "rows_in"}
 _NOW: Clock = partial(dt.datetime.now, dt.UTC)
 _NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
-_PREVENTED = {Stopped: Status.STOPPED, TableClaimed: Status.BUSY, RunDisproved: Status.DISPROVED}
+_STATUS_OF_ERROR = {
+    Stopped: Status.STOPPED,
+    TableClaimed: Status.BUSY,
+    RunDisproved: Status.DISPROVED,
+}
 #: After a step with another status nothing more is done to its table in this pass.
-_GOES_ON = (Status.PLANNED, Status.DONE, Status.NOTHING)
+_CONTINUING = (Status.PLANNED, Status.DONE, Status.NOTHING)
 
 
 def run_policy(
@@ -76,7 +86,7 @@ def run_policy(
         stack.callback(close_at_end, lake, ending)
         facts_cache = FactsCache(Path(folder))
         try:
-            _Pass(policy, result, lake, ending, facts_cache, clock, say, dry_run).go()
+            _Pass(policy, result, lake, ending, facts_cache, clock, say, dry_run).run()
         except BaseException as error:
             if not ending.explains(error):
                 raise
@@ -87,9 +97,7 @@ def run_policy(
         if not dry_run:
             # From here on the result is written whatever signal arrives; that takes seconds.
             ending.acknowledge()
-            path = policy.output / "pass.json"
-            result.news = news(result, path)
-            say(f"JSON  {write_json(path, result)}")
+            say(f"JSON  {write_json(policy.output / 'pass.json', result)}")
     return result
 
 
@@ -107,25 +115,24 @@ def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[s
                 raise
             continue  # the rule has its sentence, and the others go on
         for name in names:
-            if not any(matches(pattern, name, lake.name) for pattern in rule.exclude):
-                table = display_name(name)
-                tables.setdefault(table, TableResult(table, rule.name))
+            table = display_name(name)
+            tables.setdefault(table, TableResult(table, rule.name))
     return list(tables.values()), problems
 
 
-def mark(rule: Rule, command: str) -> str:
+def run_id_prefix(rule: Rule, command: str) -> str:
     """How the ids of the runs begin that a pass starts by a rule; it changes with every option that
     decides what they do.
     """
-    around = json.dumps(
+    deciding_options = json.dumps(
         [
             command,
-            rule.actions[command].given,
+            rule.options_by_command[command].given,
             dict(rule.report.thresholds),
             rule.report.filter_columns,
         ]
     )
-    return hashlib.sha256(around.encode()).hexdigest()[:8]
+    return hashlib.sha256(deciding_options.encode()).hexdigest()[:8]
 
 
 @dataclass
@@ -134,7 +141,7 @@ class _Pass:
     result: PassResult
     lake: Lake
     ending: Ending
-    known: FactsCache
+    facts_cache: FactsCache
     clock: Clock
     say: Say
     dry_run: bool
@@ -142,52 +149,69 @@ class _Pass:
     def __post_init__(self) -> None:
         self.ledger = open_ledger(self.policy.ledger)
         self.rules: Mapping[str, Rule] = {rule.name: rule for rule in self.policy.rules}
-        # What is left of the budget of bytes, files and rows.
-        self.left = dict(self.policy.budget)
+        # What is left of the budget of bytes, files or rows.
+        self.remaining_budget = dict(self.policy.budget)
         started = self.result.started
         hours = self.policy.hours
-        minutes = self.left.pop("budget_minutes", None)
-        ends = [hours and hours.ends(started), minutes and started + dt.timedelta(minutes=minutes)]
-        self.deadline = min((end for end in ends if end), default=_NEVER)
+        minutes = self.remaining_budget.pop("budget_minutes", None)
+        window_end = hours.ends(started) if hours else None
+        budget_end = started + dt.timedelta(minutes=minutes) if minutes else None
+        self.deadline = min(window_end or _NEVER, budget_end or _NEVER)
 
-    def go(self) -> None:
+    def run(self) -> None:
+        """Report on the tables, and work on them."""
         tables, self.result.problems = assign(self.lake, self.policy.rules)
         self.result.tables = tables
-        tables_text = count(len(tables), "table")
-        self.say(f"{tables_text} of catalog {self.lake.name} under policy {self.policy.name}")
+        table_count = count(len(tables), "table")
+        self.say(f"{table_count} of catalog {self.lake.name} under policy {self.policy.name}")
         if self.dry_run:
             for table in tables:
-                with self._on(table):
+                with self._failure_as(table, table.end):
                     self._look(table)
         else:
             self._report(tables)
         # A pass that ends early should lose the least.
         for table in sorted(tables, key=lambda table: -table.saved):
-            with self._on(table):
-                for step in self._steps(table) if table.health else ():
-                    table.add(step)
-                    self.say(f"{table.table}: {step}")
-                    self.ending.check()
-                    if step.status not in _GOES_ON:
-                        break
-        if changed := [table for table in tables if any(s.run_id for s in table.steps)]:
-            self._report(changed, "after")
+            with self._failure_as(table, table.add_failure):
+                self._work_on(table)
 
-    def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
+    def _look(self, table: TableResult) -> None:
+        """Judge a table as it is now, without a page."""
+        facts, findings = self._observed(table)
+        rule = self.rules[table.rule]
+        policy = rule.compact.settings if rule.compact else Policy()
+        policy_findings = findings_of(policy, facts, findings, rule.thresholds)
+        savings = savings_of(facts, policy_findings, rule.thresholds, policy)
+        table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)
+
+    def _work_on(self, table: TableResult) -> None:
+        if not table.health:
+            return
+        for step in self._steps(table):
+            table.add(step)
+            self.say(f"{table.table}: {step}")
+            self.ending.check()
+            if step.status not in _CONTINUING:
+                break
+        if any(step.run_id for step in table.steps):
+            self._look(table)
+
+    def _report(self, tables: Sequence[TableResult]) -> None:
+        """Judge the tables, each by its rule, and write their pages."""
         # Its libraries come with the extra report, which a dry run does not need.
         from icekit.report.service import report
 
         for rule in self.policy.rules:
-            of_rule = {table.table: table for table in tables if table.rule == rule.name}
-            if not of_rule:
+            tables_by_name = {table.table: table for table in tables if table.rule == rule.name}
+            if not tables_by_name:
                 continue
-            options = rule.options.replaced(
-                tables=tuple(of_rule),
-                output=str(self.policy.output / rule.name / folder),
+            options = rule.report_options.replaced(
+                tables=tuple(tables_by_name),
+                output=str(self.policy.output / rule.name),
                 **self.policy.only("catalog", "history"),
             )
             try:
-                reported = report(options, progress=self._progress, facts_cache=self.known)
+                report_run = report(options, progress=self._progress, facts_cache=self.facts_cache)
             except Stopped:
                 return
             except Exception as problem:
@@ -197,10 +221,10 @@ class _Pass:
                     raise
                 self.result.problems.append(str(outside_error))
                 continue
-            self.result.problems += reported.problems
-            for row in reported.rows:
-                table = of_rule[row.table]
-                table.page = str(Path(rule.name, folder, row.page or "index.html"))
+            self.result.problems += report_run.problems
+            for row in report_run.rows:
+                table = tables_by_name[row.table]
+                table.page = str(Path(rule.name, row.page or "index.html"))
                 table.judge(row, rule.fail_on)
 
     def _progress(self, line: str) -> None:
@@ -208,63 +232,60 @@ class _Pass:
         over.
         """
         self.say(line)
-        if self.clock() >= self.deadline:
+        if self._is_over():
             raise Stopped
 
-    def _look(self, table: TableResult) -> None:
-        facts, findings = self._observed(table)
-        rule = self.rules[table.rule]
-        policy = rule.compact.settings if rule.compact else Policy()
-        own_findings = findings_of(policy, facts, findings, rule.thresholds)
-        savings = savings_of(facts, own_findings, rule.thresholds, policy)
-        table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)
+    def _is_over(self) -> bool:
+        return self.clock() >= self.deadline
 
     @contextlib.contextmanager
-    def _on(self, table: TableResult) -> Iterator[None]:
-        """Work on one table; any failure becomes its result."""
+    def _failure_as(
+        self, table: TableResult, note_failure: Callable[[Status, str], None]
+    ) -> Iterator[None]:
+        """Work on one table; any failure is noted in its result."""
         self.ending.check()
         try:
             yield
         except Exception as problem:
             self.ending.check()
             status, outside_error = failure(problem)
-            table.end(status, why(outside_error or problem))
+            note_failure(status, why(outside_error or problem))
             self.say(f"{table.table}: {status}: {outside_error or trace(problem)}")
 
     def _steps(self, table: TableResult) -> Iterator[Step]:
         name = parse_identifier(table.table)
         rule = self.rules[table.rule]
         if rule.execute:
-            holding_run = holding(self.lake, name, self.ledger)
+            blocking_runs = holding(self.lake, name, self.ledger)
             record = interrupted(self.lake, name, self.ledger)
             command = plan_of(record).command if record else ""
             # Only a run that a pass began by the same rule is resumed; that makes its missing
             # proof.
             if (
                 record
-                and command in rule.actions
-                and record.run_id.startswith(mark(rule, command))
-                and {run.run_id for run in holding_run} <= {record.run_id}
+                and command in rule.options_by_command
+                and record.run_id.startswith(run_id_prefix(rule, command))
+                and {blocking_run.run_id for blocking_run in blocking_runs} <= {record.run_id}
             ):
                 yield self._step(table, command, record)
-                holding_run = holding(self.lake, name, self.ledger)
-            for run in holding_run:
+                blocking_runs = holding(self.lake, name, self.ledger)
+            for blocking_run in blocking_runs:
                 summary = (
-                    f"run {run.run_id} was not proved ({run.error}). Look at the table, then "
-                    f"allow runs again: `{clearing(run)}`"
+                    f"run {blocking_run.run_id} was not proved ({blocking_run.error}). Look at the "
+                    f"table, then allow runs again: `{clearing(blocking_run)}`"
                 )
-                disproved = run.status is Status.DISPROVED
-                yield Step("run", Status.DISPROVED if disproved else Status.UNPROVED, summary)
-        for command in rule.actions:
+                is_disproved = blocking_run.status is Status.DISPROVED
+                yield Step("run", Status.DISPROVED if is_disproved else Status.UNPROVED, summary)
+        for command in rule.options_by_command:
             yield self._step(table, command)
 
     def _step(self, table: TableResult, command: str, record: RunRecord | None = None) -> Step:
         """Resume a run, or plan a command and run the plan, as far as rule, time and budget
         allow; what prevents that becomes the step.
         """
-        if self.clock() >= self.deadline:
+        if self._is_over():
             return Step(command, Status.WAITS, "the time of this pass is over")
-        if min(self.left.values(), default=1) <= 0:
+        if min(self.remaining_budget.values(), default=1) <= 0:
             return Step(command, Status.WAITS, "the budget of this pass is spent")
         stop = Stop((self.deadline - self.clock()).total_seconds())
         try:
@@ -272,7 +293,7 @@ class _Pass:
                 return self._run(table, command, record, stop)
         except (Stopped, TableClaimed, RunDisproved) as problem:
             summary = str(problem) or "its trial was stopped; nothing was run"
-            return Step(command, _PREVENTED[type(problem)], summary)
+            return Step(command, _STATUS_OF_ERROR[type(problem)], summary)
 
     def _run(self, table: TableResult, command: str, record: RunRecord | None, stop: Stop) -> Step:
         """Resume a run, or plan a command and run the plan, until the time of the pass is over."""
@@ -280,7 +301,7 @@ class _Pass:
         rule = self.rules[table.rule]
         run_arguments: dict[str, Any] = {
             "ledger": self.ledger,
-            "limits": rule.actions[command].limits,
+            "limits": rule.options_by_command[command].limits,
             "stop": stop,
             "progress": self.say,
         }
@@ -297,24 +318,27 @@ class _Pass:
                 return Step(command, Status.NOTHING, (plan and plan.waits) or "")
             self.say(f"{plan.text()}\n")
             if not rule.execute:
-                return planned(command, plan, "its rule does not say execute: true")
+                return planned_step(command, plan, "its rule does not say execute: true")
             files, size_in_bytes = plan.reads
-            need = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
-            if any(getattr(need, _READS[name]) > left for name, left in self.left.items()):
+            plan_reads = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
+            if any(
+                getattr(plan_reads, _FIGURES[limit]) > rest
+                for limit, rest in self.remaining_budget.items()
+            ):
                 return Step(
                     command, Status.WAITS, "the rest of the budget of this pass is too small"
                 )
             if self.dry_run:
-                self._spend(need)
-                return planned(command, plan, "dry run: not executed")
-            if rule.actions[command].trial:
+                self._spend(plan_reads)
+                return planned_step(command, plan, "dry run: not executed")
+            if rule.options_by_command[command].trial:
                 facts, _ = self._observed(table)
                 plan = try_plan(self.lake, facts, plan, stop=stop, progress=lambda _: None)
-            run_id = mark(rule, command) + new_run_id()
+            run_id = run_id_prefix(rule, command) + new_run_id()
             outcome = run(self.lake, plan, execute=True, run_id=run_id, **run_arguments)
-        self.known.forget(name)
+        self.facts_cache.forget(name)
         self._spend(outcome.actual)
-        step = ran(command, outcome)
+        step = executed_step(command, outcome)
         if step.status is Status.FAILED and self.ending.is_requested:
             return replace(step, status=Status.STOPPED)
         if step.status is Status.STOPPED and stop.reason == "claim":
@@ -322,49 +346,60 @@ class _Pass:
         return step
 
     def _spend(self, actual: Actual) -> None:
-        for name in self.left:
-            self.left[name] -= getattr(actual, _READS[name])
+        for limit in self.remaining_budget:
+            self.remaining_budget[limit] -= getattr(actual, _FIGURES[limit])
 
     def _plan(self, table: TableResult, command: str) -> Plan | None:
         """The plan of a command, as the command makes it; None if the findings ask for nothing,
         which needs no Spark.
         """
         facts, findings = self._observed(table)
-        lake = self.lake
         rule = self.rules[table.rule]
-        settings = rule.actions[command].settings
-        plan_arguments: dict[str, Any] = {"thresholds": rule.thresholds, "now": self.clock()}
+        options = rule.options_by_command[command]
         if command == "convert":
             if "equality_deletes" not in findings.names:
                 return None
             name = parse_identifier(table.table)
-            return plan_conversion(lake, name, ledger=self.ledger, **settings)
+            return plan_conversion(self.lake, name, ledger=self.ledger, **options.settings)
         if command == "compact":
-            policy = cut(settings, self.left)
+            policy = limited_to(options.settings, self.remaining_budget)
             if policy.scope == "minor" and not findings_of(
                 policy, facts, findings, rule.thresholds
             ):
                 return None
-            plan_arguments["ledger"] = self.ledger
-            plan_arguments["exact"] = rule.execute and not self.dry_run
-            # Nobody reads the plan before it runs.
-            plan_arguments["attended"] = not rule.execute
-            return plan_table(lake, facts, findings, policy, **plan_arguments)
+            return plan_table(
+                self.lake,
+                facts,
+                findings,
+                policy,
+                thresholds=rule.thresholds,
+                now=self.clock(),
+                ledger=self.ledger,
+                exact=rule.execute and not self.dry_run,
+                # Nobody reads the plan before it runs.
+                attended=not rule.execute,
+            )
         if not findings:
             return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.
-        plan_arguments["procedures"] = [
+        procedures = [
             procedure
-            for procedure in settings["procedures"]
+            for procedure in options.settings["procedures"]
             if procedure != "expire_snapshots" or "snapshots_piling_up" in findings.names
         ]
         return plan_maintenance_table(
-            lake, facts, findings, settings["retention"], **plan_arguments
+            self.lake,
+            facts,
+            findings,
+            options.settings["retention"],
+            procedures=procedures,
+            thresholds=rule.thresholds,
+            now=self.clock(),
         )
 
     def _observed(self, table: TableResult) -> tuple[TableFacts, Findings]:
         """A table's facts and findings by its rule; the facts of its report if the table has not
         changed since.
         """
-        options = self.rules[table.rule].options
-        return self.known.observed(self.lake, parse_identifier(table.table), options)
+        options = self.rules[table.rule].report_options
+        return self.facts_cache.observed(self.lake, parse_identifier(table.table), options)

@@ -12,16 +12,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from icekit.common import frozen
-from icekit.common.commands import (
-    SECTIONS,
-    Failing,
-    Policy,
-    Proving,
-    ReportOptions,
-    ReportSection,
-)
+from icekit.common.commands import Failing, Policy, Proving, ReportOptions, ReportSection
 from icekit.common.errors import ParameterError, require_known
-from icekit.common.options import Settings, listed, names, setting
+from icekit.common.options import Settings, listed, setting
 from icekit.common.parsing import budget_limits
 from icekit.common.sql import pattern_levels
 from icekit.health.diagnose.findings import Thresholds
@@ -73,16 +66,6 @@ class Hours:
         return None
 
 
-def read(kind: type[Settings], given: Mapping[str, Any]) -> Any:
-    """Read settings; the section of a command becomes the options of that command. Raises
-    :class:`~icekit.common.errors.ParameterError`.
-    """
-    settings = kind.of(given)
-    if isinstance(settings, ReportSection):
-        check(settings)
-    return read_options(settings) if isinstance(settings, Proving) else settings
-
-
 def _name(value: Any) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
         raise ParameterError(f"{value!r} must be letters, digits, dots, dashes and underscores.")
@@ -99,18 +82,8 @@ def _profile(value: Any) -> str:
 
 
 def _budget(value: Any) -> dict[str, float]:
-    """``200 GB``, ``500 files``, ``3 hours``, or several different ones, by the names of a
-    compaction's own limits.
-    """
-    budget: dict[str, float] = {}
-    for text in names(value):
-        limits = budget_limits(text)
-        if limits.keys() & budget:
-            raise ParameterError(
-                f"The budget has a second limit of the same kind, {text}; keep one."
-            )
-        budget |= limits
-    return budget
+    """``200 GB``, ``500 files`` or ``3 hours``, by the name of the same limit of a compaction."""
+    return budget_limits(str(value))
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
@@ -125,13 +98,22 @@ def _patterns(value: Any) -> tuple[str, ...]:
 def _rules(value: Any) -> tuple[Rule, ...]:
     if not value or not isinstance(value, tuple):
         raise ParameterError("A policy needs a rule, such as `- match: db.*`.")
-    names = [rule.name for rule in value if rule]
-    if len(set(names)) < len(names):
+    rule_names = [rule.name for rule in value if rule]
+    if len(set(rule_names)) < len(rule_names):
         raise ParameterError(
             "Two rules have the same name, and a rule without one is rule-N; give each its own "
             "`name`."
         )
     return value
+
+
+def command_options(settings: Settings) -> Any:
+    """The options of a command that may change a table, if the settings are its section, else the
+    settings; raises :class:`~icekit.common.errors.ParameterError`.
+    """
+    if isinstance(settings, ReportSection):
+        check(settings)
+    return read_options(settings) if isinstance(settings, Proving) else settings
 
 
 def _section(value: Any) -> Any:
@@ -144,7 +126,6 @@ class Rule(Failing):
 
     name: str = setting("", "the folder of its pages", read=_name)
     match: tuple[str, ...] = setting((), "names or patterns of tables", read=_patterns)
-    exclude: tuple[str, ...] = setting((), "those left to the next rules", read=_patterns)
     report: ReportSection = setting(
         ReportSection.of({}), "options of `icekit report`", read=_section
     )
@@ -154,24 +135,21 @@ class Rule(Failing):
     execute: bool = setting(False, "whether a pass may change the tables")
 
     @property
-    def actions(self) -> dict[str, CommandOptions]:
-        """Its sections for commands that may change a table, in the order in which they run."""
-        return {
-            name: section
-            for name in SECTIONS
-            if name != "report" and (section := getattr(self, name))
-        }
+    def options_by_command(self) -> dict[str, CommandOptions]:
+        """The options of its commands that may change a table, in the order in which they run."""
+        sections = {"convert": self.convert, "compact": self.compact, "maintain": self.maintain}
+        return {command: options for command, options in sections.items() if options}
 
     @property
-    def options(self) -> ReportOptions:
+    def report_options(self) -> ReportOptions:
         """The options of a report on its tables; the storage is also listed if its maintenance
         needs that.
         """
         storage = self.report.storage or (
             self.maintain is not None and self.maintain.settings["storage"]
         )
-        own_options = self.report.only("thresholds", "filter_columns", "timeout")
-        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **own_options})
+        options = self.report.only("thresholds", "filter_columns", "timeout")
+        return ReportOptions.of({"fail_on": self.fail_on, "storage": storage, **options})
 
     @property
     def thresholds(self) -> Thresholds:
@@ -180,7 +158,7 @@ class Rule(Failing):
 
 
 class SchedulePolicy(Settings):
-    """A complete policy; paths are absolute. ``budget`` is by the names of
+    """A complete policy; paths are absolute. ``budget`` has at most one limit, by the names of
     :class:`icekit.common.commands.Policy`.
     """
 
@@ -193,20 +171,20 @@ class SchedulePolicy(Settings):
     hours: Hours | None = setting(None, "the window of passes", read=Hours.of)
     rules: tuple[Rule, ...] = setting((), "the first one that matches applies", read=_rules)
 
-    def within(self, folder: Path) -> SchedulePolicy:
+    def with_paths_from(self, folder: Path) -> SchedulePolicy:
         """With its paths from a folder, wherever the scheduler starts."""
-        stores = {
+        paths = {
             name: str(folder / Path(path).expanduser())
             for name, path in self.only("ledger", "history").items()
             if path
         }
-        return self.replaced(output=folder / self.output.expanduser(), **stores)
+        return self.replaced(output=folder / self.output.expanduser(), **paths)
 
 
-def cut(policy: Policy, left: Mapping[str, float]) -> Policy:
-    """The policy of a compaction that also keeps to what is left of the pass's budget."""
-    least = {
-        name: int(limit if (own_limit := getattr(policy, name)) is None else min(own_limit, limit))
-        for name, limit in left.items()
-    }
-    return policy.replaced(**least)
+def limited_to(policy: Policy, budget: Mapping[str, float]) -> Policy:
+    """The policy of a compaction that also keeps to the rest of the pass's budget."""
+    limits: dict[str, int] = {}
+    for name, rest in budget.items():
+        limit = getattr(policy, name)
+        limits[name] = int(rest if limit is None else min(limit, rest))
+    return policy.replaced(**limits)

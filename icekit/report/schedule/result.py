@@ -2,13 +2,10 @@
 as text and as one JSON document.
 """
 
-import contextlib
 import datetime as dt
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
@@ -21,7 +18,7 @@ from icekit.report.result import JUDGED, Row, exit_status
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
 # count.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 @frozen
@@ -40,13 +37,15 @@ class Step:
         return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
 
 
-def planned(command: str, plan: Plan, why: str) -> Step:
+def planned_step(command: str, plan: Plan, reason: str) -> Step:
     """A step that was not run: what it would do, and why it was not run."""
-    would = ", ".join(f"{action.procedure}: {action.prediction.change}" for action in plan.actions)
-    return Step(command, Status.PLANNED, f"{would}; {why}", figures=asdict(plan.prediction))
+    changes = ", ".join(
+        f"{action.procedure}: {action.prediction.change}" for action in plan.actions
+    )
+    return Step(command, Status.PLANNED, f"{changes}; {reason}", figures=asdict(plan.prediction))
 
 
-def ran(action: str, outcome: Outcome) -> Step:
+def executed_step(command: str, outcome: Outcome) -> Step:
     """A step that was run."""
     proof = outcome.proof
     parts = [
@@ -61,7 +60,7 @@ def ran(action: str, outcome: Outcome) -> Step:
             outcome_action.error for outcome_action in outcome.actions if outcome_action.error
         ][:1]
     figures = asdict(outcome.actual) | {"seconds": outcome.seconds}
-    return Step(action, outcome.status, ", ".join(parts), outcome.run_id, figures)
+    return Step(command, outcome.status, ", ".join(parts), outcome.run_id, figures)
 
 
 @dataclass
@@ -94,6 +93,10 @@ class TableResult:
         self.error = error
         self.status = _worst([reported, *(step.status for step in self.steps)])
 
+    def add_failure(self, status: Status, error: str) -> None:
+        """Note what ended the work on it."""
+        self.add(Step("run", status, error))
+
     def add(self, step: Step) -> None:
         """Note a step."""
         self.steps.append(step)
@@ -114,7 +117,6 @@ class PassResult:
     """One pass of a policy, as ``pass.json`` has it.
 
     ``problems`` belong to no table: a pattern that matches nothing, a history that was not written.
-    ``news`` is that of :func:`news`.
     """
 
     policy: str
@@ -125,7 +127,6 @@ class PassResult:
     exit_status: int = EXIT_HEALTHY
     tables: list[TableResult] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    news: dict[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=versions)
     schema_version: int = SCHEMA_VERSION
 
@@ -146,26 +147,3 @@ class PassResult:
         summary = f"{counted or 'no table'}; {span(self.seconds * 1000)}"
         problems = [f"policy: {problem}" for problem in self.problems]
         return "\n".join([*map(str, tables), summary, *problems])
-
-
-def news(result: PassResult, path: Path) -> dict[str, Any]:
-    """The tables that have another status than after the pass before, whose ``pass.json`` is at
-    ``path``, as ``text`` (None if there is none); ``statuses`` are those of tables that are not
-    well.
-    """
-    before: dict[str, str] = {}
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        before = json.loads(path.read_text(encoding="utf-8"))["news"]["statuses"]
-    # What only this pass has come to is no news.
-    now = {
-        table.table: str(table.status) if table.status.exit_status else ""
-        for table in result.tables
-        if table.status not in {Status.STOPPED, Status.BUSY, Status.WAITS}
-    }
-    changed = [t for t in result.tables if now.get(t.table) not in {None, before.get(t.table, "")}]
-    summary = f"{len(changed)} of {len(result.tables)} tables changed their status"
-    text = "\n".join([f"icekit {result.policy}: {summary}", *map(str, changed)])
-    return {
-        "text": text if changed else None,
-        "statuses": {name: status for name, status in (before | now).items() if status},
-    }

@@ -24,12 +24,9 @@ def assigned(lake: Lake, rules: str) -> tuple[dict[str, str], list[str]]:
     return {one.table: one.rule for one in found}, unmatched
 
 
-def test_the_first_rule_that_matches_wins_and_what_it_excludes_goes_on(lake: Lake) -> None:
-    rules = (
-        "  - {name: one, match: db.*, exclude: [db.b, '**.tmp_*']}\n  - {name: two, match: "
-        "['*.b', 'db.a']}\n"
-    )
-    assert assigned(lake, rules) == ({"db.a": "one", "db.b": "two"}, [])
+def test_the_first_rule_that_matches_applies(lake: Lake) -> None:
+    rules = "  - {name: one, match: [db.a, '**.tmp_*']}\n  - {name: two, match: db.*}\n"
+    assert assigned(lake, rules) == ({"db.a": "one", "db.tmp_x": "one", "db.b": "two"}, [])
 
 
 def test_the_tables_that_icekit_makes_belong_to_no_rule_unless_it_names_them(lake: Lake) -> None:

@@ -26,7 +26,7 @@ from icekit.maintain.run.blocked import clear, holding, kept, refuse
 from icekit.maintain.run.outcome import ActionOutcome, Outcome
 from icekit.maintain.run.verbs import interrupted
 from icekit.report.result import ReportRun
-from icekit.report.schedule.one_pass import _Pass, mark, run_policy
+from icekit.report.schedule.one_pass import _Pass, run_id_prefix, run_policy
 from icekit.report.schedule.result import PassResult, Step, TableResult
 from tests.commands import command
 from tests.maintain.tables import contents
@@ -89,7 +89,7 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, table = passing(lake, tmp_path)
-    own = f"{mark(one.rules['all'], 'compact')}0123"
+    own = f"{run_id_prefix(one.rules['all'], 'compact')}0123"
     started = itertools.count(5)
     monkeypatch.setattr(
         _Pass,
@@ -99,7 +99,7 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
         ),
     )
     other = policy(COMPACT.replace("{}", "{min_files: 2}"), tmp_path / "p.yaml").rules[0]
-    of_other_rule = f"{mark(other, 'compact')}0123"
+    of_other_rule = f"{run_id_prefix(other, 'compact')}0123"
     for run_id, expected in (("persons", None), (of_other_rule, None), (own, own)):
         one.ledger.save_run(dataclasses.replace(STOPPED, run_id=run_id, started_ms=next(started)))
         assert next(iter(one._steps(table))).run_id == expected
@@ -127,7 +127,7 @@ def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(
     lake: Lake, tmp_path: Path
 ) -> None:
     wanted = policy(COMPACT, tmp_path / "p.yaml")
-    own = f"{mark(wanted.rules[0], 'compact')}0123"
+    own = f"{run_id_prefix(wanted.rules[0], 'compact')}0123"
     open_ledger(wanted.ledger).save_run(dataclasses.replace(STOPPED, run_id=own))
     before = contents(tmp_path)
 
@@ -171,9 +171,9 @@ def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(
     monkeypatch.setattr(_Pass, "_steps", steps)
     said: list[str] = []
     made = run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=said.append)
-    assert {one.table: (one.status, one.error) for one in made.tables} == {
-        "db.a": ("crashed", "ValueError: odd"),
-        "db.b": (Status.FAILED, "look at it"),
+    assert {one.table: (one.status, one.steps) for one in made.tables} == {
+        "db.a": ("crashed", [Step("run", Status.CRASHED, "ValueError: odd")]),
+        "db.b": (Status.FAILED, [Step("run", Status.FAILED, "look at it")]),
     }
     assert len([line for line in said if line.startswith("db.a: crashed: Traceback")]) == 1, said
     assert made.exit_status == 3
