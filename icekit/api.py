@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from icekit.common.commands import Policy, Scope, Strategy
+from icekit.common.commands.compaction_policy import CompactionPolicy, Scope, Strategy
 from icekit.common.sql import Identifier
 from icekit.engine import lake as catalog
 from icekit.health import TableFacts, observe
@@ -118,14 +118,14 @@ class Lake(catalog.Lake):
         ledger: Ledger | str | None = None,
     ) -> Plan:
         """Plan only the rewrites that are worth it; runs nothing. The options are explained in
-        :class:`icekit.common.commands.Policy`.
+        :class:`icekit.common.commands.compaction_policy.CompactionPolicy`.
 
         ``trial`` tries the plan on a zero-copy clone first. The ``ledger`` (default:
         ``~/.local/state/icekit/ledger.db``) has the speed of past runs.
         """
         from icekit.maintain.planning.table_plan import plan_table
 
-        policy = Policy(
+        policy = CompactionPolicy(
             scope=scope,
             strategy=strategy,
             columns=columns,
@@ -169,7 +169,7 @@ class Lake(catalog.Lake):
             facts,
             thresholds=changed_thresholds,
             executor=executor,
-            policy=Policy(leave_alone=leave_alone),
+            policy=CompactionPolicy(leave_alone=leave_alone),
         )
 
     def run(

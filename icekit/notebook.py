@@ -12,7 +12,7 @@ from typing import Any
 
 from icekit.api import Lake
 from icekit.api import connect as connected  # notebooks call it too
-from icekit.common.commands import NOTEBOOKS
+from icekit.common.commands.notebooks import NOTEBOOKS
 from icekit.common.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, require_known
 from icekit.common.options import Settings
 from icekit.common.saving import Result
@@ -29,7 +29,7 @@ def begin(
     lab: Mapping[str, Any] | None = None,
 ) -> Any:
     """Make errors readable, read a notebook's parameters, and give its settings: those of
-    :data:`icekit.common.commands.NOTEBOOKS`.
+    :data:`icekit.common.commands.notebooks.NOTEBOOKS`.
 
     A parameter that papermill was given wins over one in the cell tagged ``parameters``, and that
     over ``more``; papermill puts its values, as variables, into a cell after the tagged one, and

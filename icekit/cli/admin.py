@@ -9,13 +9,8 @@ import time
 from pathlib import Path
 
 from icekit.cli.declared import command, connected
-from icekit.common.commands import (
-    ClonesOptions,
-    DemoOptions,
-    LabOptions,
-    NotebookOptions,
-    OfCatalog,
-)
+from icekit.common.commands.admin import ClonesOptions, DemoOptions, LabOptions, NotebookOptions
+from icekit.common.commands.shared import CatalogOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, require_extra
 from icekit.common.terminal import report_waiting, say
 from icekit.common.units import count
@@ -52,7 +47,7 @@ def unpack_example_tables(options: LabOptions) -> int:
         for table in lab_tables().values():
             say(f"lab.{table.name:<28} {table.illness}")
         return EXIT_HEALTHY
-    with connected(OfCatalog(catalog="")) as lake:
+    with connected(CatalogOptions(catalog="")) as lake:
         unpack_lab(lake, options.names, all_archives=options.all, reset=options.reset, progress=say)
     return EXIT_HEALTHY
 
@@ -73,7 +68,7 @@ def show_demo(_: DemoOptions) -> int:
     from icekit.maintain.planning.savings import waiting
     from icekit.show.card import short_card
 
-    with connected(OfCatalog(catalog="")) as lake:
+    with connected(CatalogOptions(catalog="")) as lake:
         with report_waiting("unpacking the lab"):
             unpacked = unpack_lab(lake, progress=lambda _: None)
         if unpacked:
@@ -119,8 +114,8 @@ def open_notebooks(options: NotebookOptions) -> int:
     )
 
 
-@command("admin tables", OfCatalog, "list the tables of a catalog")
-def tables(options: OfCatalog) -> int:
+@command("admin tables", CatalogOptions, "list the tables of a catalog")
+def tables(options: CatalogOptions) -> int:
     """List the tables of a catalog; returns the exit status."""
     from icekit.common.sql import display_name
 

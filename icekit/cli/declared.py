@@ -15,7 +15,7 @@ from icekit.common.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.common.commands import OfCatalog
+    from icekit.common.commands.shared import CatalogOptions
 
 
 Verb = TypeVar("Verb", bound=Callable[..., int])
@@ -134,7 +134,7 @@ BASIC = (
 HELP_ALL = _help_flag(["--help-all"], help="show all options, and exit")
 
 
-def connected(options: OfCatalog) -> closing[Lake]:
+def connected(options: CatalogOptions) -> closing[Lake]:
     """The catalog of a command, for a ``with`` block that closes it."""
     from icekit.api import connect
 

@@ -11,14 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icekit.cli.declared import command, connected
-from icekit.common.commands import (
-    CompareOptions,
-    Json,
-    Judging,
-    LookOptions,
-    PlanOptions,
-    ReportOptions,
-)
+from icekit.common.commands.observe import CompareOptions, LookOptions, PlanOptions, ReportOptions
+from icekit.common.commands.shared import HealthOptions, JsonOptions
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError, require_extra
 from icekit.common.sql import EVERY_TABLE, is_pattern, matches
 from icekit.common.terminal import counter, report_waiting, say
@@ -161,7 +155,7 @@ def plan_all(options: PlanOptions) -> int:
             thresholds=look.thresholds,
             executor=options.executor,
             policy=options,
-            options=shlex.join(options.words(Judging)),
+            options=shlex.join(options.words(HealthOptions)),
         )
         return _printed(answer, options)
 
@@ -185,7 +179,7 @@ def compare_states(options: CompareOptions) -> int:
     return status
 
 
-def _printed(answer: Proposals | ComparedStates, options: Json) -> int:
+def _printed(answer: Proposals | ComparedStates, options: JsonOptions) -> int:
     """Print an answer as text or as a JSON document; returns the exit status."""
     if options.json:
         from icekit.common.saving import as_json
@@ -233,7 +227,7 @@ def sized_for(lake: Lake, facts: TableFacts) -> None:
 def looked_at(
     lake: Lake,
     table: str,
-    options: Judging,
+    options: HealthOptions,
     *,
     ref: str = "",
     collector: Collector = "auto",

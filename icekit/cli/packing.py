@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from icekit.cli.declared import command, connected
-from icekit.common.commands import OfCatalog, PackOptions, UnpackOptions
+from icekit.common.commands.packing import PackOptions, UnpackOptions
+from icekit.common.commands.shared import CatalogOptions
 from icekit.common.errors import EXIT_HEALTHY
 from icekit.common.terminal import report_waiting, say
 
@@ -48,7 +49,7 @@ def unpack_tables(options: UnpackOptions) -> int:
     """Unpack tables; returns the exit status."""
     from icekit.engine.packing import unpack
 
-    with connected(OfCatalog(catalog="")) as lake, report_waiting(f"unpacking {options.file}"):
+    with connected(CatalogOptions(catalog="")) as lake, report_waiting(f"unpacking {options.file}"):
         unpacked = unpack(lake, Path(options.file), options.name)
     for table in unpacked:
         say(str(table))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
 from icekit.cli.observe import looked_at, sized_for
-from icekit.common.commands import CompactOptions, ConvertOptions, MaintainOptions, Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
+from icekit.common.commands.run import CompactOptions, ConvertOptions, MaintainOptions
 from icekit.common.errors import EXIT_HEALTHY, ParameterError, RunDisproved
 from icekit.common.terminal import is_command_attended, say
 
@@ -115,7 +116,7 @@ def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain.planning.table_plan import plan_table
 
-    def planned(lake: Lake, policy: Policy) -> Plan:
+    def planned(lake: Lake, policy: CompactionPolicy) -> Plan:
         look = looked_at(lake, options.table, options, **options.only("ref", "collector"))
         lake.is_light_work = _is_light(look.facts, options.strategy)
         made = plan_table(

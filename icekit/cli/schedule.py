@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from icekit.cli.declared import command
-from icekit.common.commands import PassOptions, PolicyFile, RecipeOptions
+from icekit.common.commands.schedule import PassOptions, PolicyFileOptions, RecipeOptions
 from icekit.common.errors import EXIT_HEALTHY, TableClaimed, require_extra
 from icekit.common.options import Settings
 from icekit.common.saving import write_text
@@ -35,8 +35,8 @@ SIGTERM.
 """
 
 
-@command("schedule check", PolicyFile, "check a policy and list what it allows", _CHECK)
-def check_policy(options: PolicyFile) -> int:
+@command("schedule check", PolicyFileOptions, "check a policy and list what it allows", _CHECK)
+def check_policy(options: PolicyFileOptions) -> int:
     """Check a policy; returns the exit status."""
     from icekit.report.schedule.reading import in_words, read_policy
 

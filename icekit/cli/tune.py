@@ -8,8 +8,8 @@ from typing import Any
 
 from icekit.cli.declared import command, connected
 from icekit.cli.running import say_saved
-from icekit.common.commands import QUESTIONS as OF_QUESTIONS
-from icekit.common.commands import ReviewMergeOptions
+from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
+from icekit.common.commands.tune import ReviewMergeOptions
 from icekit.common.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.common.terminal import say
 from icekit.tune import QUESTIONS
@@ -67,7 +67,7 @@ def tune(question: str, options: Any) -> int:
 
 for _name, _what in QUESTIONS.items():
     _about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(_name, _FILTERS)
-    command(f"tune {_name}", OF_QUESTIONS[_name], _what, _about + _TUNE)(partial(tune, _name))
+    command(f"tune {_name}", QUESTION_OPTIONS[_name], _what, _about + _TUNE)(partial(tune, _name))
 
 
 @command(

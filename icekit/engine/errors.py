@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import (
     CatalogUnreachable,
     DiskUnusable,

@@ -6,7 +6,7 @@ from dataclasses import field
 from types import MappingProxyType
 
 from icekit.common import frozen, sql
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.health.facts.retention import ExpirySummary, Retention
 from icekit.iceberg.partition import Partition
 from icekit.maintain.prediction import Prediction

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from icekit.common import frozen, sql
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.units import count, size
 from icekit.common.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.health.facts.snapshot_statistics import renewal_statement, statistics_of

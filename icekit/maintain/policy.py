@@ -4,14 +4,14 @@ these, and which partitions count as recent.
 
 from typing import Any
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.health.facts.head import RECENT_MINUTES
 from icekit.health.facts.model import TableFacts
 
 
-def thresholds_of(policy: Policy, thresholds: Thresholds) -> Thresholds:
+def thresholds_of(policy: CompactionPolicy, thresholds: Thresholds) -> Thresholds:
     """The thresholds of the findings, with those that the policy sets."""
     changes: dict[str, Any] = {}
     if policy.min_files is not None:
@@ -22,7 +22,7 @@ def thresholds_of(policy: Policy, thresholds: Thresholds) -> Thresholds:
 
 
 def findings_of(
-    policy: Policy, facts: TableFacts, findings: Findings, thresholds: Thresholds
+    policy: CompactionPolicy, facts: TableFacts, findings: Findings, thresholds: Thresholds
 ) -> Findings:
     """The findings, made again if the policy sets thresholds of its own: candidates are made only
     for findings.
@@ -31,7 +31,7 @@ def findings_of(
     return findings if own_thresholds == thresholds else diagnose(facts, own_thresholds)
 
 
-def recent_minutes(policy: Policy) -> float:
+def recent_minutes(policy: CompactionPolicy) -> float:
     """How long ago a partition was written, at most, to count as recent."""
     minutes = policy.leave_alone_minutes
     return RECENT_MINUTES if minutes is None else minutes

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import Status
 from icekit.common.html import render
 from icekit.common.saving import write_text

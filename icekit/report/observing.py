@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import EXIT_CRASHED, IcekitError
 from icekit.common.saving import slug
 from icekit.common.sql import Identifier, display_name

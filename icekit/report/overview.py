@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from icekit.common import frozen
-from icekit.common.commands import LookOptions
+from icekit.common.commands.observe import LookOptions
 from icekit.common.errors import LONGEST_WAIT, IcekitError, require_number, why
 from icekit.common.sql import Identifier, display_name
 from icekit.common.waiting import each_within

@@ -19,7 +19,7 @@ from jupyter_core.utils import ensure_event_loop, run_sync
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import Status
 from icekit.common.saving import slug, write_text
 from icekit.common.secrets import mask_data, scrub

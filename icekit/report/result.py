@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from icekit.common import frozen
-from icekit.common.commands import ReportSection
+from icekit.common.commands.observe import ReportSection
 from icekit.common.errors import (
     EXIT_CRASHED,
     EXIT_HEALTHY,

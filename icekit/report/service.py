@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import Status, require_number, trace, why
 from icekit.common.saving import slug, write_text
 from icekit.common.sql import Identifier, display_name

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from icekit.common import frozen
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.units import count, printable, shorten, size
 from icekit.report.overview import UNREADABLE, Overview, TableSummary
 

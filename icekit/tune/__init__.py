@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.common import commands
+from icekit.common.commands.shared import OutputOptions, TableOptions
+from icekit.common.commands.tune import QUESTIONS as QUESTION_OPTIONS
 from icekit.common.errors import ParameterError, require_known, require_number
 from icekit.common.sql import Identifier
 
@@ -23,7 +24,7 @@ QUESTIONS = {
     "write-mode": "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement",
     "planning": "why planning a scan takes long: manifests, where it is planned, object store paths",
 }
-_NOT_OPTIONS = {*commands.OfTable.declared, *commands.Output.declared, "statement_file"}
+_NOT_OPTIONS = {*TableOptions.declared, *OutputOptions.declared, "statement_file"}
 
 
 def tune(
@@ -36,7 +37,7 @@ def tune(
 ) -> Answer:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
-    The options are those of the question in :mod:`icekit.common.commands`; raises
+    The options are those of the question in :mod:`icekit.common.commands.tune`; raises
     :class:`~icekit.common.errors.ParameterError` for an unknown question or option.
     """
     from icekit.engine.lake import session_in_catalog
@@ -52,7 +53,7 @@ def tune(
         "planning": planning.tune_planning,
     }
     require_known(question, QUESTIONS, "question")
-    options_class = commands.QUESTIONS[question]
+    options_class = QUESTION_OPTIONS[question]
     option_names = [name for name in options_class.declared if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, option_names, f"{question} option")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from icekit.common import frozen
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.sql import Identifier, call, display_name, identifier, transform_sql
 from icekit.health.facts.model import TableFacts
 from icekit.health.facts.sort_order import column_sql

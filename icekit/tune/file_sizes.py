@@ -8,7 +8,7 @@ partitioning or an order become ``none`` for appends.
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from icekit.common.commands import FileSizesOptions
+from icekit.common.commands.tune import FileSizesOptions
 from icekit.common.units import capitalized, size, span
 from icekit.common.view import BYTES, COUNT, SECONDS
 from icekit.engine.cluster import cluster_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from icekit.common import frozen
-from icekit.common.commands import LayoutOptions
+from icekit.common.commands.tune import LayoutOptions
 from icekit.common.sql import identifier, set_properties
 from icekit.common.units import capitalized, count, percent, plain_number, size, span
 from icekit.common.view import BYTES, COUNT, NUMBER, SECONDS, SHARE

@@ -12,7 +12,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from icekit.common.commands import MetricsColumnsOptions
+from icekit.common.commands.tune import MetricsColumnsOptions
 from icekit.common.sql import set_properties
 from icekit.common.units import count, first_names, plain_number, size
 from icekit.common.view import BYTES, NUMBER

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.common import frozen
-from icekit.common.commands import PlanningOptions
+from icekit.common.commands.tune import PlanningOptions
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import capitalized, count, elapsed, percent, plain_number, size
 from icekit.common.view import COUNT, NUMBER, SECONDS

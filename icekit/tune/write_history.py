@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from icekit.common import frozen
-from icekit.common.commands import WriteModeOptions
+from icekit.common.commands.tune import WriteModeOptions
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.sql import Identifier, identifier, literal
 from icekit.common.units import percent

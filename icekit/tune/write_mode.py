@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from icekit.common.commands import WriteModeOptions
+from icekit.common.commands.tune import WriteModeOptions
 from icekit.common.errors import ParameterError, StatementRefused
 from icekit.common.sql import call, display_name, identifier, set_properties
 from icekit.common.units import capitalized, elapsed, percent, plain_number

@@ -11,7 +11,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.sql import identifier, literal
 from icekit.common.units import size
 from icekit.health.facts.head import commits_since, head
@@ -131,7 +131,7 @@ def _targeted(lake: Lake, name: str) -> float:
     started = time.monotonic()
     # A fresh ledger: another bench's figures would bend the prediction.
     ledger = Ledger(LAKE / f"ledger-{os.getpid()}.db")
-    plan = plan_table(lake, facts, policy=Policy(leave_alone="0 minutes"), ledger=ledger)
+    plan = plan_table(lake, facts, policy=CompactionPolicy(leave_alone="0 minutes"), ledger=ledger)
     planned = time.monotonic() - started
     outcome = run_plan(lake, plan, execute=True, ledger=ledger, progress=lambda _: None)
     did, said = outcome.actual, plan.prediction

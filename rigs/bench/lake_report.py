@@ -77,7 +77,7 @@ def _measured(lab: Path, tables: int) -> tuple[float, str]:
     register(lab, LAKE, tables)
     code = (
         "import json, sys; from icekit.report.service import report; "
-        "from icekit.common.commands import ReportOptions; "
+        "from icekit.common.commands.observe import ReportOptions; "
         "run = report(ReportOptions(tables=('many.*',), output=sys.argv[1]), progress=lambda line: None); "
         "print(json.dumps([row.status for row in run.rows]))"
     )

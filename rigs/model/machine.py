@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.sql import display_name, identifier
 from icekit.health.diagnose import diagnose
 from icekit.health.diagnose.findings import Thresholds
@@ -423,7 +423,9 @@ class Machine(RuleBasedStateMachine):
     )
     def compact(self, which: int, scope: Any, old_specs: bool, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
-            policy = Policy(scope=scope, leave_alone="0 minutes", min_files=2, old_specs=old_specs)
+            policy = CompactionPolicy(
+                scope=scope, leave_alone="0 minutes", min_files=2, old_specs=old_specs
+            )
             plan = plan_table(
                 self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger
             )

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import icekit
-from icekit.common.commands import Scope
+from icekit.common.commands.compaction_policy import Scope
 from rigs.soak.rounds import Length, Rounds, choose
 from rigs.soak.table import make_template
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.api import Lake
-from icekit.common.commands import Scope
+from icekit.common.commands.compaction_policy import Scope
 from icekit.common.sql import display_name
 from icekit.iceberg.partition import Scalar
 from icekit.maintain.record.ledger import Ledger

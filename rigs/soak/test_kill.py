@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.common.commands import Scope
+from icekit.common.commands.compaction_policy import Scope
 from rigs.soak.rounds import Moment, Rounds
 from rigs.soak.table import make_template
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from icekit.api import Lake
-from icekit.common.commands import Scope
+from icekit.common.commands.compaction_policy import Scope
 from icekit.common.sql import display_name, identifier
 from icekit.health.facts.head import head
 from icekit.iceberg.partition import Scalar

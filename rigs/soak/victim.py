@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import icekit
-from icekit.common.commands import Policy, Scope
+from icekit.common.commands.compaction_policy import CompactionPolicy, Scope
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.verbs import run
 
@@ -13,9 +13,9 @@ from icekit.maintain.run.verbs import run
 PARTITIONS_AN_ACTION = 3
 
 
-def policy(scope: Scope, partitions: int = PARTITIONS_AN_ACTION) -> Policy:
+def policy(scope: Scope, partitions: int = PARTITIONS_AN_ACTION) -> CompactionPolicy:
     """How the rounds compact: nothing is left alone for being new."""
-    return Policy(
+    return CompactionPolicy(
         scope=scope, leave_alone="0 minutes", min_files=2, max_action_partitions=partitions
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import (
     ColumnsUnsupported,
     ColumnUnhashed,
@@ -126,7 +126,7 @@ class Steps:
             self._lake,
             self._lake.observe(self._table),
             None,
-            Policy(**options),
+            CompactionPolicy(**options),
             ledger=self._ledger,
         )
         return self._run(plan, limits)

@@ -13,7 +13,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.running import _run
-from icekit.common.commands import CompactOptions
+from icekit.common.commands.run import CompactOptions
 from icekit.engine import session
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.maintain.run import verbs

@@ -10,8 +10,10 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.common import commands
-from icekit.common.commands import NOTEBOOKS, QUESTIONS, SECTIONS, Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
+from icekit.common.commands.notebooks import NOTEBOOKS
+from icekit.common.commands.schedule import SECTIONS
+from icekit.common.commands.tune import QUESTIONS, ReviewMergeOptions
 from icekit.health.diagnose.findings import Thresholds
 from icekit.tune.merge import review_merge
 from tests.commands import parsed
@@ -60,7 +62,7 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
 @pytest.mark.parametrize("function", [review_merge, Lake.review_merge])
 def test_a_review_has_the_defaults_of_its_function(function: Callable[..., object]) -> None:
     parameters = inspect.signature(function).parameters
-    options = commands.ReviewMergeOptions.of({}).only("prove", "budget_seconds", "budget_bytes")
+    options = ReviewMergeOptions.of({}).only("prove", "budget_seconds", "budget_bytes")
 
     assert {name: parameters[name].default for name in options} == options
 
@@ -85,12 +87,12 @@ def test_a_compaction_has_the_defaults_of_its_function() -> None:
         for name, parameter in parameters.items()
         if name not in {"self", "facts", "findings", "trial", "ledger"}
     }
-    assert of_method.keys() == Policy.declared.keys()
-    assert Policy.of(of_method).changed() == {}
+    assert of_method.keys() == CompactionPolicy.declared.keys()
+    assert CompactionPolicy.of(of_method).changed() == {}
 
 
 def test_help_says_the_defaults_that_others_decide() -> None:
-    settings = Policy.declared
+    settings = CompactionPolicy.declared
 
     assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
     assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ColumnsUnsupported, ConversionRefused
 from icekit.engine.column_types import Ability, Engine, first_reading_engine
 from icekit.health.diagnose import diagnose
@@ -156,7 +156,7 @@ def test_of_what_cannot_be_read_or_written_nothing_is_recommended(ability: Abili
     assert by_name["unsupported_columns"].evidence == evidence
     assert by_name["unsupported_columns"].where == ("at.clock",)
     assert (by_name["small_files"].sql, by_name["small_files"].command) == ((), None)
-    assert candidates(facts, findings, Policy(), Thresholds()) == ()
+    assert candidates(facts, findings, CompactionPolicy(), Thresholds()) == ()
     assert savings_of(facts, findings).opens_saved == 0
     assert waiting(facts, findings) == f"Nothing is rewritten: {evidence}."
     assert savings_sentence(facts, findings) == {"": f"Nothing is rewritten: {evidence}."}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import TableContradicted
 from icekit.engine.bridge import elements
 from icekit.health import TableFacts
@@ -27,7 +27,7 @@ from tests.health.both import facts_of
 from tests.positions import data_file, delete_by, vector_of
 
 pytestmark = pytest.mark.spark
-NOW = Policy(leave_alone="0 minutes")
+NOW = CompactionPolicy(leave_alone="0 minutes")
 
 
 def now(table: Table) -> TableFacts:

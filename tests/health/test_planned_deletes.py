@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from icekit import diagnose
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.engine.bridge import elements, temporary_settings
 from icekit.health import TableFacts
 from icekit.health.facts import counts
@@ -266,7 +266,7 @@ def test_deletes_of_new_keys_apply_to_nothing_and_can_be_dropped_when_the_data_w
     facts = facts_of(table)
     # Iceberg's commit has dropped those that are older than all data.
     assert states(facts) == [(DeleteState.DANGLING, 1)]
-    plan = plan_table(table.lake, facts, policy=Policy(leave_alone="0 minutes"))
+    plan = plan_table(table.lake, facts, policy=CompactionPolicy(leave_alone="0 minutes"))
     (action,) = plan.actions
     assert action.only_drops
     assert action.prediction.delete_files_removed == 1

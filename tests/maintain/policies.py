@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 
 
-def policy_of(values: Mapping[str, Any]) -> Policy:
+def policy_of(values: Mapping[str, Any]) -> CompactionPolicy:
     """Options by their names, or what their texts mean, such as ``budget_minutes``."""
-    options = {name: value for name, value in values.items() if name in Policy.declared}
+    options = {name: value for name, value in values.items() if name in CompactionPolicy.declared}
     others = {name: value for name, value in values.items() if name not in options}
-    return Policy(**options).replaced(**others)
+    return CompactionPolicy(**options).replaced(**others)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.sql import display_name
 from icekit.health.collect import Collector
 from icekit.health.diagnose.findings import Findings
@@ -82,7 +82,7 @@ class Table(tables.Table):
             self.lake,
             facts,
             findings,
-            Policy.of({"leave_alone": "0 minutes", **policy}),
+            CompactionPolicy.of({"leave_alone": "0 minutes", **policy}),
             ledger=str(self.book),
         )
         return try_plan(self.lake, facts, plan, progress=lambda _: None) if trial else plan

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.findings import Findings, Thresholds
 from icekit.health.facts.model import TableFacts
@@ -282,8 +282,8 @@ def test_oversized_files_are_looked_for_by_themselves_and_by_the_limit_that_was_
     limits = Thresholds(max_file_size_ratio=3.0)
     facts = of(file_group(GIB, ratios=limits.size_ratios))
 
-    assert len(candidates(facts, named, Policy(), Thresholds())) == 1
-    assert candidates(facts, named, Policy(), limits) == ()
+    assert len(candidates(facts, named, CompactionPolicy(), Thresholds())) == 1
+    assert candidates(facts, named, CompactionPolicy(), limits) == ()
 
 
 def test_small_files_beside_those_under_deletes_go_with_them() -> None:
@@ -393,19 +393,21 @@ def test_a_window_takes_whole_partitions_within_it(
 ) -> None:
     days = range(FIRST_DAY + first - 1, FIRST_DAY + last)
 
-    assert in_window(table_facts(), Policy(), NOW) is None
+    assert in_window(table_facts(), CompactionPolicy(), NOW) is None
     assert in_window(table_facts(), policy_of(policy), NOW) == frozenset(map(partition, days))
 
 
 def test_rows_without_a_time_are_outside_every_window() -> None:
     facts = of(file_group(of=Partition(0, (None,))), file_group())
 
-    assert in_window(facts, Policy(skip_last="1 hour"), NOW) == frozenset({partition()})
+    assert in_window(facts, CompactionPolicy(skip_last="1 hour"), NOW) == frozenset({partition()})
 
 
 def test_a_window_on_a_table_without_times_is_refused() -> None:
     facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
 
     with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
-        in_window(facts, Policy(skip_last="1 hour"), NOW)
-    assert in_window(of(specs=(BY_CARRIER,)), Policy(skip_last="1 hour"), NOW) == frozenset()
+        in_window(facts, CompactionPolicy(skip_last="1 hour"), NOW)
+    assert (
+        in_window(of(specs=(BY_CARRIER,)), CompactionPolicy(skip_last="1 hour"), NOW) == frozenset()
+    )

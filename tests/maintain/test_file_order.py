@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.health.facts.column_bounds import bounded_columns
 from icekit.health.facts.head import head
 from icekit.iceberg.filter_opens import FilterOpens
@@ -132,7 +132,7 @@ def test_a_rewrite_that_makes_a_filter_slower_says_so_first_and_waits_for_a_pers
 ) -> None:
     table = scattered(named("slower"), icekit_filter__columns="id")
     facts = table.lake.observe(table.name)
-    policy = Policy(leave_alone="0 minutes")
+    policy = CompactionPolicy(leave_alone="0 minutes")
     before = opened(table, "other")
 
     plan = plan_table(table.lake, facts, policy=policy)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError
 from icekit.engine.cluster import Cluster, Executor
 from icekit.engine.column_types import Engine
@@ -94,7 +94,7 @@ def position_deletes_of(share: float) -> tuple[FileGroup, FileGroup]:
 
 
 def made(facts: TableFacts, named: Findings = SMALL, **options: object) -> Plan:
-    every = vars(Policy())
+    every = vars(CompactionPolicy())
     policy = {k: options.pop(k) for k in list(options) if k in every}
     return plan(facts, named, policy_of(policy), now=NOW, **options)  # type: ignore[arg-type]
 
@@ -206,9 +206,9 @@ def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -
     )
     filtered_by = of(small(), filter_columns=("amount",))
 
-    assert sort_by(sorted_by, Policy(strategy="sort")) == RewriteOrder("sort")
-    assert sort_by(sorted_by, Policy(strategy="hilbert")).sql == "hilbert(`carrier`)"
-    assert sort_by(filtered_by, Policy(strategy="zorder")).sql == "zorder(`amount`)"
+    assert sort_by(sorted_by, CompactionPolicy(strategy="sort")) == RewriteOrder("sort")
+    assert sort_by(sorted_by, CompactionPolicy(strategy="hilbert")).sql == "hilbert(`carrier`)"
+    assert sort_by(filtered_by, CompactionPolicy(strategy="zorder")).sql == "zorder(`amount`)"
     assert "strategy => 'sort', where => " in made(sorted_by, strategy="sort").actions[0].sql
 
 
@@ -294,13 +294,13 @@ def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
 
 def test_odd_column_names_are_quoted_part_by_part() -> None:
     facts = of(small(), columns=(*COLUMNS, *ODD))
-    order = sort_by(facts, Policy(strategy="sort", columns=("a.b", "s.it's `x`")))
+    order = sort_by(facts, CompactionPolicy(strategy="sort", columns=("a.b", "s.it's `x`")))
 
     assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
 
 
 def test_a_plan_covers_the_candidates_whose_partitions_it_takes() -> None:
-    every = candidates(FOUR_DAYS, SMALL, Policy(), Thresholds())
+    every = candidates(FOUR_DAYS, SMALL, CompactionPolicy(), Thresholds())
 
     assert all(candidate_grid(FOUR_DAYS, every, made(FOUR_DAYS))["in_plan"])
     within = candidate_grid(FOUR_DAYS, every, made(FOUR_DAYS, budget_files=12))
@@ -448,7 +448,9 @@ def test_a_policy_takes_the_limits_of_the_findings_unless_it_sets_its_own() -> N
         made(of(small(1, files=4)), thresholds=limits, min_files=own).actions for own in (None, 5)
     )
 
-    assert thresholds_of(Policy(delete_ratio=0.1), limits) == limits.with_changes(delete_ratio=0.1)
+    assert thresholds_of(CompactionPolicy(delete_ratio=0.1), limits) == limits.with_changes(
+        delete_ratio=0.1
+    )
     assert four[0].options["min-input-files"] == "4"
     assert five == ()
 
@@ -797,7 +799,7 @@ def test_a_limit_of_the_policy_holds_for_findings_as_for_the_plan(
     facts: TableFacts, limits: dict[str, Any]
 ) -> None:
     default, stricter = (made(facts, diagnose(facts), **each) for each in ({}, limits))
-    thresholds = thresholds_of(Policy(**limits), Thresholds())
+    thresholds = thresholds_of(CompactionPolicy(**limits), Thresholds())
     by_thresholds = made(facts, diagnose(facts, thresholds), thresholds=thresholds)
 
     assert default.actions == ()

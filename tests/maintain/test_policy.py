@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError
 from icekit.common.parsing import parse_time, seconds, size_in_bytes
 
@@ -73,7 +73,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
         == parse_time(dt.datetime(2026, 1, 31))  # noqa: DTZ001
         == parse_time("2026-01-31")
     )
-    assert Policy(since=dt.datetime(2026, 1, 31)).since == parse_time("2026-01-31")  # noqa: DTZ001
+    assert CompactionPolicy(since=dt.datetime(2026, 1, 31)).since == parse_time("2026-01-31")  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     ],
 )
 def test_a_budget_is_bytes_rows_files_or_time(budget: Any, expected: dict[str, float]) -> None:
-    policy = vars(Policy(budget=budget))
+    policy = vars(CompactionPolicy(budget=budget))
 
     assert {
         name: policy[name] for name in policy if name.startswith("budget_") and policy[name]
@@ -107,11 +107,11 @@ def test_what_is_no_budget_is_refused_with_all_kinds(budget: str) -> None:
         match=r"is not bytes \(200 GB\), rows \(500 million rows\), files \(500 files\) or time "
         r"\(30 minutes\)",
     ):
-        Policy.of({"budget": budget})
+        CompactionPolicy.of({"budget": budget})
 
 
 def test_each_plain_value_becomes_what_the_policy_holds() -> None:
-    policy = Policy.of(
+    policy = CompactionPolicy.of(
         {
             "scope": "major",
             "strategy": "zorder",
@@ -147,7 +147,7 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
     assert (
         repr([policy.min_files, policy.max_action_partitions, policy.delete_ratio]) == "[3, 7, 0.1]"
     )
-    assert Policy(columns=["a,b", "c"], since=None, old_specs="False").changed() == {
+    assert CompactionPolicy(columns=["a,b", "c"], since=None, old_specs="False").changed() == {
         "columns": ("a,b", "c")
     }
 
@@ -177,14 +177,14 @@ def test_each_plain_value_becomes_what_the_policy_holds() -> None:
 )
 def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any, said: str) -> None:
     with pytest.raises(ParameterError, match=said):
-        Policy.of({name: value})
+        CompactionPolicy.of({name: value})
 
 
 @pytest.mark.parametrize("name", ["delete_ratio", "min_files", "max_action_partitions"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_a_number_that_is_none_is_refused_however_it_comes(name: str, value: float) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be "):
-        Policy(**{name: value})
+        CompactionPolicy(**{name: value})
 
 
 def test_a_window_that_ends_before_or_as_it_begins_is_refused() -> None:
@@ -193,7 +193,7 @@ def test_a_window_that_ends_before_or_as_it_begins_is_refused() -> None:
             ParameterError,
             match=rf"since \({since} 00:00\) is not before until \(2026-01-01 00:00\)",
         ):
-            Policy.of({"since": since, "until": "2026-01-01"})
+            CompactionPolicy.of({"since": since, "until": "2026-01-01"})
 
 
 def test_ordering_rows_rewrites_every_file_and_limits_may_lie_on_their_least_value() -> None:
@@ -203,5 +203,5 @@ def test_ordering_rows_rewrites_every_file_and_limits_may_lie_on_their_least_val
         **dict.fromkeys(("min_files", "budget", "max_action_bytes"), 1),
     }
 
-    assert Policy(strategy="sort", **least).scope == "major"
-    assert Policy().scope == "minor"
+    assert CompactionPolicy(strategy="sort", **least).scope == "major"
+    assert CompactionPolicy().scope == "minor"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import DeletesUnmatched, MetadataUnreadable
 from icekit.engine.bridge import elements
 from icekit.engine.compat import is_at_least
@@ -340,7 +340,7 @@ def test_a_plan_asks_the_scan_too(table: Table) -> None:
     other = "hdfs://old:8020" + data_file(table)
     delete_by(table, [(other, 1)], of=other, part={"p": 2})
     facts = observe(table.lake, table.name)
-    now = Policy(leave_alone="0 minutes")
+    now = CompactionPolicy(leave_alone="0 minutes")
 
     assert "dangling_deletes" in diagnose(facts).names
     assert plan_table(table.lake, facts, policy=now).actions == ()

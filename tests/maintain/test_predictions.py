@@ -13,7 +13,7 @@ import pytest
 
 from icekit import diagnose
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import Status
 from icekit.maintain.plan import Plan
 from icekit.maintain.planning.table_plan import plan_table
@@ -111,7 +111,7 @@ class Story:
         self.table.sql(f"ALTER TABLE {{t}} ADD PARTITION FIELD {more}")
         self.spec = f"{self.spec}, {more}" if self.spec else more
 
-    def policy(self) -> Policy:
+    def policy(self) -> CompactionPolicy:
         """Any that does not sort."""
         choose = self.random.choice
         given: dict[str, Any] = {
@@ -123,7 +123,7 @@ class Story:
             "max_action_partitions": choose((100, 2)),
         }
         self.told.append(f"policy {given}")
-        return Policy(**given)
+        return CompactionPolicy(**given)
 
     def needs_two_rounds(self) -> bool:
         """Whether position deletes may stay in force over rewritten files: these keep their age
@@ -138,7 +138,7 @@ class Story:
         spec_id = int(self.table.files.table().spec().specId())
         return any(p.spec_id != spec_id for action in plan.actions for p in action.partitions)
 
-    def plan(self, policy: Policy) -> Plan:
+    def plan(self, policy: CompactionPolicy) -> Plan:
         """The plan of the table as it is now."""
         self.table.files.refresh()
         facts = self.table.lake.observe(self.table.name)

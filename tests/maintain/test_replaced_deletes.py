@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ReadersDisagree, TableContradicted
 from icekit.health.diagnose.findings import Severity
 from icekit.health.facts.integrity import DeleteState
@@ -26,7 +26,7 @@ from tests.positions import add_vector, data_file, delete_by
 
 pytestmark = [pytest.mark.spark, pytest.mark.core]
 
-NOW = Policy(leave_alone="0 minutes")
+NOW = CompactionPolicy(leave_alone="0 minutes")
 
 
 def with_both(table: Table, *, of_file: bool = True) -> Table:

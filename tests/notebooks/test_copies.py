@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from nbformat.sign import NotebookNotary
 
-from icekit.common.commands import NotebookOptions
+from icekit.common.commands.admin import NotebookOptions
 from icekit.common.errors import EXIT_MISCONFIGURED
 from icekit.learn import notebooks
 from icekit.learn.notebooks import update_copies

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import NOTEBOOKS as KINDS
+from icekit.common.commands.notebooks import NOTEBOOKS as KINDS
 from tests.learn.lessons.books import code
 from tests.notebooks.joined import NOTEBOOKS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import IcekitError
 from icekit.engine.interrupting import Stopped
 from icekit.engine.lake import run_in_time

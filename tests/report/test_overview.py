@@ -12,7 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
-from icekit.common.commands import LookOptions
+from icekit.common.commands.observe import LookOptions
 from icekit.report import overview as reading
 from icekit.report.overview import Overview, TableSummary, overview
 from icekit.show.overview import text

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from icekit import Thresholds, diagnose, notebook
-from icekit.common.commands import DiagnoseOptions
+from icekit.common.commands.observe import DiagnoseOptions
 from icekit.common.errors import ParameterError
 from icekit.common.saving import as_data, slug
 from icekit.common.terminal import is_attended

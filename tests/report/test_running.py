@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import icekit
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.document import save_facts
 from icekit.report import rendering

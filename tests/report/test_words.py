@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.common.commands import ReportOptions
+from icekit.common.commands.observe import ReportOptions
 from icekit.learn.lab import lab_tables
 from icekit.report.service import report
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from icekit.common.commands import WriteModeOptions
+from icekit.common.commands.tune import WriteModeOptions
 from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
 from icekit.tune.write_history import (

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from icekit.common import frozen, html, sql
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.secrets import mask
 from icekit.common.units import capitalized, count, first_names

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.sql import display_name
 from icekit.common.units import count, percent, size
 from icekit.common.view import Badge, Block, Sentence, Shown

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from icekit.common import frozen
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError
 from icekit.health.diagnose.findings import Findings, Thresholds, oversized_part, undersized_part
 from icekit.health.facts.fan_out import RewriteGroup, is_separable_by_filter, rewrite_groups
@@ -191,7 +191,7 @@ class Candidate:
 
 
 def candidates(
-    facts: TableFacts, findings: Findings, policy: Policy, thresholds: Thresholds
+    facts: TableFacts, findings: Findings, policy: CompactionPolicy, thresholds: Thresholds
 ) -> tuple[Candidate, ...]:
     """Every partition worth a rewrite, most file opens saved per byte first.
 
@@ -262,7 +262,9 @@ def has_filter(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     )
 
 
-def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[Partition] | None:
+def in_window(
+    facts: TableFacts, policy: CompactionPolicy, now: dt.datetime
+) -> frozenset[Partition] | None:
     """The partitions in the policy's time window; None when it sets no window.
 
     Raises :class:`~icekit.common.errors.ParameterError` for a table that is not partitioned by
@@ -295,7 +297,7 @@ class _Finder:
     def __init__(
         self,
         facts: TableFacts,
-        policy: Policy,
+        policy: CompactionPolicy,
         limits: Thresholds,
         over: Mapping[Partition, DeleteLoad],
     ) -> None:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from icekit.common.commands import Policy, command_line
+from icekit.common.command_line import command_line
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError, TableContradicted, require_known
 from icekit.common.units import count, percent, size, span
 from icekit.engine.cluster import Cluster
@@ -52,7 +53,7 @@ _TRIMS = 4
 def plan(
     facts: TableFacts,
     findings: Findings,
-    policy: Policy | None = None,
+    policy: CompactionPolicy | None = None,
     *,
     thresholds: Thresholds | None = None,
     cluster: Cluster | None = None,
@@ -78,7 +79,7 @@ def plan(
     :attr:`~icekit.health.facts.model.TableFacts.unsupported_columns`.
     """
     _check(facts)
-    policy = policy or Policy()
+    policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
     thresholds = thresholds or Thresholds()
     own_thresholds = thresholds_of(policy, thresholds)
@@ -115,7 +116,7 @@ def plan(
     )
 
 
-def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
+def sort_by(facts: TableFacts, policy: CompactionPolicy) -> RewriteOrder:
     """The row order that a policy asks for: its columns, else the table's sort order, else its
     filter columns.
 
@@ -282,7 +283,7 @@ def _waits(selected: RewriteSelection, small: Finding | None, slower: Sequence[s
     return None
 
 
-def _batches(candidates: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
+def _batches(candidates: Sequence[Candidate], policy: CompactionPolicy) -> list[list[Candidate]]:
     """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt
     risks.
     """
@@ -307,7 +308,7 @@ def _notes(
     facts: TableFacts,
     findings: Findings,
     actions: Sequence[Action],
-    policy: Policy,
+    policy: CompactionPolicy,
     small_target: Finding | None,
 ) -> Iterable[str]:
     if policy.columns and policy.strategy == "binpack":

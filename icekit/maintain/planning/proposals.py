@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from icekit.common import frozen
-from icekit.common.commands import Policy, command_line
+from icekit.common.command_line import command_line
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ClassicSessionRequired, ConversionRefused
 from icekit.common.sql import display_name
 from icekit.common.units import capitalized, count, count_with_verb, percent, size
@@ -201,7 +202,7 @@ def propose(
     *,
     thresholds: Thresholds | None = None,
     executor: Executor | str = "",
-    policy: Policy | None = None,
+    policy: CompactionPolicy | None = None,
     options: str = "",
 ) -> Proposals:
     """Plan everything that findings ask for, from one observation: conversion, compaction,
@@ -217,7 +218,7 @@ def propose(
     limits = thresholds or Thresholds()
     if findings is None:
         findings = diagnose(facts, limits, session_conf=lake.session_conf())
-    policy = policy or Policy()
+    policy = policy or CompactionPolicy()
     compaction_findings = findings_of(policy, facts, findings, limits)
     savings = savings_of(facts, compaction_findings, limits, policy)
     case = _Case(lake, facts, findings, savings, options)
@@ -296,7 +297,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     ]
 
 
-def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
+def _recent(case: _Case, policy: CompactionPolicy) -> Iterable[Partition]:
     """The partitions written within the policy's time."""
     facts = case.facts
     if policy.leave_alone_minutes is None:
@@ -309,7 +310,7 @@ def _recent(case: _Case, policy: Policy) -> Iterable[Partition]:
 
 
 def _compaction(
-    case: _Case, compaction: Plan, findings: Findings, policy: Policy
+    case: _Case, compaction: Plan, findings: Findings, policy: CompactionPolicy
 ) -> list[Proposal]:
     if compaction.waits is None:
         case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
@@ -340,7 +341,7 @@ def _compaction(
                 compaction,
                 "--trial",
                 case.options,
-                shlex.join(policy.words(Policy)),
+                shlex.join(policy.words(CompactionPolicy)),
             ),
             file_opens_saved=opens,
             delete_rows_gone=savings.delete_rows_gone,

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from icekit.common import frozen
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.units import count, percent, size
 from icekit.health.diagnose.findings import Finding, Findings, Thresholds, covering_findings
 from icekit.health.facts.column_support import engine_limits
@@ -72,14 +72,14 @@ def selection(
     facts: TableFacts,
     findings: Findings,
     thresholds: Thresholds | None = None,
-    policy: Policy | None = None,
+    policy: CompactionPolicy | None = None,
 ) -> RewriteSelection:
     """What ``icekit compact`` with the options of ``policy`` would rewrite now, and what it would
     leave alone.
     """
     limits = thresholds or Thresholds()
     # Which partitions are recent, the facts know for the default time only.
-    policy = (policy or Policy()).replaced(leave_alone_minutes=None)
+    policy = (policy or CompactionPolicy()).replaced(leave_alone_minutes=None)
     return select(facts, findings, policy, limits, recent=facts.recent)
 
 
@@ -87,7 +87,7 @@ def savings_of(
     facts: TableFacts,
     findings: Findings,
     thresholds: Thresholds | None = None,
-    policy: Policy | None = None,
+    policy: CompactionPolicy | None = None,
 ) -> Savings:
     """Work out what maintenance would save if it ran now; only for problems that ``findings`` name,
     as a plan does, and with the options of ``policy``. A table with contradictions saves nothing before these are fixed.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from operator import add
 
 from icekit.common import frozen
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import ParameterError
 from icekit.common.units import count
 from icekit.health.diagnose.findings import Findings, Thresholds
@@ -52,7 +52,7 @@ class RewriteSelection:
 def select(
     facts: TableFacts,
     findings: Findings,
-    policy: Policy,
+    policy: CompactionPolicy,
     thresholds: Thresholds,
     *,
     recent: Iterable[Partition] = (),
@@ -106,7 +106,7 @@ def overrun(needed: Sequence[float], limits: Limits) -> float:
 
 
 def _budget_bytes(
-    policy: Policy, speed: Speed | None, candidates: Sequence[Candidate]
+    policy: CompactionPolicy, speed: Speed | None, candidates: Sequence[Candidate]
 ) -> int | None:
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
@@ -164,7 +164,10 @@ def changing_share(facts: TableFacts) -> float:
 
 
 def _held(
-    facts: TableFacts, candidates: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
+    facts: TableFacts,
+    candidates: Sequence[Candidate],
+    policy: CompactionPolicy,
+    recent: frozenset[Partition],
 ) -> frozenset[Partition]:
     """The recently written partitions to leave alone: all that the policy names, or those with a
     likely conflict.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import MetadataUnreadable
 from icekit.common.sql import display_name
 from icekit.common.terminal import is_attended
@@ -228,7 +228,7 @@ def plan_table(
     lake: Lake,
     facts: TableFacts,
     findings: Findings | None = None,
-    policy: Policy | None = None,
+    policy: CompactionPolicy | None = None,
     *,
     thresholds: Thresholds | None = None,
     ledger: Ledger | str | None = None,
@@ -247,7 +247,7 @@ def plan_table(
     Reads metadata and the ledger; runs nothing. Raises the errors of :mod:`icekit.common.errors`.
     """
     _check_present(facts)
-    policy = policy or Policy()
+    policy = policy or CompactionPolicy()
     now = now or dt.datetime.now(dt.UTC)
     if findings is None:
         findings = diagnose(facts, thresholds, session_conf=lake.session_conf())

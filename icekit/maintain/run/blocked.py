@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import ParameterError, RunDisproved, Status, TableNotFound
 from icekit.common.secrets import mask_data
 from icekit.common.sql import Identifier, display_name, parse_identifier

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import ParameterError, Status
 from icekit.common.sql import display_name
 from icekit.common.units import count, size, span

@@ -7,12 +7,8 @@ from dataclasses import field
 from typing import Any
 
 from icekit.common import frozen
-from icekit.common.commands import (
-    CompactSection,
-    ConvertSection,
-    MaintainSection,
-    Proving,
-)
+from icekit.common.commands.run import CompactSection, ConvertSection, MaintainSection
+from icekit.common.commands.shared import ProofOptions
 from icekit.common.errors import ParameterError
 from icekit.common.parsing import size_in_bytes
 from icekit.engine.predicate import check_text
@@ -55,7 +51,7 @@ class Limits:
 class CommandOptions:
     """The options of one command.
 
-    ``settings`` are a :class:`icekit.common.commands.Policy` for a compaction; ``where`` and
+    ``settings`` are a :class:`icekit.common.commands.compaction_policy.CompactionPolicy` for a compaction; ``where`` and
     ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
     ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
     """
@@ -66,7 +62,7 @@ class CommandOptions:
     given: str
 
 
-def read_options(options: Proving) -> CommandOptions:
+def read_options(options: ProofOptions) -> CommandOptions:
     """Read the options of ``convert``, ``compact`` or ``maintain``; raises
     :class:`~icekit.common.errors.ParameterError`.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.common import frozen
-from icekit.common.commands import command_line
+from icekit.common.command_line import command_line
 from icekit.common.errors import EXIT_UNHEALTHY, Status
 from icekit.common.saving import slug, versions, write_json
 from icekit.common.units import count, elapsed, size, span

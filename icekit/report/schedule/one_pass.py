@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import RunDisproved, Status, TableClaimed, TableNotFound, trace, why
 from icekit.common.saving import write_json
 from icekit.common.sql import display_name, parse_identifier
@@ -179,7 +179,7 @@ class _Pass:
         """Judge a table as it is now, without a page."""
         facts, findings = self._observed(table)
         rule = self.rules[table.rule]
-        policy = rule.compact.settings if rule.compact else Policy()
+        policy = rule.compact.settings if rule.compact else CompactionPolicy()
         policy_findings = findings_of(policy, facts, findings, rule.thresholds)
         savings = savings_of(facts, policy_findings, rule.thresholds, policy)
         table.judge(Row(table.table, findings.status, savings=savings), rule.fail_on)

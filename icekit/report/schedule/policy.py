@@ -12,7 +12,9 @@ from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from icekit.common import frozen
-from icekit.common.commands import Failing, Policy, Proving, ReportOptions, ReportSection
+from icekit.common.commands.compaction_policy import CompactionPolicy
+from icekit.common.commands.observe import ReportOptions, ReportSection
+from icekit.common.commands.shared import FailOptions, ProofOptions
 from icekit.common.errors import ParameterError, require_known
 from icekit.common.options import Settings, listed, setting
 from icekit.common.parsing import budget_limits
@@ -113,7 +115,7 @@ def command_options(settings: Settings) -> Any:
     """
     if isinstance(settings, ReportSection):
         check(settings)
-    return read_options(settings) if isinstance(settings, Proving) else settings
+    return read_options(settings) if isinstance(settings, ProofOptions) else settings
 
 
 def _section(value: Any) -> Any:
@@ -121,7 +123,7 @@ def _section(value: Any) -> Any:
     return value
 
 
-class Rule(Failing):
+class Rule(FailOptions):
     """Tables, and what a pass does with them: it changes them only with ``execute``."""
 
     name: str = setting("", "the folder of its pages", read=_name)
@@ -159,7 +161,7 @@ class Rule(Failing):
 
 class SchedulePolicy(Settings):
     """A complete policy; paths are absolute. ``budget`` has at most one limit, by the names of
-    :class:`icekit.common.commands.Policy`.
+    :class:`icekit.common.commands.compaction_policy.CompactionPolicy`.
     """
 
     name: str = setting("", "the name of its results", read=_name)
@@ -181,7 +183,7 @@ class SchedulePolicy(Settings):
         return self.replaced(output=folder / self.output.expanduser(), **paths)
 
 
-def limited_to(policy: Policy, budget: Mapping[str, float]) -> Policy:
+def limited_to(policy: CompactionPolicy, budget: Mapping[str, float]) -> CompactionPolicy:
     """The policy of a compaction that also keeps to the rest of the pass's budget."""
     limits: dict[str, int] = {}
     for name, rest in budget.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from icekit.common.commands import SECTIONS
+from icekit.common.commands.schedule import SECTIONS
 from icekit.common.errors import IcekitError, ParameterError, require_known
 from icekit.common.files import bounded_text
 from icekit.common.options import Settings

@@ -5,7 +5,7 @@ plan and run it.
 from functools import partial
 from typing import Any
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import IcekitError, ParameterError
 from icekit.common.sql import display_name
 from icekit.maintain.planning.candidates import candidates
@@ -40,7 +40,7 @@ class CompactionExplorer(Explorer):
     ``policy`` are the options of ``icekit compact``, for the cell that plans. The figures are estimated from the facts; nothing is run.
     """
 
-    def __init__(self, view: View, policy: Policy, *, ledger: str = "") -> None:
+    def __init__(self, view: View, policy: CompactionPolicy, *, ledger: str = "") -> None:
         super().__init__(view)
         self.policy = policy
         self.ledger = ledger or None
@@ -67,9 +67,9 @@ class CompactionExplorer(Explorer):
 
     def _choose(self, name: str, change: Any) -> None:
         """Take a choice, or say what is wrong with it, and keep the last one."""
-        values = self.policy.only(*Policy.declared) | {name: change.new.strip()}
+        values = self.policy.only(*CompactionPolicy.declared) | {name: change.new.strip()}
         try:
-            policy = Policy(**values)
+            policy = CompactionPolicy(**values)
             chart = self._chart(policy)
         except ParameterError as problem:
             self.message.value = note(f"{problem} The chart shows the last choice.", "critical")
@@ -88,7 +88,7 @@ class CompactionExplorer(Explorer):
         self.message.value = ""
         self.chart.value = self.static()
 
-    def _chart(self, policy: Policy) -> str:
+    def _chart(self, policy: CompactionPolicy) -> str:
         facts = self.view.facts
         findings = self.view.findings
         thresholds = self.view.thresholds

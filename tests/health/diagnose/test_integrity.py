@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit import diagnose
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import TableContradicted
 from icekit.engine.column_types import Ability, Engine
 from icekit.health.diagnose.findings import Findings, Thresholds
@@ -105,7 +105,7 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
 
     assert findings[0].name == name
     present("small_files", facts)
-    assert candidates(facts, findings, Policy(), Thresholds()) == ()
+    assert candidates(facts, findings, CompactionPolicy(), Thresholds()) == ()
     assert savings_of(facts, findings).opens_saved == 0
     with pytest.raises(TableContradicted) as refused:
         plan(facts, findings)
@@ -118,7 +118,7 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
 def test_without_a_contradiction_the_same_files_are_worth_a_rewrite() -> None:
     facts = small()
 
-    assert candidates(facts, diagnose(facts), Policy(), Thresholds())
+    assert candidates(facts, diagnose(facts), CompactionPolicy(), Thresholds())
     assert plan(facts, Findings()).actions == ()
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import icekit
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.maintain.planning.table_plan import plan_table
 from icekit.maintain.run.options import Limits, Retry
 from icekit.maintain.run.verbs import run
@@ -22,7 +22,7 @@ def main(disk: str, *table: str) -> None:
     # What a session needs to start is on its disk by now.
     lake.spark.range(1).count()
     Path(disk, "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - MEBIBYTE))
-    policy = Policy(strategy="zorder", columns=("id",), leave_alone="0 minutes")
+    policy = CompactionPolicy(strategy="zorder", columns=("id",), leave_alone="0 minutes")
     plan = plan_table(lake, lake.observe(table), None, policy)
     limits = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
     outcome = run(lake, plan, execute=True, limits=limits, progress=lambda _: None)

@@ -4,7 +4,8 @@ meant.
 
 import pytest
 
-from icekit.common.commands import SECTIONS, MaintainSection
+from icekit.common.commands.run import MaintainSection
+from icekit.common.commands.schedule import SECTIONS
 from icekit.common.errors import ParameterError
 from icekit.maintain.planning.maintenance import DEFAULT_PROCEDURES
 from icekit.maintain.run.options import read_options

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from icekit.common.commands import SECTIONS
-from icekit.common.commands import Policy as CompactPolicy
+from icekit.common.commands.compaction_policy import CompactionPolicy as CompactPolicy
+from icekit.common.commands.schedule import SECTIONS
 from icekit.common.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.health.facts.retention import Retention
 from icekit.report.schedule import PolicyError, read_policy

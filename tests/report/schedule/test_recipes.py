@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import NOTEBOOKS
+from icekit.common.commands.notebooks import NOTEBOOKS
 from icekit.report.schedule.recipes import recipe
 from tests.commands import command, parsed
 from tests.offline import catalog_of

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds
 from icekit.show import widgets
@@ -14,7 +14,7 @@ from icekit.show.widgets.compaction import CompactionExplorer
 
 @pytest.fixture
 def explorer(view: widgets.View, tmp_path: Path) -> CompactionExplorer:
-    options = Policy(leave_alone="0 minutes")
+    options = CompactionPolicy(leave_alone="0 minutes")
     made = widgets.compaction(view, options, ledger=str(tmp_path / "ledger.db"))
     assert made.controls is not None
     return made
@@ -84,7 +84,7 @@ def test_the_chart_follows_the_table_and_the_thresholds_in_view(
 def test_options_that_do_not_fit_the_table_are_a_sentence_where_the_chart_was(
     view: widgets.View,
 ) -> None:
-    panel = widgets.compaction(view, Policy(since="2026-01-31"))
+    panel = widgets.compaction(view, CompactionPolicy(since="2026-01-31"))
 
     assert "There is no plan for db.sick: db.sick is not partitioned by time" in panel.static()
 
@@ -99,7 +99,7 @@ def test_nothing_of_the_controls_runs_a_compaction(explorer: CompactionExplorer)
 def test_the_chart_has_the_limits_of_the_policy(view: widgets.View) -> None:
     """Also where the findings of the view ask for nothing."""
     strict = widgets.View(view.lake, view.facts, Thresholds(min_input_files=20))
-    policy = Policy(leave_alone="0 minutes", min_files=2)
+    policy = CompactionPolicy(leave_alone="0 minutes", min_files=2)
 
     charts = [CompactionExplorer(each, policy).static() for each in (view, strict)]
 

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 
 from icekit.api import Lake
-from icekit.common.commands import Policy
+from icekit.common.commands.compaction_policy import CompactionPolicy
 from icekit.common.errors import LedgerUnusable, ParameterError
 from icekit.health import observe
 from icekit.health.diagnose.findings import Thresholds
@@ -41,7 +41,7 @@ def every(view: widgets.View) -> list[Explorer]:
     return [
         widgets.choose(view),
         widgets.thresholds(view),
-        widgets.compaction(view, Policy()),
+        widgets.compaction(view, CompactionPolicy()),
         widgets.follow(view, charts.partitions),
         widgets.follow(view, tables.settings),
         widgets.trend(view),

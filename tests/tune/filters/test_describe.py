@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icekit.common.commands import QUESTIONS
+from icekit.common.commands.tune import QUESTIONS
 from icekit.common.errors import ParameterError
 from icekit.iceberg.definition import Column
 from icekit.tune.filters import ANYTHING, Group, Leaf, Node, filters_of, sql
